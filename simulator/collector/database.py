@@ -157,9 +157,11 @@ class Indexing:
             self.build()
 
     def build(self) -> None:
-        """Build the indexes that are missing, and note how long it takes."""
+        """Build the indexes that are missing, and note how long it takes. SimulatorError if the tables are
+        somebody else's."""
         if lacking := self._list_indexes(present=False):
             assert self._module is not None
+            self._module.claim_tables()
             create = self._module.create_indexes
             began = time.monotonic()
             ask(lambda: create(lacking), self._settings)

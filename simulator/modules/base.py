@@ -213,7 +213,13 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
 
     @abstractmethod
     def prepare(self) -> None:
-        """Drop the tables if `job.clean`, then make those that don't exist. May be repeated."""
+        """Drop the tables if `job.clean`, then make those that don't exist. May be repeated. What somebody
+        else has made is neither dropped nor written into: SimulatorError if it is in the way."""
+
+    def claim_tables(self) -> list[str]:
+        """The job's tables that are there, if this tool has made them. Raises SimulatorError if somebody else
+        has: they must not be changed."""
+        return []
 
     def times_taken(self) -> tuple[int, int] | None:
         """The first and the last time of an event, in ms since 1970, that the database stores now; None: any.

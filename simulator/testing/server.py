@@ -107,6 +107,8 @@ class ServerUnderTest(ABC):
     """The tests' user may have tables compacted."""
     unfit: ClassVar[str | None] = None
     """A pattern of what the module says if a way of sending is not for this server and workload."""
+    marks: ClassVar[bool] = True
+    """Tables have a place for the mark of who made them."""
     false_refusals: ClassVar[Sequence[str]] = ()
     """Patterns of what the server refuses now and then and does another time: the test is repeated."""
 
@@ -194,6 +196,15 @@ class ServerUnderTest(ABC):
     @abstractmethod
     def clear(self) -> None:
         """Drop all that tests have made."""
+
+    @abstractmethod
+    def make_neighbour(self, name: str) -> object:
+        """Make a table of this name as somebody else would, with columns that no workload has, and a row;
+        what `read_neighbour` tells of it."""
+
+    @abstractmethod
+    def read_neighbour(self, name: str) -> object:
+        """All that is in it."""
 
     @abstractmethod
     def connections(self, run_id: str) -> set[str]:

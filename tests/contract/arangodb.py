@@ -134,6 +134,14 @@ class ArangoUnderTest(HttpServerUnderTest):
         indexes = self._api("GET", f"/index?collection={table}")["indexes"]
         return {index["name"] for index in indexes if index["type"] != "primary"}
 
+    def make_neighbour(self, name: str) -> object:
+        self._api("POST", "/collection", {"name": name})
+        self._api("POST", f"/document/{name}", [{"serial_number": 7, "note": "keep me"}])
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self._documents(name)
+
     def clear(self) -> None:
         for table in self.tables():
             self._api("DELETE", f"/collection/{table}")

@@ -158,6 +158,16 @@ class CassandraUnderTest(ServerUnderTest):
         )
         return {row[0] for row in rows}
 
+    def make_neighbour(self, name: str) -> object:
+        self.ask(f"CREATE TABLE {self._named(name)} (serial_number int PRIMARY KEY, note text)")
+        self.ask(
+            f"INSERT INTO {self._named(name)} (serial_number, note) VALUES (%s, %s)", 7, "keep me"
+        )
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.ask(f"SELECT serial_number, note FROM {self._named(name)}")
+
     def clear(self) -> None:
         for table in self.tables():
             self.ask(f"DROP TABLE {self._named(table)}")

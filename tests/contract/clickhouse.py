@@ -160,6 +160,18 @@ class ClickhouseUnderTest(HttpServerUnderTest):
         )  # fmt: skip
         return int(row["total_bytes"])
 
+    def make_neighbour(self, name: str) -> object:
+        self.sql(f"CREATE DATABASE IF NOT EXISTS `{self.database}`")
+        self.sql(
+            f"CREATE TABLE {self._name(name)} (serial_number Int32, note String)"
+            " ENGINE = MergeTree ORDER BY serial_number"
+        )
+        self.sql(f"INSERT INTO {self._name(name)} VALUES (7, 'keep me')")
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.sql(f"SELECT serial_number, note FROM {self._name(name)}")
+
     def clear(self) -> None:
         for table in self.tables():
             self.sql(f"DROP TABLE {self._name(table)} SYNC")

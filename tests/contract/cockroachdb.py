@@ -99,7 +99,8 @@ _SPANS = b", ".join(
 _PARTS = b"(VALUES %b) AS parts (index_id, range_size, span_stats, replicas)" % _SPANS
 _KNOWN = re.compile(
     rb"\s*(SELECT|WITH RECURSIVE|INSERT INTO|BEGIN$|COMMIT$|ROLLBACK$|CREATE TABLE IF NOT EXISTS"
-    rb"|DROP TABLE IF EXISTS|CREATE INDEX IF NOT EXISTS|DROP INDEX IF EXISTS|ANALYZE|SET lock_timeout = )"
+    rb"|COMMENT ON TABLE|DROP TABLE IF EXISTS"
+    rb"|CREATE INDEX IF NOT EXISTS|DROP INDEX IF EXISTS|ANALYZE|SET lock_timeout = )"
 )
 # pg_stat_activity is empty and its functions aren't there; division of integers makes a decimal.
 _UNKNOWN = re.compile(rb"pg_stat_activity|pg_terminate_backend|advisory|\w / \w")

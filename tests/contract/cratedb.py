@@ -122,6 +122,17 @@ class CratedbUnderTest(HttpServerUnderTest):
     def indices(self, table: str) -> set[str]:
         return set()
 
+    marks: ClassVar = False
+
+    def make_neighbour(self, name: str) -> object:
+        self.sql(f'CREATE TABLE IF NOT EXISTS "{name}" ("serial_number" INTEGER, "note" TEXT)')
+        self.sql(f'INSERT INTO "{name}" ("serial_number", "note") VALUES (?, ?)', 7, "keep me")
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        self.sql(f'REFRESH TABLE "{name}"')
+        return self.sql(f'SELECT "serial_number", "note" FROM "{name}"')
+
     def clear(self) -> None:
         for table in self.tables():
             self.sql(f'DROP TABLE IF EXISTS "{table}"')
@@ -170,15 +181,13 @@ class CratedbUnderTest(HttpServerUnderTest):
 
 
 class CratedbStandIn(CratedbUnderTest):
-    """The stand-in, whose types are PostgreSQL's."""
+    """The stand-in."""
 
     # It stores row by row.
     events_for_size = 1_000
 
     dsn: str
     """How to reach the PostgreSQL below it."""
-
-    column_types: ClassVar = CratedbUnderTest.column_types | {ColumnType.TIMESTAMP_MS: "bigint"}
 
     def size_on_disk(self, table: str) -> int | None:
         below: psycopg2.extensions.connection = connected(self.dsn)

@@ -71,7 +71,9 @@ _SETUP = """
     CREATE TABLE crate.nodes (version jsonb);
     INSERT INTO crate.nodes VALUES ('{"number": "5.10.0"}');
     CREATE TABLE crate.tables (table_schema text, table_name text, number_of_shards int,
-        number_of_replicas text, settings jsonb, PRIMARY KEY (table_schema, table_name));
+        number_of_replicas text, settings jsonb, table_type text, PRIMARY KEY (table_schema, table_name));
+    CREATE TABLE crate.columns (table_schema text, table_name text, column_name text, data_type text,
+        ordinal_position bigserial);
     CREATE TABLE crate.segments (table_schema text, table_name text, size bigint, num_docs bigint);
     CREATE VIEW crate.shards AS SELECT table_schema AS schema_name, table_name, 'STARTED' AS state,
         TRUE AS "primary" FROM crate.tables, generate_series(1, number_of_shards);
@@ -161,7 +163,7 @@ def translated_select(statement: str) -> str:
     sql = _SUBSCRIPT.sub(_subscripted, statement).replace("%", "%%").replace("?", "%s")
     for name in ("jobs", "nodes", "segments", "shards"):
         sql = sql.replace(f"sys.{name}", f"crate.{name}")
-    sql = sql.replace("information_schema.tables", "crate.tables")
+    sql = sql.replace("information_schema.", "crate.")
     sql = re.sub(rf"max_by\(({_NAME}), ({_NAME})\)", r"(array_agg(\1 ORDER BY \3 DESC))[1]", sql)
     return sql.replace("CURRENT_TIMESTAMP", "crate.now_ms()")
 
@@ -227,7 +229,7 @@ class _Session:
             self._create(cursor, schema, match)
         elif match := _DROP.fullmatch(statement):
             cursor.execute(statement)
-            for table in ("tables", "segments"):
+            for table in ("tables", "columns", "segments"):
                 cursor.execute(
                     f"DELETE FROM crate.{table} WHERE table_schema = %s AND table_name = %s",
                     [schema, match[1]],
@@ -276,10 +278,12 @@ class _Session:
 
     def _create(self, cursor: Any, schema: str, match: re.Match[str]) -> None:
         columns, position = [], 0
+        kinds: dict[str, str] = {}
         while position < len(match[2]):
             column = _COLUMN.match(match[2], position)
             if column is None and (generated := _GENERATED.match(match[2], position)):
                 columns.append(f"{generated[1]} bigint GENERATED ALWAYS AS ({generated[2]}) STORED")
+                kinds[generated[1]] = "bigint"
                 position = generated.end()
                 continue
             if column is None and (key := _KEY.match(match[2], position)) and key[2] == match[3]:
@@ -287,6 +291,7 @@ class _Session:
                 break
             if column is None:
                 raise _syntax_error(f"no column definition: {match[2][position:]}")
+            kinds[column[1]] = column[2].partition("(")[0].lower()
             default = " DEFAULT crate.gen_random_text_uuid()" if column[4] else ""
             columns.append(
                 f'"{column[1]}" {_TYPES.get(column[2], "jsonb")}{default}{column[5] or ""}'
@@ -294,9 +299,13 @@ class _Session:
             position = column.end()
         cursor.execute(f'CREATE TABLE IF NOT EXISTS "{match[1]}" ({", ".join(columns)})')
         cursor.execute(
-            "INSERT INTO crate.tables VALUES (%s, %s, %s, %s, %s) ON CONFLICT DO NOTHING",
+            "INSERT INTO crate.tables VALUES (%s, %s, %s, %s, %s, 'BASE TABLE') ON CONFLICT DO NOTHING",
             [schema, match[1], int(match[4] or 4), match[5] or "0-1", Json(_SETTINGS)],
         )
+        for name, kind in kinds.items() if cursor.rowcount else ():
+            cursor.execute(
+                "INSERT INTO crate.columns VALUES (%s, %s, %s, %s)", [schema, match[1], name, kind]
+            )
 
     def _insert(self, cursor: Any, match: re.Match[str], args: Any, bulk: Any) -> dict[str, Any]:
         table, names = match[1], re.findall(_NAME, match[2])

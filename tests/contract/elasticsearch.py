@@ -157,6 +157,16 @@ class SearchUnderTest(HttpServerUnderTest):
         kinds = stats["_all"]["total"]["segments"]["file_sizes"].values()
         return sum(kind["size_in_bytes"] for kind in kinds)
 
+    def make_neighbour(self, name: str) -> object:
+        target = f"/{self.prefix}{name}/_doc/7?refresh=true"
+        self.ask("PUT", target, {"serial_number": 7, "note": "keep me"})
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        index = self.prefix + name
+        hits = self.ask("GET", f"/{index}/_search")["hits"]["hits"]
+        return self.ask("GET", f"/{index}/_alias"), [hit["_source"] for hit in hits]
+
     def clear(self) -> None:
         if tables := self.tables():
             self.ask("DELETE", "/" + ",".join(self.prefix + table for table in tables))

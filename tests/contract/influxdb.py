@@ -189,6 +189,17 @@ class InfluxUnderTest(HttpServerUnderTest):
             return None
         return sum(file.stat().st_size for shard in shards for file in shard.glob("*.tsm"))
 
+    marks: ClassVar = False
+
+    def make_neighbour(self, name: str) -> object:
+        if not self.buckets():
+            self.make_bucket()
+        self.write(f'{name},serial=seven note="keep me" 1704067200000000000')
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.asked(f"SELECT * FROM {_quoted(name)}")
+
     def clear(self) -> None:
         for bucket in self.buckets():
             self.http.delete(f"/api/v2/buckets/{bucket['id']}").raise_for_status()

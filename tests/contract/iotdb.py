@@ -142,6 +142,19 @@ class IotdbUnderTest(ServerUnderTest):
     def indices(self, table: str) -> set[str]:
         return set()
 
+    marks: ClassVar = False
+
+    def make_neighbour(self, name: str) -> object:
+        table = f"{self.database}.{quoted(name)}"
+        self.ask(
+            f"CREATE TABLE {table} (time TIMESTAMP TIME, serial STRING TAG, note STRING FIELD)"
+        )
+        self.ask(f"INSERT INTO {table}(time, serial, note) VALUES (7, 'seven', 'keep me')")
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.ask(f"SELECT time, serial, note FROM {self.database}.{quoted(name)}")
+
     def clear(self) -> None:
         for table in self.tables():
             # As the module does, and for its reason.

@@ -77,6 +77,15 @@ class IotdbTreeUnderTest(IotdbUnderTest):
             if column.name not in apart
         }
 
+    def make_neighbour(self, name: str) -> object:
+        self.ask(
+            f"INSERT INTO {self.root}.{quoted(name)}.seven(timestamp, note) ALIGNED VALUES (7, 'keep me')"
+        )
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.ask(f"SELECT note FROM {self.root}.{quoted(name)}.seven")
+
     def clear(self) -> None:
         for table in self.tables():
             self.ask(f"DELETE TIMESERIES {self.root}.{quoted(table)}.**")

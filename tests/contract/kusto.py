@@ -67,6 +67,8 @@ class KustoUnderTest(HttpServerUnderTest):
         self.database = database
         self._known: dict[str, tuple[float, kql.Table]] = {}
         """Tables that were read, and when."""
+        self._docs: dict[str, str] = {}
+        """What the module has said of tables, which the stand-in forgets."""
         super().__init__(
             "azure_data_explorer",
             [url],
@@ -109,9 +111,10 @@ class KustoUnderTest(HttpServerUnderTest):
 
     def answer_instead(self, request: HttpRequest) -> Refuse | None:
         if request.target.startswith("/v1/rest/mgmt"):
-            extents = self._show_extents(json.loads(request.body)["csl"])
-            if extents is not None:
-                return extents
+            command = json.loads(request.body)["csl"]
+            answer = self._show_extents(command) or self._describe_tables(command)
+            if answer is not None:
+                return answer
         query = ""
         if request.target.startswith("/v2/rest/query"):
             query = json.loads(request.body)["csl"]
@@ -144,6 +147,21 @@ class KustoUnderTest(HttpServerUnderTest):
             return Refuse(error.response.status_code, error.response.json())
         except kql.KqlError as error:
             return refuse(400, permanent=True, text=f"{error}: {query}")
+
+    def _describe_tables(self, command: str) -> Refuse | None:
+        """https://learn.microsoft.com/kusto/management/show-tables-command"""
+        if made := re.fullmatch(
+            r"\.create-merge table (\S+) .* with \(docstring = \"(.+)\"\)", command
+        ):
+            self._docs[made[1].strip("[']")] = made[2]
+        elif dropped := re.fullmatch(r"\.drop table (\S+) ifexists", command):
+            self._docs.pop(dropped[1].strip("[']"), None)
+        if command != ".show tables":
+            return None
+        names = ("TableName", "DatabaseName", "Folder", "DocString")
+        columns = [{"ColumnName": n, "DataType": "String", "ColumnType": "string"} for n in names]
+        rows = [[*row, "", self._docs.get(row[0], "")] for row in self.asked(command)]
+        return Refuse(200, {"Tables": [{"TableName": "Table_0", "Columns": columns, "Rows": rows}]})
 
     def _show_extents(self, command: str) -> Refuse | None:
         match = re.fullmatch(r"\.show table (\['\w+'\]) extents (\|.+)", command)
@@ -239,9 +257,18 @@ class KustoUnderTest(HttpServerUnderTest):
         """A policy of a table; "null" if it has none."""
         return str(self.asked(f".show table ['{table}'] policy {name}")[0][2])
 
+    def make_neighbour(self, name: str) -> object:
+        self.asked(f".create table ['{name}'] (serial_number: int, note: string)")
+        self.asked(f".ingest inline into table ['{name}'] <|\n7,keep me")
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.asked(f"['{name}'] | take 10")
+
     def clear(self) -> None:
         # What is in the queue for a table that is gone would fail, and be reported for ever.
         eventually(self.drained, "empty queue")
+        self._docs.clear()
         for table in self.tables():
             self.asked(f".drop table ['{table}']")
         # A query right afterwards may still find it.

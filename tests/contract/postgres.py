@@ -178,6 +178,14 @@ class PostgresUnderTest(ServerUnderTest):
         for extension in self.extensions("installed"):
             self.ask(f"DROP EXTENSION {quoted(extension)} CASCADE")
 
+    def make_neighbour(self, name: str) -> object:
+        self.ask(f"CREATE TABLE {quoted(name)} (serial_number int PRIMARY KEY, note text)")
+        self.ask(f"INSERT INTO {quoted(name)} VALUES (7, 'keep me')")
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.ask(f"SELECT serial_number, note FROM {quoted(name)}")
+
     def extensions(self, which: Literal["available", "installed"]) -> list[str]:
         statements = {
             "available": "SELECT name FROM pg_available_extensions ORDER BY name",

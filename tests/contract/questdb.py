@@ -123,6 +123,17 @@ class QuestdbUnderTest(HttpServerUnderTest):
     def indices(self, table: str) -> set[str]:
         return set()
 
+    marks: ClassVar = False
+
+    def make_neighbour(self, name: str) -> object:
+        table = f'"{self.prefix}{name}"'
+        self.sql(f"CREATE TABLE {table} (serial_number INT, note VARCHAR)")
+        self.sql(f"INSERT INTO {table} VALUES (7, 'keep me')")
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.sql(f'SELECT serial_number, note FROM "{self.prefix}{name}"')
+
     def clear(self) -> None:
         for table in self.tables():
             self.sql(f'DROP TABLE IF EXISTS "{self.prefix}{table}"')

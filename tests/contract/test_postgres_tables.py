@@ -10,13 +10,16 @@ from typing import Any
 import psycopg2.errors
 import pytest
 
-from simulator.contract import PrimaryKey
+from simulator.contract import PrimaryKey, Retention, Tables
 from simulator.errors import OptionError, SimulatorError
+from simulator.modules.base import connect
+from simulator.modules.postgres import Postgres
 from simulator.testing.events import Sundry, make_schema
 from simulator.testing.server import key_modes, new_job
-from simulator.workloads.schema import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, Schema, Tags
+from simulator.workloads.temperature import Temperature
 
-from .postgres import PostgresUnderTest, with_options
+from .postgres import PostgresUnderTest, quoted, with_options
 
 
 def prepare(server: PostgresUnderTest, schema: Schema, clean: bool, **load: Any) -> None:
@@ -127,3 +130,80 @@ def test_who_may_not_make_tables_is_told_before(
         module.close()
         server.ask("DROP SCHEMA locked")
         server.ask(f"DROP ROLE {role}")
+
+
+# --- what somebody else has made --------------------------------------------------------------------
+
+
+@pytest.mark.module("postgres", "timescaledb")
+def test_whatever_is_no_table_of_ours_stays(server: PostgresUnderTest) -> None:
+    """A view, what it is made of, a sequence, and our own table in another schema that would be found."""
+    job = new_job(Temperature.schema)
+    server.ask("CREATE TABLE elsewhere (timestamp bigint)")
+    for name, kind in (("events0", "VIEW"), ("events1", "MATERIALIZED VIEW")):
+        columns = ", ".join(f"NULL::{column} AS {name}" for name, column in OURS.items())
+        server.ask(f"CREATE {kind} {name} AS SELECT {columns} FROM elsewhere")
+    server.ask("CREATE SEQUENCE events2")
+    before = list_relations(server)
+    prepare(server, job.schema, clean=True)
+    assert list_relations(server) - before >= {("events", "r")}
+    assert before <= list_relations(server)
+    with pytest.raises(SimulatorError, match="needs the names events0, events1, events2, but"):
+        prepare(server, job.schema, clean=True, tables=Tables.MULTIPLE)
+    server.ask("CREATE SCHEMA mine")
+    mine = {"connection_string": with_options(server.dsn, options="-c search_path=mine,public")}
+    with connect(server.module(job, options=mine)) as module:
+        module.prepare()
+    assert before <= list_relations(server) and ("events", "r") in list_relations(server)
+    assert server.ask("SELECT count(*) FROM mine.events") == [(0,)]
+    server.ask("DROP SCHEMA mine CASCADE")
+    server.ask("DROP SEQUENCE events2")
+
+
+OURS = {
+    "timestamp": "bigint", "device_id": "varchar", "sequence_number": "bigint", "temperature": "real",
+}  # fmt: skip
+
+
+def list_relations(server: PostgresUnderTest) -> set[tuple[str, str]]:
+    """Name and kind of what is in the schema public."""
+    rows = server.ask(
+        "SELECT relname, relkind FROM pg_class WHERE relnamespace = 'public'::regnamespace"
+    )
+    return {(name, kind) for name, kind in rows}
+
+
+@pytest.mark.module("postgres", "timescaledb")
+def test_tables_of_earlier_versions_are_known_by_their_columns(server: PostgresUnderTest) -> None:
+    """They have no mark: whatever their key, and wherever their tags were."""
+    for tags in Tags:
+        for key in key_modes(server.module_type):
+            schema = Temperature(tags=tags).schema
+            prepare(server, schema, clean=True, primary_key=key, tables=Tables.MULTIPLE)
+            for name in server.tables():
+                server.ask(f"COMMENT ON TABLE {quoted(name)} IS NULL")
+            prepare(server, Temperature.schema, clean=True)
+            assert server.tables() == {"events"}
+            server.ask("COMMENT ON TABLE events IS NULL")
+
+
+@pytest.mark.module("postgres")
+def test_partitions_have_names_of_their_own(server: PostgresUnderTest) -> None:
+    """Somebody else's is in the way; one that was detached and not dropped is not."""
+    schema = Temperature.schema
+    retention = Retention(period_ms=20_000, step_ms=5_000, until_ms=schema.epoch_ms + 60_000)
+    job = new_job(schema, retention=retention)
+    if server.options.get("dialect") == "cockroachdb":
+        return
+    with server.prepare(job) as module:
+        assert isinstance(module, Postgres)
+        partitions = module.needed_names[1:]
+        server.ask(f"ALTER TABLE events DETACH PARTITION {quoted(partitions[0])}")
+    with server.prepare(job):
+        assert server.tables() == {"events", *partitions}
+    server.clear()
+    server.make_neighbour(partitions[-1])
+    problem = f"needs the names {partitions[-1]}, but"
+    with connect(server.module(job)) as module, pytest.raises(SimulatorError, match=problem):
+        module.prepare()
+    assert server.tables() == {partitions[-1]}

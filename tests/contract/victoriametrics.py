@@ -144,6 +144,23 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
     def indices(self, table: str) -> set[str]:
         return set()
 
+    marks: ClassVar = False
+
+    def make_neighbour(self, name: str) -> object:
+        # Other names than those of the workload's columns are nobody's tables.
+        labels = {"__name__": f"{name}:temperature", "_db": self.db, "serial": "seven"}
+        line = {"metric": labels, "values": [7], "timestamps": [1_704_067_200_000]}
+        self.http.post("/api/v1/import", content=json.dumps(line)).raise_for_status()
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        self._flush()
+        match = {
+            "match[]": f'{{__name__="{name}:temperature",_db={json.dumps(self.db)}}}',
+            "start": "0",
+        }
+        return self.http.post("/api/v1/export", data=match).raise_for_status().text
+
     def clear(self) -> None:
         self._flush()
         answer = self.http.post("/api/v1/admin/tsdb/delete_series", data={"match[]": self._all})

@@ -204,6 +204,7 @@ def test_a_table_is_sorted_by_device_and_time() -> None:
         ' "device_id" LowCardinality(String), "sequence_number" Int64, "temperature" Float32)'
         ' ENGINE = MergeTree ORDER BY ("device_id", "timestamp")'
         " SETTINGS non_replicated_deduplication_window = 100000"
+        " COMMENT 'made by iot-database-benchmark'"
     )
     assert '"tags" JSON("hostname" String)' in made(new_job(Cpu.schema))
     assert ' ORDER BY ("tags"."hostname", "ts")' in made(new_job(Cpu.schema))

@@ -9,6 +9,7 @@ import pytest
 
 from simulator.contract import Load, PrimaryKey
 from simulator.errors import Retryable, SimulatorError
+from simulator.modules._base.connected import MARK
 from simulator.modules._base.errors import MissingTable
 from simulator.modules._base.exactly_once import SettlingWriter, Wanted
 from simulator.modules._base.http import Answer
@@ -109,11 +110,19 @@ def test_headers_say_who_asks_and_let_in() -> None:
 class Statements:
     """A connection that notes what it is asked."""
 
+    marks: Sequence[tuple[str, str | None, bool]] = ()
+    """Name and comment of what there is, and whether it is a table."""
+    columns: Sequence[tuple[str, ...]] = ()
+
     def __init__(self) -> None:
         self.asked: list[str] = []
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        if statement.startswith("marks"):
+            return [mark for mark in self.marks if f"'{mark[0]}'" in statement]
         self.asked.append(statement)
+        if self.columns and statement.startswith("list"):
+            return list(self.columns)
         if "gone" in statement:
             raise MissingTable("no such table")
         return [("3", "text", "more")]
@@ -133,6 +142,7 @@ class Plain(SqlModule[Options, Options, Statements]):
     KEYS: ClassVar = {PrimaryKey.CLIENT: "text PRIMARY KEY"}
     DIALECT = SqlDialect()
     COLUMNS = "list {table} of {place} or {name}"
+    MARKS = "marks {names}"
 
     @classmethod
     def encoder(cls, options: Options, job: Job, batch: int) -> Encoder:
@@ -151,13 +161,54 @@ class Plain(SqlModule[Options, Options, Statements]):
 def test_tables_are_dropped_and_made_with_their_keys() -> None:
     job = Job(Cpu(tags="table").schema, Load(primary_key=PrimaryKey.CLIENT))
     module = Plain(Options(), job)
+    names = [*job.all_table_names, job.schema.tags_table]
+    module.connection.marks = [(name, MARK, True) for name in names]
     module.prepare()
     statements = module.connection.asked
-    assert statements[0] == f'DROP TABLE IF EXISTS "{job.all_table_names[0]}"'
+    assert statements[:-2] == [f'DROP TABLE IF EXISTS "{name}"' for name in reversed(names)]
     events, tags = statements[-2:]
     assert events.startswith(f'CREATE TABLE IF NOT EXISTS "{job.schema.table}" ("id" text PRIMARY')
     assert tags.startswith(f'CREATE TABLE IF NOT EXISTS "{job.schema.tags_table}" ("tags_id" num')
     assert module.count_rows("events") == 3
+
+
+EVENTS = [(c.name, "NUMBER") for c in Temperature.schema.row]
+BESIDE = [(c.name, "NUMBER") for c in Temperature(tags="table").schema.row]
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_table", "columns", "is_ours"),
+    [
+        (MARK, True, [("note", "text")], True),
+        (MARK, False, EVENTS, False),
+        (None, True, EVENTS, True),
+        (None, True, BESIDE, True),
+        (None, True, [("id", "text"), *EVENTS], True),
+        (None, True, [("note", "text"), *EVENTS], False),
+        (None, True, EVENTS[1:], False),
+        (None, True, [(name, "text") for name, _ in EVENTS], False),
+        (None, False, EVENTS, False),
+        ("mine", True, [("note", "text")], False),
+    ],
+)
+def test_a_table_is_ours_by_its_mark_or_by_exactly_our_columns(
+    mark: str | None, is_table: bool, columns: Sequence[tuple[str, ...]], is_ours: bool
+) -> None:
+    module = Plain(Options(), Job(Temperature.schema))
+    module.connection.columns = columns
+    module.connection.marks = [("events2", mark, is_table)]
+    # Nobody needs it: somebody else's stays.
+    module.prepare()
+    dropped = [text for text in module.connection.asked if text.startswith("DROP")]
+    assert dropped == (['DROP TABLE IF EXISTS "events2"'] if is_ours else [])
+    module.connection.marks = [("events", mark, is_table), ("events2", MARK, True)]
+    module.connection.asked.clear()
+    if is_ours:
+        assert module.claim_tables() == ["events2", "events"]
+        return
+    with pytest.raises(SimulatorError, match=r"needs the names events, but.*another database, or"):
+        module.prepare()
+    assert not any(text.startswith(("DROP", "CREATE")) for text in module.connection.asked)
 
 
 def test_columns_of_a_table_that_is_not_there_are_none() -> None:

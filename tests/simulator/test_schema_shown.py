@@ -74,7 +74,7 @@ def test_what_is_shown_is_what_is_sent(name: str, options: Mapping[str, Any], ta
     shown = [text.partition("\n")[0] for text in module.describe_schema()]
     assert server.sent == []
     module.prepare()
-    begins = ("CREATE ", "SELECT * FROM create_hypertable", "ALTER TABLE", "PUT ")
+    begins = ("CREATE ", "COMMENT ON", "SELECT * FROM create_hypertable", "ALTER TABLE", "PUT ")
     statements = [text for text in server.sent if text.startswith(begins) and "regions" not in text]
     assert statements and sorted(statements) == sorted(shown)
     assert sum("machines3" in text for text in shown) >= 1

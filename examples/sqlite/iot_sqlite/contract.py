@@ -42,6 +42,7 @@ class SqliteUnderTest(ServerUnderTest):
     column_types = COLUMN_TYPES
     locks = False
     in_process = True
+    marks = False
 
     def connect(self) -> sqlite3.Connection:
         """A connection past the module."""
@@ -80,6 +81,14 @@ class SqliteUnderTest(ServerUnderTest):
 
     def indices(self, table: str) -> set[str]:
         return set()
+
+    def make_neighbour(self, name: str) -> object:
+        self._rows(f"CREATE TABLE {quote_name(name)} (serial_number INTEGER, note TEXT)")
+        self._rows(f"INSERT INTO {quote_name(name)} VALUES (7, 'keep me')")
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self._rows(f"SELECT serial_number, note FROM {quote_name(name)}")
 
     def clear(self) -> None:
         for table in self.tables():

@@ -3,12 +3,29 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
+from ...encoding.columns import KEY_COLUMN
+from ...errors import OptionError
+from ...workloads.schema import Tags
 from ..base import EncodingT, Module, OptionsT
 from ..sending import Encoder, Writer
-from .errors import QUERY_REMEDY, made_otherwise, nothing_to_query
+from .errors import QUERY_REMEDY, made_otherwise, nothing_to_query, somebody_elses
+
+MARK = "made by iot-database-benchmark"
+"""Says in the database that a table is this tool's, which may drop it."""
+
+
+class Found(NamedTuple):
+    """What a database has under the name of a table."""
+
+    marked: bool
+    """Whether it bears the tool's mark."""
+    is_table: bool = True
+    """Whether it is a table at all, and no view."""
 
 
 class Closable(Protocol):
@@ -25,6 +42,11 @@ class ConnectedModule(Module[OptionsT, EncodingT], Generic[OptionsT, EncodingT, 
     """A module that does everything but writing by one connection."""
 
     _connection: ConnectionT | None = None
+
+    ELSEWHERE: ClassVar[str] = "another database"
+    """Where tables could be instead, for whoever finds somebody else's here."""
+    OWN_COLUMNS: ClassVar[Collection[str]] = (KEY_COLUMN,)
+    """Columns that tables may have besides those of rows."""
 
     @abstractmethod
     def connect(self) -> ConnectionT:
@@ -46,6 +68,73 @@ class ConnectedModule(Module[OptionsT, EncodingT], Generic[OptionsT, EncodingT, 
             self.open()
         assert self._connection is not None
         return self._connection
+
+    # --- whose tables there are -------------------------------------------------------------------
+
+    @property
+    def tables(self) -> list[str]:
+        """The run's tables: those of events, and that of tags if there is one."""
+        return [*self.job.table_names, *self.job.tags_tables]
+
+    @property
+    def needed_names(self) -> list[str]:
+        """The names under which the run makes something, or writes into it."""
+        return self.tables
+
+    @abstractmethod
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        """A table's columns and their types as the server names them; none if there is no such table."""
+
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        """The columns that the run's rows need, and their types; None: any."""
+        schema = self.job.schema
+        columns = schema.tags_row if table in self.job.tags_tables else schema.row
+        return {column.name: None for column in columns}
+
+    def fits(self, actual: str, expected: str) -> bool:
+        """Whether a column of the first type is one of the second."""
+        return actual.lower() == expected.lower()
+
+    def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
+        """What there is under these names, whoever made it."""
+        return {name: Found(False) for name in names if self.read_columns(name)}
+
+    def is_like_ours(self, table: str) -> bool:
+        """Whether a table has exactly the columns that runs of this workload give it: then it is one of
+        theirs, from before there were marks, or where the database has no place for one."""
+        actual = self.read_columns(table)
+        return any(self._has_exactly(actual, form.expect_columns(table)) for form in self._forms())
+
+    def _forms(self) -> Iterator[Self]:
+        """The module for each place where the workload's tags may be."""
+        for tags in Tags:
+            with suppress(OptionError):
+                schema = replace(self.job.schema, tags=tags)
+                yield type(self)(self.options, replace(self.job, schema=schema))
+
+    def _has_exactly(self, actual: Mapping[str, str], expected: Mapping[str, str | None]) -> bool:
+        """Whether these are the expected columns, but for a key of `OWN_COLUMNS`."""
+        names = {name for name in actual if name in expected or name not in self.OWN_COLUMNS}
+        return names == set(expected) and all(
+            kind is None or self.fits(actual[name], kind) for name, kind in expected.items()
+        )
+
+    def claim_tables(self) -> list[str]:
+        """Those of the tables that runs of this workload may have left which are there and were made by this
+        tool. Raises SimulatorError if somebody else made what the run would drop or write into."""
+        job, needed = self.job, self.needed_names
+        names = dict.fromkeys([*job.all_table_names, job.schema.tags_table, *needed])
+        there = self.find_tables(names)
+        ours = [
+            name
+            for name in names
+            if name in there
+            and there[name].is_table
+            and (there[name].marked or self.is_like_ours(name))
+        ]
+        if others := [name for name in needed if name in there and name not in ours]:
+            raise somebody_elses(others, self.ELSEWHERE)
+        return ours
 
 
 class ConnectedWriter(Writer, Generic[ConnectionT]):
@@ -76,11 +165,6 @@ class ConnectedWriter(Writer, Generic[ConnectionT]):
 class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
     """A module that counts table by table."""
 
-    @property
-    def tables(self) -> list[str]:
-        """The run's tables: those of events, and that of tags if there is one."""
-        return [*self.job.table_names, *self.job.tags_tables]
-
     @abstractmethod
     def count_rows(self, table: str) -> int:
         """All rows that a reader would find now."""
@@ -95,20 +179,6 @@ class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
 
 class TableModule(CountingModule[OptionsT, EncodingT, ConnectionT]):
     """A module whose tables have columns, with types."""
-
-    @abstractmethod
-    def read_columns(self, table: str) -> Mapping[str, str]:
-        """A table's columns and their types as the server names them; none if there is no such table."""
-
-    def expect_columns(self, table: str) -> Mapping[str, str | None]:
-        """The columns that the run's rows need, and their types; None: any."""
-        schema = self.job.schema
-        columns = schema.tags_row if table in self.job.tags_tables else schema.row
-        return {column.name: None for column in columns}
-
-    def fits(self, actual: str, expected: str) -> bool:
-        """Whether a column of the first type is one of the second."""
-        return actual == expected
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:
         """SimulatorError if one of these tables, or that of the tags, is there and has other columns than are

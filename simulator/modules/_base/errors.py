@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 
@@ -49,6 +51,15 @@ def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
     return SimulatorError(
         f"table {table} was made for other columns: {reason}; {remedy} of the run that made it"
         " (for example tags=row or table)"
+    )
+
+
+def somebody_elses(names: Sequence[str], elsewhere: str) -> SimulatorError:
+    """A run needs names of tables that somebody else has made; `elsewhere`: where it could make its own."""
+    return SimulatorError(
+        f"the run needs the names {', '.join(names)}, but this tool did not make what has them, so nothing"
+        f" was dropped or written: use {elsewhere}, or another name for the workload's table; if"
+        " nobody needs them, rename or drop them yourself"
     )
 
 

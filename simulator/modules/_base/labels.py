@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,14 @@ def field_columns(schema: Schema) -> list[Column]:
 def find_witness(schema: Schema) -> str:
     """A field that every event has: it is there as often as there are events."""
     return [column.name for column in field_columns(schema) if not column.nullable][-1]
+
+
+def has_labels(schema: Schema, names: Collection[str]) -> bool:
+    """Whether series with tags of these names can be a workload's. A document that names the device has tags
+    that nobody knows."""
+    device = name_device(schema)
+    known = {device, *(column.name for column in tag_columns(schema))}
+    return device in names and (schema.device_path is not None or set(names) <= known)
 
 
 class Labels:

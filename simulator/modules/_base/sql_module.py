@@ -6,7 +6,7 @@ the columns of CREATE TABLE, its dialect for queries (`sql_queries`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, ClassVar, Protocol, TypeVar
 
 from ...contract import PrimaryKey
@@ -14,7 +14,7 @@ from ...encoding.columns import KEY_COLUMN, quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ..base import EncodingT, OptionsT
-from .connected import Closable, TableModule
+from .connected import MARK, Closable, Found, TableModule
 from .errors import INSERT_REMEDY, MissingTable
 from .sql_queries import SqlDialect, compile_query, fill_sql
 
@@ -41,6 +41,9 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
     COLUMNS: ClassVar[str]
     """Asks for name and type of a table's columns, first of all that it asks for. {table} and {place}: the
     table's name, and what `place` says, as texts; {name}: as in `name_table`."""
+    MARKS: ClassVar[str | None] = None
+    """Asks for name and comment of what has one of the {names}, texts with commas between them, at {place},
+    and whether it is a table; None: tables have no comments there."""
 
     # --- statements -------------------------------------------------------------------------------
 
@@ -90,8 +93,8 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
         columns = ", ".join(definitions or self.define_columns(table))
         return f"CREATE TABLE IF NOT EXISTS {self.name_table(table)} ({columns}){self.finish_table(table)}"
 
-    def create_tables(self) -> list[str]:
-        """The statements that make all tables of the job."""
+    def create_tables(self, there: Collection[str] = ()) -> list[str]:
+        """The statements that make all tables of the job; `there`: tables that there are."""
         return list(map(self.create_table, self.tables))
 
     def describe_schema(self) -> list[str]:
@@ -109,10 +112,13 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
 
     def prepare(self) -> None:
         self.check_server()
+        there = self.claim_tables()
         if self.job.clean:
-            for table in (*self.job.all_table_names, self.job.schema.tags_table):
+            # What was a part of a table may use its sequences, and comes behind it.
+            for table in reversed(there):
                 self.drop(table)
-        for statement in self.create_tables():
+            there = []
+        for statement in self.create_tables(there):
             self.execute(statement)
         if not self.job.clean:
             self.check_columns(self.job.table_names, INSERT_REMEDY)
@@ -124,6 +130,18 @@ class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
     def check_tables(self) -> None:
         """SimulatorError if tables that may have been there before don't go with the run, in other ways than
         by their columns."""
+
+    def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
+        if self.MARKS is None:
+            return super().find_tables(names)
+        text = self.query_dialect.text
+        statement = self.MARKS.format(place=text(self.place), names=", ".join(map(text, names)))
+        return {name: Found(mark == MARK, *rest) for name, mark, *rest in self.ask(statement)}
+
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        schema = self.job.schema
+        columns = schema.tags_row if table in self.job.tags_tables else schema.row
+        return {column.name: self.type_of(column) for column in columns}
 
     def read_columns(self, table: str) -> Mapping[str, str]:
         text = self.DIALECT.text

@@ -47,7 +47,7 @@ from ...contract import MIB, Allocation, PrimaryKey, Storage
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ID, ColumnType
-from .._base.connected import CountingModule
+from .._base.connected import MARK, CountingModule, Found
 from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..indexes import IndexedModule
@@ -68,6 +68,10 @@ _JSON_TYPES = {
     ColumnType.BOOL: "boolean",
     ColumnType.JSON: "any",
 }
+
+
+_SAMPLE = 100
+"""Documents by which a collection without the mark is known."""
 
 
 class Arangodb(
@@ -132,8 +136,9 @@ class Arangodb(
         connection = self.connection
         connection.expects_tables = False
         delete = partial(connection.database.delete_collection, ignore_missing=True)
+        ours = self.claim_tables()
         if self.job.clean:
-            for table in (*self.job.all_table_names, self.job.schema.tags_table):
+            for table in ours:
                 connection.ask(partial(delete, table))
         self._check_documents(filter(self._is_there, self.job.table_names), INSERT_REMEDY)
         for table, properties in self._collections().items():
@@ -155,6 +160,8 @@ class Arangodb(
             "sync": options.sync,
             "replication_factor": options.replication_factor,
             "shard_count": options.shard_count,
+            # Nothing is validated by it. https://docs.arangodb.com/stable/concepts/data-structure/documents/schema-validation/
+            "schema": {"rule": {}, "level": "none", "message": MARK},
         }
         # The keys of tags are the ids.
         generators = dict.fromkeys(self.job.table_names, "uuid" if uuids else "traditional")
@@ -174,6 +181,19 @@ class Arangodb(
                 lacking = [name for name, value in zip(names, values, strict=True) if value is None]
                 if lacking:
                     raise made_otherwise(table, f"its documents have no {lacking[0]}", remedy)
+
+    def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
+        found = {}
+        for name in filter(self._is_there, names):
+            properties: Any = self.connection.ask(self._collection(name).properties)
+            found[name] = Found((properties.get("schema") or {}).get("message") == MARK)
+        return found
+
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        # What some of its documents have.
+        documents = self.connection.rows(f"FOR e IN `{table}` LIMIT {_SAMPLE} RETURN e")
+        names = {name for document in documents for name in document}
+        return dict.fromkeys(names - {"_key", "_id", "_rev"}, "any")
 
     def _is_there(self, table: str) -> bool:
         connection = self.connection

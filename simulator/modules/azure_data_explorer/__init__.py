@@ -44,7 +44,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -56,7 +56,7 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
-from .._base.connected import TableModule
+from .._base.connected import MARK, Found, TableModule
 from .._base.errors import INSERT_REMEDY
 from .._base.http_database import SHOWN
 from ..asking import Asker
@@ -82,6 +82,10 @@ _COLUMN_TYPES = {
     ColumnType.TEXT: "string",
     ColumnType.JSON: "dynamic",
 }
+
+
+_MARKED = f'with (docstring = "{MARK}")'
+"""https://learn.microsoft.com/kusto/management/create-merge-table-command"""
 
 
 def _define(columns: Iterable[Column]) -> str:
@@ -145,8 +149,9 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
 
     def prepare(self) -> None:
         ask = self.connection.ask
+        ours = self.claim_tables()
         if self.job.clean:
-            for table in (*self.job.all_table_names, self.job.schema.tags_table):
+            for table in ours:
                 ask(f".drop table {quote_name(table)} ifexists")
         else:
             self.check_columns(self.job.table_names, INSERT_REMEDY)
@@ -176,7 +181,7 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         verbatim = json.dumps(mapping).replace("'", "''")
         streaming = "disable" if self.options.batch else "enable"
         commands = [
-            f".create-merge table {name} ({_define(columns)})",
+            f".create-merge table {name} ({_define(columns)}) {_MARKED}",
             f".create-or-alter table {name} ingestion csv mapping '{MAPPING}' @'{verbatim}'",
             f".alter table {name} policy streamingingestion {streaming}",
         ]
@@ -189,7 +194,18 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
     def tags_command(self) -> str:
         """The command that makes the tags' table; it may be repeated."""
         schema = self.job.schema
-        return f".create-merge table {quote_name(schema.tags_table)} ({_define(schema.tags_row)})"
+        name = quote_name(schema.tags_table)
+        return f".create-merge table {name} ({_define(schema.tags_row)}) {_MARKED}"
+
+    def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
+        # https://learn.microsoft.com/kusto/management/show-tables-command
+        rows = self.connection.ask(".show tables")
+        return {name: Found(doc == MARK) for name, _, _, doc in rows if name in names}
+
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        schema = self.job.schema
+        columns = schema.tags_row if table in self.job.tags_tables else schema.row
+        return {column.name: _COLUMN_TYPES[column.type] for column in columns}
 
     def read_columns(self, table: str) -> Mapping[str, str]:
         if table not in {row[0] for row in self.connection.ask(".show tables")}:

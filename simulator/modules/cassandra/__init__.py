@@ -61,7 +61,7 @@ https://github.com/yugabyte/yugabyte-db/issues/13956
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -72,7 +72,7 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
-from .._base.connected import ConnectedModule
+from .._base.connected import MARK, ConnectedModule, Found
 from .._base.errors import nothing_to_query
 from .._base.options import InsertMode
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
@@ -205,6 +205,8 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     # --- tables -----------------------------------------------------------------------------------
 
+    ELSEWHERE = "another keyspace"
+
     def prepare(self) -> None:
         keyspace = self.options.keyspace
         replication = self._replication()
@@ -215,11 +217,10 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
                 f"keyspace {keyspace} has replication {current}, not {replication}: drop or alter it,"
                 " or change replication_factor, replication_strategy or keyspace"
             )
-        present = self._find_tables()
+        ours = self.claim_tables()
         if self.job.clean:
-            for table in self.job.all_table_names:
-                if table in present:
-                    self.session.ask(f"DROP TABLE {self.options.name_table(table)}")
+            for table in ours:
+                self.session.ask(f"DROP TABLE {self.options.name_table(table)}")
         for statement in self._create_tables():
             self.session.ask(statement)
 
@@ -263,13 +264,26 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         replication = dict(rows[0][0])
         return replication | {"class": replication["class"].rpartition(".")[2]}, bool(rows[0][1])
 
-    def _find_tables(self) -> set[str]:
-        """The keyspace's tables."""
+    def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
         rows = self.session.ask(
-            "SELECT table_name FROM system_schema.tables WHERE keyspace_name = %s",
+            "SELECT table_name, comment FROM system_schema.tables WHERE keyspace_name = %s",
             [self.options.keyspace],
         )
-        return {row[0] for row in rows}
+        # YCQL has no comments.
+        return {name: Found((text or "").startswith(MARK)) for name, text in rows if name in names}
+
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        rows = self.session.ask(
+            "SELECT column_name, type FROM system_schema.columns"
+            " WHERE keyspace_name = %s AND table_name = %s",
+            [self.options.keyspace, table],
+        )
+        return dict(rows)
+
+    def expect_columns(self, table: str) -> Mapping[str, str]:
+        schema = self.job.schema
+        device = {schema.device_path: "text"} if schema.device_path else {}
+        return device | {column.name: _COLUMN_TYPES[column.type] for column in schema.columns}
 
     def _define(self) -> str:
         """Columns, key and properties of CREATE TABLE."""
@@ -288,7 +302,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
             clustering += [key for key in schema.key if key not in (schema.device, schema.time)]
         names = [quote_name(name) for name in clustering]
         order = ", ".join(f"{name} DESC" for name in names)
-        properties = [f"CLUSTERING ORDER BY ({order})"]
+        properties = [f"CLUSTERING ORDER BY ({order})", f"comment = '{MARK}'"]
         if options.compaction:
             strategy, *settings = options.compaction
             pairs = [("class", strategy), *(setting.split("=") for setting in settings)]
@@ -305,7 +319,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     def prepare_queries(self) -> None:
         table = self.job.schema.table
-        if table not in self._find_tables():
+        if not self.find_tables([table]):
             raise nothing_to_query(table, self.job)
 
     def count(self) -> int:
@@ -332,6 +346,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     def storage(self) -> Storage:
         if self.options.flavor is Flavor.YCQL:
             raise SimulatorError("YCQL doesn't report the size on disk: it has no system_views")
+        self.claim_tables()
         return read_storage(self.session, self.options, self.job.table_names)
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:

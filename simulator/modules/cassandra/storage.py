@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...contract import MIB, Allocation, Storage
 from ...errors import SimulatorError
+from .._base.connected import MARK
 
 if TYPE_CHECKING:
     from .options import CassandraOptions
@@ -47,7 +48,7 @@ def read_storage(
 ) -> Storage:
     """The sum over the tables and the data center's nodes, once memtables are flushed.
 
-    Raises SimulatorError if the server doesn't tell or lists
+    The tables must be the tool's. Raises SimulatorError if the server doesn't tell or lists
     no SSTables, the user may not ask or alter the tables, or flushing takes too long; Retryable if a node
     doesn't answer.
     """
@@ -57,7 +58,7 @@ def read_storage(
         )
     for table in tables:
         name = options.name_table(table)
-        session.ask(f"ALTER TABLE {name} WITH comment = 'flushed at {time.time_ns()}'")
+        session.ask(f"ALTER TABLE {name} WITH comment = '{MARK}, flushed at {time.time_ns()}'")
     sizes = _await_sizes(session, options.keyspace, set(tables))
     if not any(sizes):
         raise SimulatorError(f"Cassandra lists no SSTables of {', '.join(tables)}")

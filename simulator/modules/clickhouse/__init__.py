@@ -49,6 +49,7 @@ from ...encoding.columns import quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
+from .._base.connected import MARK
 from .._base.options import InsertMode
 from .._base.sql_module import SqlModule
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
@@ -122,6 +123,10 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     }
     DIALECT = ClickhouseDialect()
     COLUMNS = "SELECT name, type FROM system.columns WHERE database = {place} AND table = {table}"
+    MARKS = (
+        "SELECT name, comment, endsWith(engine, 'MergeTree') FROM system.tables"
+        " WHERE database = {place} AND name IN ({names})"
+    )
 
     def __init__(self, options: ClickhouseOptions, job: Job) -> None:
         super().__init__(options, job)
@@ -196,9 +201,10 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     def finish_table(self, table: str) -> str:
         # Without arguments, Keeper's path and the replica's name are those of the server's settings.
         engine = " ENGINE = Replicated" if self.options.replicated else " ENGINE = "
+        mark = f" COMMENT {quote_text(MARK)}"
         if table in self.job.tags_tables:
             # Rows of one id become one when parts are merged.
-            return f"{engine}ReplacingMergeTree ORDER BY {quote_name(ID)}"
+            return f"{engine}ReplacingMergeTree ORDER BY {quote_name(ID)}{mark}"
         schema, partition = self.job.schema, _PARTITIONS.get(self.options.partition)
         time = quote_name(schema.time)
         if self.job.retention is not None:
@@ -210,7 +216,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
             settings += ["fsync_after_insert = 1", "fsync_part_directory = 1"]
         return (
             f"{engine}MergeTree{partitions} ORDER BY ({device}, {time})"
-            f" SETTINGS {', '.join(settings)}"
+            f" SETTINGS {', '.join(settings)}{mark}"
         )
 
     def type_of(self, column: Column) -> str:

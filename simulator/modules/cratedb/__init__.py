@@ -124,8 +124,16 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     DIALECT = CratedbDialect()
     COLUMNS = (
         "SELECT column_name, data_type FROM information_schema.columns"
-        " WHERE table_schema = {place} AND table_name = {table}"
+        # Attributes of objects are listed, too.
+        " WHERE table_schema = {place} AND table_name = {table} AND column_name NOT LIKE '%[%'"
     )
+    # It has no comments.
+    MARKS = (
+        "SELECT table_name, NULL, table_type = 'BASE TABLE' FROM information_schema.tables"
+        " WHERE table_schema = {place} AND table_name IN ({names})"
+    )
+    OWN_COLUMNS = (KEY_COLUMN, _STEP)
+    ELSEWHERE = "another default_schema"
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> StatementEncoder:
@@ -159,6 +167,9 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
             # More attributes of a device than the one that names it may come.
             return f"OBJECT(DYNAMIC) AS ({quote_name(schema.device_path or '')} TEXT)"
         return _COLUMN_TYPES[column.type]
+
+    def fits(self, actual: str, expected: str) -> bool:
+        return super().fits(actual, expected.partition("(")[0])
 
     def define_columns(self, table: str) -> list[str]:
         columns = super().define_columns(table)

@@ -34,7 +34,7 @@ translog. To compact, each shard is merged into one segment (`_forcemerge`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,11 +44,11 @@ from ...errors import Retryable
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Column, ColumnType, Schema
-from .._base.connected import ConnectedModule
+from .._base.connected import MARK, ConnectedModule, Found
 from .._base.errors import MissingTable, nothing_to_query
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from .encoding import DocumentEncoder, InsertMode
-from .options import ALLOCATION, CLIENTS, ElasticsearchOptions, EncodingOptions, Flavor
+from .options import ALLOCATION, CLIENTS, WRITE, ElasticsearchOptions, EncodingOptions, Flavor
 from .paging import Statement
 from .queries import SHAPES, compile_query
 
@@ -74,6 +74,8 @@ _INDEX_SETTINGS = (
     "index.translog.flush_threshold_size", "index.write.wait_for_active_shards", "index.codec",
     "index.replication.type",
 )  # fmt: skip
+
+_META = {"description": MARK}
 
 # The servers' default of index.mapping.total_fields.limit.
 _FIELDS_LIMIT = 1000
@@ -133,6 +135,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         aliases = [options.alias(table) for table in job.table_names]
         return DocumentEncoder(job, options.mode(batch), aliases)
 
+    ELSEWHERE = "another index_prefix"
+
     def connect(self) -> Connection:
         from .server import Connection
 
@@ -142,8 +146,11 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         self.connection.expects_tables = False
         if self.job.retention is not None:
             self.connection.require_module("reindex", "--retention deletes by _delete_by_query")
-        if self.job.clean:
-            self.drop()
+        ours = self.claim_tables()
+        if self.job.clean and (
+            dropped := [name for name in ours if name in self.job.all_table_names]
+        ):
+            self._ask("DELETE", f"/{self.options.join_indices(dropped)}?ignore_unavailable=true")
         for table in self.job.table_names:
             index, alias = self._list_requests(table)
             if not self._is_there(self.options.index(table)):
@@ -165,10 +172,39 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         index, alias = self.options.index(table), self.options.alias(table)
         return [("PUT", f"/{index}", self._index()), ("PUT", f"/{index}/_alias/{alias}", None)]
 
-    def drop(self) -> None:
-        """Delete the indices of all tables that runs may have left."""
-        names = self.options.join_indices(self.job.all_table_names)
-        self._ask("DELETE", f"/{names}?ignore_unavailable=true")
+    @property
+    def needed_names(self) -> list[str]:
+        # An alias that has this name would lead to two indices.
+        return [*self.tables, *(f"{table}{WRITE}" for table in self.tables)]
+
+    def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
+        found = {}
+        for name in names:
+            indices = self._read_mappings(name)
+            if mapping := indices.get(self.options.index(name)):
+                found[name] = Found(mapping.get("_meta") == _META)
+            elif indices:
+                # An alias, or a data stream.
+                own = self.options.index(name.removesuffix(WRITE))
+                found[name] = Found(name.endswith(WRITE) and indices.keys() == {own})
+        return found
+
+    def _read_mappings(self, name: str) -> dict[str, dict[str, Any]]:
+        """The indices that have a table's name, or that it leads to, and their mappings."""
+        try:
+            answer = self._ask("GET", f"/{self.options.index(name)}/_mapping")
+        except MissingTable:
+            return {}
+        return {index: described["mappings"] for index, described in answer.items()}
+
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        mapping = self._read_mappings(table).get(self.options.index(table), {})
+        properties = mapping.get("properties", {})
+        return {name: field.get("type", "object") for name, field in properties.items()}
+
+    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+        schema = self.job.schema
+        return {column.name: _map_column(schema, column)["type"] for column in schema.columns}
 
     def _is_there(self, index: str) -> bool:
         try:
@@ -188,6 +224,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         mapping: dict[str, Any] = {
             # A document with a field that isn't the schema's is a defect of ours.
             "dynamic": "strict",
+            "_meta": _META,
             "properties": {column.name: _map_column(schema, column) for column in schema.columns},
         }
         fields = max(_FIELDS_LIMIT, len(schema.columns)) + schema.json_keys

@@ -29,6 +29,9 @@ ALLOCATION = Allocation(
 )
 """The allocation of a shard."""
 
+WRITE = "-write"
+"""Ends the name of the alias by which a table is written to."""
+
 STREAMING_BULK = "streaming_bulk"
 
 _PACKAGES = ("elasticsearch", "opensearch-py")
@@ -80,7 +83,7 @@ class EncodingOptions(Options):
 
     def alias(self, table: str) -> str:
         """The alias by which a table is written to."""
-        return f"{self.index_prefix}{table}-write"
+        return f"{self.index_prefix}{table}{WRITE}"
 
 
 class ElasticsearchOptions(EncodingOptions, EndpointOptions, LoginOptions, InFlightOptions):

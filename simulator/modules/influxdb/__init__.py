@@ -20,7 +20,7 @@ shard has begun and so emptied its write-ahead log. No metric includes the serie
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Condition
@@ -29,9 +29,9 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
-from .._base.connected import ConnectedModule
+from .._base.connected import MARK, ConnectedModule, Found
 from .._base.errors import nothing_to_query
-from .._base.labels import find_witness
+from .._base.labels import field_columns, find_witness, has_labels
 from .._base.options import InsertMode
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from influxdb_client.domain.bucket import Bucket
 
     from .server import Connection
-
-_MADE_BY_US = "made by iot-database-benchmark"
 
 _SETTINGS = (
     "storage-wal-fsync-delay", "storage-wal-max-concurrent-writes", "storage-wal-max-write-delay",
@@ -121,6 +119,8 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         encoder = LineEncoder(self.job, self.options.gzip)
         return self.official_writer(batch, prefill) or InfluxWriter(encoder, self)
 
+    ELSEWHERE = "another bucket"
+
     def connect(self) -> Connection:
         from .server import Connection
 
@@ -138,8 +138,9 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
                     f" {rule.every_seconds / 86400:g} days, and the events begin in 2024: name"
                     " another bucket, which is created if it is missing"
                 )
+        ours = self.claim_tables()
         if self.job.clean:
-            self._clean(bucket)
+            self._clean(bucket, ours)
 
     def _make_bucket(self) -> None:
         from influxdb_client.domain.bucket_retention_rules import BucketRetentionRules
@@ -156,13 +157,13 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         bucket = PostBucketRequest(
             org_id=orgs[0].id,
             name=options.bucket,
-            description=_MADE_BY_US,
+            description=MARK,
             retention_rules=[BucketRetentionRules(**self._retention())],
         )
         connection.ask(connection.client.buckets_api().create_bucket, bucket)
 
     def describe_schema(self) -> list[str]:
-        bucket = {"description": _MADE_BY_US, "retention_rules": [self._retention()]}
+        bucket = {"description": MARK, "retention_rules": [self._retention()]}
         return [f"bucket {self.options.bucket} {json.dumps(bucket)}"]
 
     def _retention(self) -> dict[str, Any]:
@@ -174,15 +175,34 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
             "shard_group_duration_seconds": hours and hours * 3600,
         }
 
-    def _clean(self, bucket: Bucket) -> None:
+    def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
+        # Others may write into a bucket that this tool has made.
+        there = self._list_measurements() if self.connection.find_bucket() else set()
+        return {name: Found(False) for name in names if name in there}
+
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        columns: dict[str, str] = {}
+        for kind in ("Field", "Tag"):
+            names = self._list(f"measurement{kind}Keys", f", measurement: {quote_text(table)}")
+            columns |= dict.fromkeys(names, kind)
+        return {name: kind for name, kind in columns.items() if not name.startswith("_")}
+
+    def is_like_ours(self, table: str) -> bool:
+        columns = self.read_columns(table)
+        schema = self.job.schema
+        tags = {name for name, kind in columns.items() if kind == "Tag"}
+        # Fields come with their first value.
+        fields = {column.name for column in field_columns(schema)}
+        found = columns.keys() - tags
+        return find_witness(schema) in found and found <= fields and has_labels(schema, tags)
+
+    def _clean(self, bucket: Bucket, ours: list[str]) -> None:
         """Delete the workload's measurements, by way of the whole bucket if nothing else is in it."""
-        measurements = self._list_measurements()
-        ours = measurements & set(self.job.all_table_names)
-        if bucket.description == _MADE_BY_US and measurements == ours:
+        if bucket.description == MARK and self._list_measurements() == set(ours):
             self.drop_bucket()
             self._make_bucket()
             return
-        for name in sorted(ours):
+        for name in ours:
             self._delete(name, *ALL_TIME)
 
     def _delete(self, table: str, start: str, stop: str) -> None:
@@ -212,10 +232,15 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
             connection.ask(delete, bucket, timeout_s=self.options.query_timeout_s)
 
     def _list_measurements(self) -> set[str]:
+        return self._list("measurements")
+
+    def _list(self, function: str, arguments: str = "") -> set[str]:
+        """What a function lists: https://docs.influxdata.com/flux/v0/stdlib/influxdata/influxdb/schema/"""
         start, stop = ALL_TIME
+        bucket = f"bucket: {quote_text(self.options.bucket)}, start: {start}, stop: {stop}"
         query = f"""
             import "influxdata/influxdb/schema"
-            schema.measurements(bucket: {quote_text(self.options.bucket)}, start: {start}, stop: {stop})
+            schema.{function}({bucket}{arguments})
             """
         return {row[0] for row in self.connection.rows(query, ["_value"])}
 

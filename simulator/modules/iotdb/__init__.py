@@ -41,7 +41,7 @@ The size on disk is that of the TsFiles in the database's regions, once everythi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, ClassVar
 
@@ -84,6 +84,7 @@ from .schema import (
     describe_tags,
     find_steady,
     list_columns,
+    list_measurements,
     make_tags,
     name_table,
     quote,
@@ -145,6 +146,7 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
     TYPES = TYPES
     DIALECT = IotdbDialect()
     COLUMNS = "DESC {name}"
+    OWN_COLUMNS = (TIME,)
 
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         super().__init__(options, job)
@@ -224,13 +226,12 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
         return {split_path(row[0])[LEVEL] if self._is_tree else row[0] for row in rows}
 
     def drop(self, table: str) -> None:
-        if table in self._list_tables():
-            for statement in self._layout.drop:
-                self.ask(statement.format(table=self.name_table(table)))
+        for statement in self._layout.drop:
+            self.ask(statement.format(table=self.name_table(table)))
 
-    def create_tables(self) -> list[str]:
+    def create_tables(self, there: Collection[str] = ()) -> list[str]:
         # In the tree, tables come with events.
-        return [] if self._is_tree else super().create_tables()
+        return [] if self._is_tree else super().create_tables(there)
 
     def define_columns(self, table: str) -> list[str]:
         columns = [
@@ -244,15 +245,28 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
         schema = self.job.schema
         return list_columns(describe_tags(schema) if table in self.job.tags_tables else schema)
 
-    def expect_columns(self, table: str) -> Mapping[str, str | None]:
+    def expect_columns(self, table: str) -> Mapping[str, str]:
         # It has no capital letters in names.
-        return {column.name.lower(): None for column in self._list_columns(table)}
+        return {column.name.lower(): column.type for column in self._list_columns(table)}
 
     def read_columns(self, table: str) -> Mapping[str, str]:
         if not self._is_tree:
             return super().read_columns(table)
         # A device takes the measurements that its events have.
-        return dict.fromkeys(self.expect_columns(table), "") if table in self._list_tables() else {}
+        return self.expect_columns(table) if table in self._list_tables() else {}
+
+    def is_like_ours(self, table: str) -> bool:
+        if not self._is_tree:
+            return super().is_like_ours(table)
+
+        def count(path: str, condition: str = "") -> int:
+            return int(
+                self.ask(f"COUNT TIMESERIES {self.name_table(table)}.{path}{condition}")[0][0]
+            )
+
+        ours = list_measurements(self.job.schema)
+        known = sum(count(f"*.{quote(c.name)}", f" WHERE DATATYPE = {c.type}") for c in ours)
+        return known == count("**")
 
     def describe_schema(self) -> list[str]:
         return [self._create_database(), *self.create_tables()]

@@ -63,8 +63,9 @@ from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query
 from ...workloads.schema import ID, Column, ColumnType
+from .._base.connected import MARK
 from .._base.sql_module import SqlModule
-from .._base.sql_queries import Newest, SqlDialect, compile_query
+from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_text
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support
 from ..indexes import IndexedModule
@@ -82,7 +83,14 @@ from .server import (
     read_indexes,
     read_storage,
 )
-from .tables import check_row, create_partitions, list_bounds, list_older, list_statements
+from .tables import (
+    check_row,
+    create_partitions,
+    list_bounds,
+    list_older,
+    list_statements,
+    name_partitions,
+)
 from .writer import PostgresWriter
 
 _COLUMN_TYPES = {
@@ -128,6 +136,10 @@ _PARTITIONS = (
     " WHERE i.inhparent = %s::regclass"
 )
 """The partitions of a table."""
+
+_OWN_COLUMNS = (KEY_COLUMN, "rowid")
+"""The second is CockroachDB's, of a table without a key:
+https://www.cockroachlabs.com/docs/stable/primary-key"""
 
 _DEVICES_AT_ONCE = 1000
 """Rows of an INSERT into the tags' table."""
@@ -179,7 +191,16 @@ class Postgres(
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
+    ELSEWHERE = "another database or search_path"
     TYPES = _COLUMN_TYPES
+    OWN_COLUMNS = _OWN_COLUMNS
+    # Where tables are made and dropped. A partition is whose its table is.
+    MARKS = (
+        "SELECT c.relname, obj_description(coalesce(i.inhparent, c.oid), 'pg_class'),"
+        " c.relkind IN ('r', 'p') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+        " LEFT JOIN pg_inherits i ON i.inhrelid = c.oid"
+        " WHERE n.nspname = current_schema() AND c.relname IN ({names})"
+    )
     TIME_ORDER: ClassVar[str] = "ASC"
     """The order of time in the index on device and time."""
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
@@ -274,10 +295,18 @@ class Postgres(
             for extension in self.options.install_extensions
         ]
 
-    def create_tables(self) -> list[str]:
+    @property
+    def needed_names(self) -> list[str]:
+        bounds = self._list_bounds()
+        parts = [name for table in self.job.table_names for name in name_partitions(table, bounds)]
+        return [*self.tables, *parts]
+
+    def create_tables(self, there: Collection[str] = ()) -> list[str]:
         statements, bounds = [], self._list_bounds()
         for table in self.tables:
             statements.append(self.create_table(table))
+            if table not in there:
+                statements.append(f"COMMENT ON TABLE {quote_name(table)} IS {quote_text(MARK)}")
             if bounds and table in self.job.table_names:
                 statements += create_partitions(table, bounds)
         return statements

@@ -107,11 +107,16 @@ def name_partition(table: str, end_ms: int | None) -> str:
     return f"{table}_before_{end_ms}" if end_ms is not None else f"{table}_later"
 
 
+def name_partitions(table: str, bounds: list[int]) -> list[str]:
+    """The names of a table's partitions; none without bounds."""
+    return [name_partition(table, end) for end in (*bounds, None)] if bounds else []
+
+
 def create_partitions(table: str, bounds: list[int]) -> list[str]:
     """The statements that make a table's partitions."""
     begins = ["MINVALUE", *map(str, bounds)]
     ends = [*map(str, bounds), "MAXVALUE"]
-    names = [name_partition(table, end) for end in (*bounds, None)]
+    names = name_partitions(table, bounds)
     return [
         f"CREATE TABLE IF NOT EXISTS {quote_name(name)} PARTITION OF {quote_name(table)}"
         f" FOR VALUES FROM ({begin}) TO ({end})"

@@ -26,7 +26,7 @@ squashed, and the files left over are removed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import quote_plus
 
@@ -109,6 +109,7 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     TYPES = TYPES
     KEYS: ClassVar = {PrimaryKey.CLIENT: "VARCHAR"}
     DIALECT = SqlDialect()
+    ELSEWHERE = "another table_prefix"
     COLUMNS = "SHOW COLUMNS FROM {name}"
 
     def __init__(self, options: QuestdbOptions, job: Job) -> None:
@@ -143,7 +144,7 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     def type_of(self, column: Column) -> str:
         return type_of(self.job.schema, column)
 
-    def create_tables(self) -> list[str]:
+    def create_tables(self, there: Collection[str] = ()) -> list[str]:
         """Statements are in a URL: columns that one has no room for are added, one by one, since QuestDB
         (9.3.4) adds no more at once."""
         statements = []

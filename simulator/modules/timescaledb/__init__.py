@@ -187,6 +187,7 @@ class Timescaledb(Postgres):
 
     def _convert_chunks(self, table: str) -> None:
         """https://www.tigerdata.com/docs/reference/timescaledb/hypercore/convert_to_columnstore"""
+        self.claim_tables()
         name = quote_name(table)
         for (chunk,) in self.connection.ask("SELECT show_chunks(%s::regclass)::text", [name]):
             self.connection.ask("CALL convert_to_columnstore(%s::regclass)", [chunk])

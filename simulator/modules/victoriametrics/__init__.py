@@ -44,10 +44,10 @@ from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function, Query
 from ...workloads.schema import ColumnType
-from .._base.connected import ConnectedModule
+from .._base.connected import ConnectedModule, Found
 from .._base.errors import missing_table, nothing_to_query
 from .._base.exactly_once import SettlingWriter, Span, Wanted
-from .._base.labels import field_columns, find_witness, name_device, tag_columns
+from .._base.labels import field_columns, find_witness, has_labels, name_device, tag_columns
 from .._base.options import InsertMode
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..sending import Payload
@@ -177,15 +177,31 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         encoder = self.encoder(self.options, self.job, self.job.load.batch)
         return VictoriaMetricsWriter(encoder, self)
 
+    ELSEWHERE = "another value of the option db"
+
     def connect(self) -> Connection:
         return Connection.connect(self.options, self.job)
 
     def prepare(self) -> None:
         self._check_flags(self.connection.read_flags())
-        if self.job.clean:
-            # A series that isn't visible yet would not be found.
-            self.connection.flush()
-            self.connection.delete(self._select(self.job.all_table_names))
+        # A series that isn't visible yet would not be found.
+        self.connection.flush()
+        ours = self.claim_tables()
+        if self.job.clean and ours:
+            self.connection.delete(self._select(ours))
+
+    def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
+        list_metrics = self.connection.list_metrics
+        return {name: Found(False) for name in names if list_metrics(self._select([name]))}
+
+    def read_columns(self, table: str) -> Mapping[str, str]:
+        labels = self.connection.list_labels(self._select([table]))
+        return {name: "label" for name in labels if name not in ("__name__", DB)}
+
+    def is_like_ours(self, table: str) -> bool:
+        schema = self.job.schema
+        unnamed = self.connection.list_metrics(self._select([table], devices=[""]))
+        return has_labels(schema, self.read_columns(table)) and not unnamed
 
     def describe_schema(self) -> list[str]:
         return []  # series come with their first sample
@@ -227,9 +243,9 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         span = find_span(self.connection.read_flags())
         return None if span is None else span.times_ms
 
-    def _select(self, tables: list[str]) -> str:
+    def _select(self, tables: list[str], devices: list[str] | None = None) -> str:
         columns = [column.name for column in field_columns(self.job.schema)]
-        return select_series(self.job.schema, self.options.db, tables, columns)
+        return select_series(self.job.schema, self.options.db, tables, columns, devices)
 
     def prepare_queries(self) -> None:
         self.connection.flush()

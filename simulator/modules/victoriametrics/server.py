@@ -101,11 +101,18 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
 
     def list_metrics(self, selector: str | None = None) -> list[str]:
         """The names of all metrics that have series, or series that a selector fits."""
+        return self._list("label/__name__/values", selector)
+
+    def list_labels(self, selector: str) -> list[str]:
+        """The names of all labels of the series that a selector fits."""
+        return self._list("labels", selector)
+
+    def _list(self, what: str, selector: str | None) -> list[str]:
         # A start of 0 would be that of today.
         fields = {"start": "1", "end": write_seconds(ALL_TIME[1])}
         if selector is not None:
             fields["match[]"] = selector
-        answer = self._post("/api/v1/label/__name__/values", fields)
+        answer = self._post(f"/api/v1/{what}", fields)
         names: list[str] = self.parse(answer, "data")
         return names
 
