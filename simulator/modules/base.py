@@ -29,7 +29,9 @@ from .capabilities import (
     Capabilities,
     Encoding,
     OfficialClient,
+    RefusedText,
     Support,
+    find_refused_text,
     require,
     support_keys,
 )
@@ -48,6 +50,7 @@ __all__ = [
     "Module",
     "OfficialClient",
     "Query",
+    "RefusedText",
     "Support",
     "await_count",
     "connect",
@@ -159,6 +162,8 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             raise OptionError(
                 f"client={name} has no way to insert in mode {mode}: use {alternatives}client={LEAN}"
             )
+        if problem := find_refused_text(offered[name].refused_texts, self.job.schema):
+            raise OptionError(f"client={name} can't insert such events: there is {problem}")
         if not offered[name].in_flight and self.options.in_flight(load) > 1:
             raise OptionError(
                 f"client={name} holds one request in flight, not {self.options.in_flight(load)}: use more"

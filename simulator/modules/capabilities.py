@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -24,6 +25,30 @@ class Support(StrEnum):
 
 
 @dataclass(frozen=True)
+class RefusedText:
+    """What texts can't have."""
+
+    pattern: str
+    """A regular expression for it."""
+    what: str
+    """In words, after `it has`, and before the column."""
+    why: str
+    """After the column: why not, or else."""
+    tags_only: bool = False
+    """Whether texts of events can have it."""
+
+
+def find_refused_text(refused_texts: Iterable[RefusedText], schema: Schema) -> str | None:
+    """What of that the workload's texts have, after `it has`, as far as they are known."""
+    for refused in refused_texts:
+        for column in schema.columns:
+            texts = column.texts if column.tag or not refused.tags_only else ()
+            if any(re.search(refused.pattern, text) for text in texts):
+                return f"{refused.what} in {column.name}, {refused.why}: use another value"
+    return None
+
+
+@dataclass(frozen=True)
 class OfficialClient:
     """A vendor's client by which a module can insert instead of its own path: see `Options.client`."""
 
@@ -38,6 +63,8 @@ class OfficialClient:
     be used. Empty: it inserts nothing."""
     asker: str | None = None
     """The same for what makes the asker, of the module and how many questions may be under way."""
+    refused_texts: Collection[RefusedText] = ()
+    """What texts of events that it inserts can't have."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +137,8 @@ class Capabilities:
     """Whether events without a value in a nullable column can be stored."""
     empty_texts: bool = True
     """Whether an empty text of a column differs from a missing one, also in answers."""
+    refused_texts: Collection[RefusedText] = ()
+    """What texts can't have, as far as a workload's are known beforehand."""
     needs_value: bool = False
     """Whether an event must have a value besides its time, its device and tags."""
     tags_table: Support = Support.MISSING
@@ -158,6 +187,8 @@ class Capabilities:
 
     def _find_limit(self, schema: Schema) -> str | None:
         """What the database itself can't store, after `it has`."""
+        if problem := find_refused_text(self.refused_texts, schema):
+            return problem
         for column in schema.columns:
             if column.name in self.system_columns:
                 return f"a column {column.name}, which is the database's own: give it another name"

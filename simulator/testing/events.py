@@ -160,7 +160,7 @@ class Awkward(Workload):
         )
 
 
-SUNDRY = """\
+SUNDRY = r"""
 name: sundry
 about: A column of each type, and of each signal
 table: where
@@ -173,7 +173,8 @@ late: {share: 10%, most: 2m}
 columns:
   - {name: timestamp, type: timestamp_ms}
   - {name: user, type: text}
-  - {name: order, type: text, tag: true, signal: {kind: choice, values: [a, b, c, d, ""]}}
+  - {name: order, type: text, tag: true,
+     signal: {kind: choice, values: [B, "a,\tC=", 'd "\d', "", Ä, ﬀ, 🌡]}}
   - {name: table, type: int32, tag: true, signal: {kind: choice, values: [1, -2]}}
   - {name: select, type: float32, decimals: 2, missing: 5%,
      signal: {kind: wander, low: -5, high: 5, period: 10m}}
@@ -184,15 +185,40 @@ columns:
   - {name: group, type: int64, signal: {kind: counter, every: 1s, spread: 9}}
   - {name: filter, type: float32, signal: {kind: cycle, low: 0, high: 9, period: 1h, noise: 0.1}}
   - {name: and, type: bool, missing: 1%, signal: {kind: hold, lasts: 1m, values: [yes, no]}}
-  - {name: let, type: text, missing: 30%, signal: {kind: hold, lasts: 1m, values: [Küche, x]}}
-  - {name: in, type: json, missing: 20%, signal: {kind: choice, values: [{a: 1}, {b: [null]}]}}
+  - {name: let, type: text, missing: 30%, signal: {kind: choice, values:
+     [Küche, x, X, é, "e\u0301", a b, "tab\t", "line\nbreak", it''s, 'say "\"', \N, ﬀ, 🌡, 温度]}}
+  - {name: in, type: json, missing: 20%, signal: {kind: choice, values:
+     [{a: 1}, {b: [null]}, {"\"\\": "a\\b\n\t'", é: 🌡}]}}
   - {name: date, type: timestamp_ms, signal: {kind: uniform, low: 0, high: 1.0e+12}}
 """
 """A definition that only tests know: each type, each signal, tags and missing values. Its names are words of
-some query language."""
+some query language, and its texts have what some protocol escapes, and an order that differs by case, by
+accents, and in UTF-16."""
 
 Sundry = define(parse_definition(SUNDRY, "sundry.yaml"))
 Sundry.window = 20_000  # smaller than usual, so that tests are quick
+
+
+def make_texts(texts: Sequence[str], in_events: bool) -> Workload:
+    """Events with one of these texts as a tag, and maybe another as their own."""
+    signal = f"signal: {{kind: choice, values: {orjson.dumps(texts).decode()}}}"
+    note = f"  - {{name: note, type: text, {signal}}}\n" * in_events
+    definition = f"""\
+name: texts
+about: Texts
+table: texts
+time: at
+device: device
+devices: 9
+interval: 1s
+columns:
+  - {{name: at, type: timestamp_ms}}
+  - {{name: device, type: text}}
+  - {{name: place, type: text, tag: true, {signal}}}
+{note}  - {{name: value, type: int32, signal: {{kind: uniform, low: 0, high: 9}}}}
+"""
+    return define(parse_definition(definition, "texts.yaml"))()
+
 
 TESTED: dict[str, type[Workload]] = {**WORKLOADS, Sundry.name: Sundry}
 """The workloads whose events the suite stores: shipped definitions are made of the same."""

@@ -265,6 +265,14 @@ class Query(Part):
         """How many of a row's first values tell it from all other rows; 0: events are not told apart."""
         return len(self.per) + self.newest
 
+    def orders_texts(self, schema: Schema) -> bool:
+        """Whether rows are in the order of a text."""
+        if self.order is None:
+            return False
+        device = (schema.device,) if self.newest else ()
+        value = (*self.per, *device, *self.compute, *self.events)[self.order.by]
+        return isinstance(value, str) and schema.column(value).type in ("text", "json")
+
     @property
     def is_drawn(self) -> bool:
         """Whether each execution has parameters of its own, or depends on what is stored."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -50,7 +51,7 @@ class AqlError(Exception):
 
 
 def order(value: Any) -> tuple[Any, ...]:
-    """The order of values, except for texts, which ArangoDB compares by the rules of a language.
+    """The order of values. ArangoDB compares texts by the rules of a language, which are much like this.
 
     https://docs.arangodb.com/stable/aql/fundamentals/type-and-value-order/
     """
@@ -61,7 +62,7 @@ def order(value: Any) -> tuple[Any, ...]:
     if isinstance(value, (int, float)):
         return (2, value)
     if isinstance(value, str):
-        return (3, value)
+        return (3, unicodedata.normalize("NFKD", value).casefold(), value)
     if isinstance(value, list):
         return (4, tuple(order(item) for item in value))
     raise AqlError("objects are not compared here")
@@ -350,9 +351,11 @@ class _Parser:
                 raise AqlError("LENGTH of a collection only")
             count = len(self._collections[collection])
             return lambda row: count
-        if name == "TO_STRING":
+        if name in ("TO_STRING", "TO_HEX"):
             value = self._expression()
             self._expect(")")
+            if name == "TO_HEX":
+                return lambda row: _write_text(value(row)).encode().hex()
             return lambda row: _write_text(value(row))
         raise AqlError(f"unknown function {name}")
 

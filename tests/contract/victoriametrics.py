@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import httpx
 
-from simulator.testing.events import TESTED
+from simulator.testing.events import TESTED, make_texts
 from simulator.testing.server import Refusal
 from simulator.workloads.schema import ColumnType, Schema
 
@@ -50,6 +50,7 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         """Name of a series -> table and column."""
         for kind in TESTED.values():
             self.learn(kind.schema)
+        self.learn(make_texts(["a"], in_events=False).schema)
         self.guarded = self.encrypting(authorization="Basic YmVuY2g6cmlnaHQtcGFzc3dvcmQ=")
         """The same server behind TLS, for the user bench with the password right-password."""
 
@@ -81,7 +82,7 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         self._flush()
         result = []
         answer = self.http.post("/api/v1/export", data={"match[]": self._all, "start": "0"})
-        for line in answer.raise_for_status().text.splitlines():
+        for line in answer.raise_for_status().content.splitlines():
             series = json.loads(line)
             labels = series["metric"]
             assert labels.pop("_db") == self.db

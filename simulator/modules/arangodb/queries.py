@@ -78,8 +78,11 @@ def _sort(query: Query, values: Sequence[str], schema: Schema) -> str:
     """The clause that puts rows of these values in the query's order."""
     order = query.order
     assert order is not None
-    by = values[order.by]
-    places = [f"{by} DESC" if order.descending else by]
+    by = value = values[order.by]
+    if query.orders_texts(schema):
+        # Texts would be in the order of the server's language: github.com/arangodb/arangodb/issues/19526
+        value = f"TO_HEX({by})"
+    places = [f"{value} DESC" if order.descending else value]
     if not order.descending and _may_lack(query, order.by, schema):
         # Nothing comes last. It would keep an index from being used.
         places.insert(0, f"{by} == null")

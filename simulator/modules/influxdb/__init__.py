@@ -34,7 +34,7 @@ from .._base.errors import nothing_to_query
 from .._base.labels import field_columns, find_witness, has_labels
 from .._base.options import InsertMode
 from ..asking import Asker
-from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, RefusedText, Support, support_keys
 from ..sending import Writer
 from .encoding import LineEncoder
 from .flux import ALL_TIME, Question, quote_text, select_events, write_time
@@ -97,6 +97,11 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         # Answers are CSV, which has one form for both:
         # https://docs.influxdata.com/influxdb/v2/reference/syntax/annotated-csv/
         empty_texts=False,
+        refused_texts=(
+            RefusedText("\r", "a carriage return", "which is lost in the database's answers"),
+            RefusedText("\n", "a line break", "which no tag can have", tags_only=True),
+            RefusedText(r"\\\Z", "a final backslash", "which no tag can have", tags_only=True),
+        ),
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
         repeated_timestamps=Support.UNSUPPORTED,

@@ -23,7 +23,7 @@ from .._base.official import ClientAsker
 from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
 from ..own_statements import Literals
-from .flux import Question, Result, count_lines, parse_results, quote_text, write_time
+from .flux import Question, Result, count_lines, parse_results, quote_text, read_text, write_time
 from .server import Connection, make_question, name_query_target
 
 if TYPE_CHECKING:
@@ -137,5 +137,5 @@ def read_tables(tables: Sequence[FluxTable], columns: Sequence[str]) -> Iterator
 def _convert(value: Any, kind: str | None) -> Any:
     """A value of the client's as `parse_results` has it."""
     if kind == "string":
-        return value or ""
+        return read_text(value or "")
     return round(value.timestamp() * 1000) if isinstance(value, datetime) else value

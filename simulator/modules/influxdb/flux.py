@@ -209,10 +209,19 @@ class Question(ABC):
 _RESULT, _FIRST_COLUMN = 1, 3
 """Where a row has the name of its result, and where its own columns begin."""
 
+
+def read_text(text: str) -> str:
+    """A text of an answer, as it was stored: a line break is two characters in CSV.
+
+    https://pkg.go.dev/encoding/csv#Writer
+    """
+    return text.replace("\r\n", "\n")
+
+
 _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
     "long": int,
     "double": float,
-    "string": str,
+    "string": read_text,
     "boolean": {"true": True, "false": False, "": None}.__getitem__,
     "dateTime:RFC3339": lambda text: round(datetime.fromisoformat(text).timestamp() * 1000),
 }
@@ -285,7 +294,7 @@ def _read_row(row: Sequence[str], places: Sequence[tuple[Callable[[str], Any], i
         # No number or time is empty: that is a missing one.
         return tuple(
             [
-                convert(row[place]) if row[place] or convert is str else None
+                convert(row[place]) if row[place] or convert is read_text else None
                 for convert, place in places
             ]
         )

@@ -21,13 +21,18 @@ from .._base.options import (
     is_pem,
     make_tls_context,
 )
-from ..base import OfficialClient
+from ..base import OfficialClient, RefusedText
 
 BATCHING = "batching"
 
 _PACKAGES = ("influxdb-client", "reactivex")
 _WRITER = f"{__package__}.official:make_writer"
 _ASKER = f"{__package__}.asking:OfficialInfluxAsker"
+_REFUSED_TEXTS = (
+    RefusedText(
+        "\t", "a tab", r"which the client stores as \t (a backslash and a t)", tags_only=True
+    ),
+)
 CLIENTS = {
     "official": OfficialClient(
         _PACKAGES,
@@ -35,12 +40,14 @@ CLIENTS = {
         in_flight=True,
         writer=_WRITER,
         asker=_ASKER,
+        refused_texts=_REFUSED_TEXTS,
     ),
     BATCHING: OfficialClient(
         _PACKAGES,
         {InsertMode.BATCH: "influxdb-client's write of points, batching"},
         writer=_WRITER,
         asker=_ASKER,
+        refused_texts=_REFUSED_TEXTS,
     ),
 }
 """What the option `client` can be."""

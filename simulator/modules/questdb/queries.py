@@ -60,7 +60,9 @@ class QuestdbDialect(SqlDialect):
         by, direction = query.order.by, "DESC" if query.order.descending else "ASC"
         names = [f'"_v{place}"' for place in range(query.width)]
         # There is no NULLS LAST.
-        places = [f"{names[by]} IS NULL", f"{names[by]} {direction}"]
+        # Symbols would be in the order of UTF-16.
+        value = f"{names[by]}::varchar" if query.orders_texts(self._schema) else names[by]
+        places = [f"{names[by]} IS NULL", f"{value} {direction}"]
         places += [f"{names[key]} ASC" for key in range(query.keys) if key != by]
         return f"SELECT * FROM ({statement}) ORDER BY {', '.join(places)}"
 

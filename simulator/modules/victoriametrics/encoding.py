@@ -259,7 +259,9 @@ def quote_labels(name: str, values: NDArray[Any]) -> NDArray[Any]:
 def _quote(name: str, text: bytes) -> bytes:
     """A text as a field."""
     if b"\n" in text:
-        raise SimulatorError(f"label {name}: a line of CSV can't contain a line break here")
+        raise SimulatorError(
+            f"label {name}: a line of CSV can't contain a line break here: use import_format=json"
+        )
     return b'"' + text.replace(b'"', b'""') + b'"' if b"," in text or b'"' in text else text
 
 

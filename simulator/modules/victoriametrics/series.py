@@ -140,6 +140,8 @@ class ChoosingEncoder(ImportEncoder):
 
     def _choose(self, devices: NDArray[np.bytes_]) -> type[ImportEncoder]:
         """The encoder that suits a request with events of these devices."""
+        if any("\n" in text for tag in self._tags for text in tag.texts):
+            return SeriesEncoder  # CSV has no line breaks here
         samples = len(devices) * len(self._fields)
         are_enough = samples >= _ENOUGH * len(set(devices.tolist()))
         return SeriesEncoder if are_enough else CsvEncoder

@@ -68,6 +68,7 @@ def list_queries(workload: Workload) -> list[Query]:
             *more,
             {"compute": [count, *everything], "per": [tags[0], {"every": "1m"}]},
             {"events": [*texts, schema.time], "devices": 5, "window": {"span": "1m"}},
+            *_list_orders_of_texts(texts, tags),
             *_list_for_each_field(schema),
         ]
     named = [
@@ -77,6 +78,12 @@ def list_queries(workload: Workload) -> list[Query]:
     for query in named:
         query.check(schema)
     return [*schema.descriptions, *named]
+
+
+def _list_orders_of_texts(texts: Sequence[str], tags: Sequence[str]) -> Iterator[dict[str, object]]:
+    for order in ({"by": 0}, {"by": 0, "descending": True}):
+        yield {"compute": [{"function": "count"}], "per": [tags[0]], "order": order, "limit": 5}
+        yield {"events": texts[::-1], "order": order, "limit": 500}
 
 
 def _list_for_each_field(schema: Schema) -> Iterator[dict[str, object]]:
