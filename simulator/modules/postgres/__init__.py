@@ -56,7 +56,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from ...conditions import Condition
-from ...contract import PrimaryKey, Role, Storage
+from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...encoding.postgres_rows import TYPE_OIDS, value_rows
 from ...errors import OptionError, SimulatorError
@@ -72,8 +72,15 @@ from ..indexes import IndexedModule
 from ..sending import Writer
 from .asking import PostgresAsker
 from .dialects import DIALECTS, NEWEST, Dialect, dialect_of
-from .encoding import CopyFormat, InsertMode, PostgresEncoder
-from .options import CLIENTS, DialectOptions, EncodingOptions, PostgresOptions, ServerOptions
+from .encoding import InsertMode, PostgresEncoder
+from .options import (
+    CLIENTS,
+    DialectOptions,
+    EncodingOptions,
+    PostgresOptions,
+    ServerOptions,
+    check_copy,
+)
 from .server import (
     VERSION,
     Session,
@@ -217,28 +224,7 @@ class Postgres(
             raise OptionError(
                 f"dialect {self.dialect.name} can't do --retention: {self.dialect.NO_PARTITIONS}"
             )
-        if not self.dialect.COPY_UNESCAPES_JSON:
-            self._check_copy()
-
-    def _check_copy(self) -> None:
-        """OptionError if texts would be copied into a JSON column, which would store their escapes."""
-        options, load = self.options, self.job.load
-        columns = [c.name for c in self.job.schema.row if c.type is ColumnType.JSON]
-        if load.role is Role.READ or not columns:
-            return
-        is_fill = load.role is Role.FILL
-        mode = options.prefill_mode() if is_fill else options.mode(load.batch)
-        client = None if is_fill else CLIENTS.get(options.client)
-        if mode is not InsertMode.COPY or (
-            client is None and options.copy_format is CopyFormat.BINARY
-        ):
-            return
-        other = next(way for way in (client.ways if client else InsertMode) if way is not mode)
-        binary = "" if client else "copy_format=binary, or "
-        raise OptionError(
-            f"dialect {self.dialect.name} can't copy texts: its COPY doesn't unescape JSON columns"
-            f" ({', '.join(columns)}), so other values would be stored: use {binary}insert_mode={other}"
-        )
+        check_copy(options, job)
 
     @classmethod
     def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:

@@ -10,11 +10,13 @@ from psycopg.conninfo import make_conninfo
 from pydantic import Field
 
 from ...conditions import ACCESS, Condition
-from ...contract import CommaList
+from ...contract import CommaList, Role
+from ...errors import OptionError
+from ...workloads.schema import ColumnType
 from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..base import OfficialClient
 from ..indexes import IndexOptions
-from ..options import Options, choose_mode
+from ..options import Job, Options, choose_mode
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode
 
@@ -171,3 +173,23 @@ class PostgresOptions(ServerOptions, DialectOptions):
 
     def table_suffix(self) -> str:
         return self.find_dialect().table_suffix(self.tablets, self.colocation)
+
+
+def check_copy(options: ServerOptions, job: Job) -> None:
+    """OptionError if texts would be copied into a JSON column that keeps their escapes."""
+    dialect, load = options.find_dialect(), job.load
+    columns = [column.name for column in job.schema.row if column.type is ColumnType.JSON]
+    if dialect.COPY_UNESCAPES_JSON or load.role is Role.READ or not columns:
+        return
+    is_fill = load.role is Role.FILL
+    mode = options.prefill_mode() if is_fill else options.mode(load.batch)
+    client = None if is_fill else CLIENTS.get(options.client)
+    is_binary = client is None and options.copy_format is CopyFormat.BINARY
+    if mode is not InsertMode.COPY or is_binary:
+        return
+    other = next(way for way in (client.ways if client else InsertMode) if way is not mode)
+    binary = "" if client else "copy_format=binary, or "
+    raise OptionError(
+        f"dialect {dialect.name} can't copy texts: its COPY doesn't unescape JSON columns"
+        f" ({', '.join(columns)}), so other values would be stored: use {binary}insert_mode={other}"
+    )
