@@ -73,8 +73,8 @@ class Dialect:
 
     name: ClassVar[DialectName] = DialectName.POSTGRESQL
     PRODUCT: ClassVar[str] = "PostgreSQL"
-    # --primary-key uuid: https://www.postgresql.org/docs/13/functions-uuid.html
-    OLDEST: ClassVar[str] = "13"
+    # `DETACH`: https://www.postgresql.org/docs/14/sql-altertable.html. `gen_random_uuid` came with 13.
+    OLDEST: ClassVar[str] = "14"
     """The oldest version that is supported."""
     BATCH_MODE: ClassVar[InsertMode] = InsertMode.COPY
     """How batches are sent if no option says it."""
@@ -148,8 +148,8 @@ class Dialect:
     NO_PARTITIONS: ClassVar[str | None] = None
     """Why tables have no partitions by time that could be dropped; None: they have."""
     DETACH: ClassVar[str | None] = "ALTER TABLE {table} DETACH PARTITION {partition} CONCURRENTLY"
-    """What takes a partition out of its table without making others wait, before it is dropped
-    (PostgreSQL 14); None: it is dropped at once."""
+    """What takes a partition out of its table without making others wait, before it is dropped; None: it is
+    dropped at once."""
 
     def table_suffix(self, tablets: int | None, colocation: bool | None) -> str:
         """What follows the columns in CREATE TABLE; OptionError if there is no such thing."""
