@@ -263,7 +263,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
                     series.run(settings, _PODS_PATIENCE_S, lambda status: None)
         except CliError as error:
             return _report_failure(name, error)
-    return Finding(name, True, "a collector and a worker found each other")
+    return Finding(name, True, "a worker connected to the collector")
 
 
 def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:

@@ -89,7 +89,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep(Request):
-    """What `insert` is asked for: a load, on a data set, by several worker counts several times."""
+    """An `insert` request: one load on a data set, repeated for each worker count."""
 
     counts: Sequence[int]
     """Numbers of workers, instead of the load's."""
@@ -405,7 +405,7 @@ def check_capabilities(
     """ConfigError if the module can't do what is asked for; `settings`: None if not all are known here;
     `load`: if it isn't the request's.
 
-    A default that the database has no notion of is no error: only what was asked for is.
+    Unsupported defaults are ignored; only explicit options are checked.
     """
     can, load = module.CAPABILITIES, load or request.load
     data = share_devices(request.data, load.workers)

@@ -333,7 +333,7 @@ def _warn_of_short_secrets(target: Target, options: Options) -> None:
     if any(0 < len(secret) < SHORTEST_WORD for secret in options.secrets()):
         warn_once(
             f"target {target.name} has a password or token of fewer than {SHORTEST_WORD}"
-            " characters: messages and logs hide it only where a secret is expected"
+            " characters: it may appear in logs"
         )
 
 

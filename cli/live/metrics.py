@@ -44,9 +44,7 @@ def _list_metrics(figures: Figures) -> Iterator[Metric]:
     yield from _list_totals(figures)
     status = figures.status
     phases = [] if status is None else [({"phase": p}, p is status.phase) for p in Phase]
-    yield _make_metric(
-        "phase", "gauge", "1 for the phase in which the run is, 0 for others.", phases
-    )
+    yield _make_metric("phase", "gauge", "1 for the current phase, 0 for others.", phases)
     if status is not None:
         yield from _list_groups(status.groups if status.phase in (Phase.PREFILL, Phase.RUN) else [])
         yield _make_metric(

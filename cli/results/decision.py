@@ -301,8 +301,12 @@ def _describe_spread(requirement: Requirement, values: Sequence[float]) -> str:
         ),
         None,
     )
-    apart = f"{format_digits(max(values) / min(values))} times" if min(values) > 0 else "far"
-    text = f"too near the limit for {len(logs)} repetitions that are {apart} apart"
+    spread = (
+        f"by a factor of {format_digits(max(values) / min(values))}"
+        if min(values) > 0
+        else "widely"
+    )
+    text = f"too close to call: {len(logs)} repetitions differ {spread}"
     if needed is None:
         return f"{text}: find out why they vary so much"
     return f"{text}: about repeats: {needed} would decide"

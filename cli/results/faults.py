@@ -144,9 +144,9 @@ def _describe_catch_up(mark: Mark, catch_up: CatchUp, group: GroupResult) -> str
     held = format_count(catch_up.held, "event")
     text = f"After {name_mark(mark)} at {mark.at_s:.1f} s {held} that had been held back came at once; "
     if catch_up.after_s is None:
-        text += "they were not worked off before the run ended, or the fleet was cut off again"
+        text += "the backlog was not cleared before the run ended, or the fleet was cut off again"
     else:
-        text += f"after {format_digits(catch_up.after_s)} s they were worked off"
+        text += f"the backlog was cleared after {format_digits(catch_up.after_s)} s"
     for latency, when in ((catch_up.burst_ms, "meanwhile"), (catch_up.later_ms, "afterwards")):
         if latency is not None and latency.p99 is not None:
             text += f", {when} p99 was {format_digits(latency.p99)} ms"

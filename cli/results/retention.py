@@ -81,10 +81,11 @@ def describe_cost(runs: Sequence[GroupRun], subject: str) -> str:
         return f"the cost to {subject} is unknown: a deletion ran in each second, or in none"
     worst = max(losses, key=lambda loss: loss.share or 0.0)
     share, beside = worst.share or 0.0, worst.beside
-    lost = f"lost {share:.0%}" if share >= 0 else f"gained {-share:.0%}"
+    rates = f"{_show(worst.during)}, beside {_show(beside)}"
+    if share <= 0:
+        return f"deleting old data didn't slow {subject} ({rates})"
     return (
-        f"{subject} {lost} in the {worst.during.seconds:,} s in which one ran"
-        f" ({_show(worst.during)}, beside {_show(beside)})"
+        f"{subject} lost {share:.0%} in the {worst.during.seconds:,} s in which one ran ({rates})"
     )
 
 

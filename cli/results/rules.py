@@ -344,7 +344,7 @@ def find_short(result: Result) -> Iterator[Caveat]:
         share = 1 - load.warm_up_s / load.duration_s
         longer_s = ceil(round(SHORT_WINDOW_S / share, 6)) if share > 0 else longer_s
     remedy = (
-        f"give more --num-inserts, for {SHORT_WINDOW_S:.0f} s or longer"
+        f"raise --num-inserts, for {SHORT_WINDOW_S:.0f} s or longer"
         if load.duration_s is None
         else f"give {DURATION_OPTIONS.get(result.command, '--duration')} {longer_s:g}s or longer"
     )
@@ -361,7 +361,7 @@ def find_short_window(groups: Sequence[GroupResult]) -> float | None:
 
 def describe_short(window_s: float, remedy: str) -> Caveat:
     """The caveat about runs that take no longer, with what makes them longer."""
-    text = f"start and end are a large part of runs of {window_s:.1f} s: {remedy}"
+    text = f"start-up and shutdown dominate a run of {window_s:.1f} s: {remedy}"
     return Caveat(Kind.SHORT, text)
 
 
@@ -385,12 +385,12 @@ def _find_few(result: Result) -> Iterator[Caveat]:
         widest = max(few, key=lambda entry: find_smallest_difference(entry.cv or 0, entry.runs))
         difference = find_smallest_difference(widest.cv or 0, widest.runs)
         # Runs at a rate of their own hardly vary: less than a percent is not "0% or more".
-        least = f"differences of {max(0.01, difference):.0%} or more"
-        shown = "no difference" if difference == inf else least
+        least = f"only differences of {max(0.01, difference):.0%} or more are"
+        shown = "no difference is" if difference == inf else least
         yield Caveat(
             Kind.FEW_RUNS,
-            f"{widest.runs} runs that vary like these show {shown} between two results;"
-            f" {ENOUGH_RUNS_TEXT} or more show smaller ones",
+            f"with {widest.runs} runs this noisy, {shown} detectable; {ENOUGH_RUNS_TEXT} or more runs"
+            " detect smaller ones",
         )
     single = [entry.workers for entry in summary if entry.runs == 1]
     if single:
@@ -418,7 +418,7 @@ def find_in_queries(result: Result) -> Iterator[Caveat]:
         yield Caveat(
             Kind.APART,
             f"all workers asked at once for only {min(overlaps):.0%} of the time; the others' executions"
-            " had less competition: give more --runs",
+            " had less competition: raise --runs",
         )
     spreads = spread_queries(result)
     for query, spread in spreads.items():

@@ -35,7 +35,7 @@ _RATE_REPORTS = 3
 _REPORT_LATE_S = 1.5
 """A worker that was silent for longer isn't taken to have gone on meanwhile."""
 
-_TOLD_S = 10.0
+_REPORT_WINDOW_S = 10.0
 """How long each status shows the minute that has ended."""
 
 _STAGES = {Phase.PREFILL: "prefill", Phase.RUN: "run"}
@@ -188,7 +188,9 @@ class PhaseTracker:
             backlog=sum(backlogs) if backlogs else None,
             retries=sum(message.retries for message in messages),
             failed=sum(message.failed for message in messages),
-            minute=minutes.read_latest() if elapsed_s % minutes.length_s < _TOLD_S else None,
+            minute=minutes.read_latest()
+            if elapsed_s % minutes.length_s < _REPORT_WINDOW_S
+            else None,
         )
 
     def _total(self, group: Group) -> int | None:

@@ -173,10 +173,7 @@ def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
         return None
     if late_ms < BOUND_OWN_DELAY_SHARE * latency.tail:
         return None
-    return (
-        f"a worker sent requests up to {late_ms:,.0f} ms (p99) late although it had free places in"
-        " flight"
-    )
+    return f"the load generator was late: it sent requests up to {late_ms:,.0f} ms (p99) after they were due"
 
 
 # --- what became of each stage of a rate that changes ----------------------------------------------

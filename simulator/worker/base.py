@@ -39,7 +39,7 @@ from ..machine import Reading, measure_machine, node_name, read_machine
 from ..modules import build
 from ..stalls import StallWatch
 from .measure import Recorder
-from .schedule import compute_patiently
+from .schedule import lower_priority
 
 _log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ _PROGRESS_INTERVAL_S = 1.0
 _CONNECT_PATIENCE_S = 120.0
 _CONNECT_INTERVAL_S = 0.1
 _REPORT_CONNECT_S, _REPORT_PATIENCE_S = 5.0, 60.0
-_NOBODY_BEHIND = (502, 503, 504)
+_GATEWAY_ERRORS = (502, 503, 504)
 """What a load balancer on the way says as long as the collector doesn't listen."""
 
 
@@ -129,7 +129,7 @@ class CollectorClient:
                 return go
 
     def progress(self, message: Progress) -> float | None:
-        """Report progress, once; a failed report is made up for by the next. Returns in how many seconds this
+        """Report progress, once; the next report supersedes a lost one. Returns in how many seconds this
         worker is to end, if it is to end early."""
         try:
             status, content = self._reports.post("/progress", message.model_dump_json())
@@ -166,7 +166,7 @@ class CollectorClient:
                 answer = self._http.post(path, content=message.model_dump_json())
                 if answer.status_code == TOO_EARLY:
                     problem = "it is still busy with another run"
-                elif answer.status_code in _NOBODY_BEHIND:
+                elif answer.status_code in _GATEWAY_ERRORS:
                     problem = f"{answer.status_code} {answer.reason_phrase}"
                 else:
                     break
@@ -202,7 +202,7 @@ def reporting(
     stop = threading.Event()
 
     def report() -> None:
-        compute_patiently()
+        lower_priority()
         latest, problem = Progress(worker=client.worker, stage=stage, elapsed_s=0, done=0), ""
         while not stop.wait(_PROGRESS_INTERVAL_S):
             try:

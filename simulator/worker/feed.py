@@ -18,7 +18,7 @@ from ..modules.sending import Encoder, Payload
 from ..workloads.base import Workload
 from ..workloads.schema import EventBlock
 from .loop import choose_backoff_s
-from .schedule import compute_patiently
+from .schedule import lower_priority
 
 # Least number of events that are generated and encoded at once. On a machine with a busy server, whose data
 # fill the caches, each chunk costs some 300 µs of CPU before it gets anywhere. Where that is much beside the
@@ -74,7 +74,7 @@ class Feed:
         self._next = first
         self._stop = _NO_END if count is None else first + count
         self._batch = batch
-        self._start_thread = compute_patiently if punctual else None
+        self._start_thread = lower_priority if punctual else None
         self._in_thread = encoder.overlaps and (punctual or batch > 0)
         unit = encoder.unit_events or batch or 1
         self._chunk = -(-(_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
@@ -94,13 +94,13 @@ class Feed:
         return self._feed_by_thread() if self._in_thread else self._feed_when_needed()
 
     def _feed_when_needed(self) -> Iterator[Payload]:
-        with switch_soon():
+        with short_switch_interval():
             while self._ready or self._make_chunk():
                 while self._ready:
                     yield self._ready.popleft()
 
     def _feed_by_thread(self) -> Iterator[Payload]:
-        with switch_soon(), ThreadPoolExecutor(1, "encode", self._start_thread) as thread:
+        with short_switch_interval(), ThreadPoolExecutor(1, "encode", self._start_thread) as thread:
             if not self._ready:
                 self._make_chunk()
             while self._ready:
@@ -156,7 +156,7 @@ def _keep_freed_memory() -> None:
 
 
 @contextmanager
-def switch_soon() -> Iterator[None]:
+def short_switch_interval() -> Iterator[None]:
     """Let a thread wait only `_SWITCH_INTERVAL_S` for one that computes."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)

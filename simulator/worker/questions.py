@@ -23,8 +23,8 @@ from ..workloads.drawing import BoundQuery, bind, draw, draw_block, find_row_cou
 from ..workloads.queries import Query
 from ..workloads.schema import Schema
 from ..workloads.stored import Stored
-from .feed import switch_soon
-from .schedule import compute_patiently
+from .feed import short_switch_interval
+from .schedule import lower_priority
 
 _FIRST_AT_ONCE, _MOST_AT_ONCE = 16, 512
 _AT_ONCE_S = 0.003
@@ -102,7 +102,10 @@ class Questions:
         if not punctual or not self._redraw or not self._drawn:
             yield
             return
-        with switch_soon(), ThreadPoolExecutor(1, "encode", compute_patiently) as self._thread:
+        with (
+            short_switch_interval(),
+            ThreadPoolExecutor(1, "encode", lower_priority) as self._thread,
+        ):
             yield
         self._thread = None
 

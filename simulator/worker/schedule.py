@@ -286,7 +286,7 @@ def sharpen_sleep() -> None:
         _set_slice(_SHARP_SLICE_NS)
 
 
-def compute_patiently() -> None:
+def lower_priority() -> None:
     """Let this thread be interrupted by those whose sleep is sharp, though one of them has started it."""
     if sys.platform == "linux":
         _set_slice(_USUAL_SLICE_NS)

@@ -242,7 +242,7 @@ def test_equals_meet_alike_and_nobody_is_ranked(tool: Tool) -> None:
     for candidate in verdict["candidates"]:
         p99 = next(cell for cell in candidate["cells"] if cell["requirement"] == "insert.p99")
         # On a machine that does other things two repetitions may be too far apart to decide.
-        assert p99["status"] == "met" or "times apart" in p99["reason"]
+        assert p99["status"] == "met" or "too close to call" in p99["reason"]
         named = [evidence["result"] for sample in p99["samples"] for evidence in sample["evidence"]]
         own = [folders[f"{candidate['candidate']} insert {number}"] for number in (1, 2)]
         assert named == own

@@ -13,7 +13,7 @@ def test_a_search_and_what_is_made_of_it(tool: Tool) -> None:
     tuning = tool.result()["tuning"]
     assert [own["batch"] for own in tuning["candidates"]] == [1, 1000, 0]
     assert "No best is shown; batch=1000 measured highest: " in done.out
-    assert "short: start and end are a large part of runs of 1.3 s" in done.out
+    assert "short: start-up and shutdown dominate a run of 1.3 s" in done.out
     assert "To use it: python run.py insert --target fast --batch 1000" in done.out
     # Each combination once, then both and the defaults.
     tried = [(trial["stage"], trial["candidate"]) for trial in tuning["trials"]]

@@ -33,7 +33,7 @@ def test_workers_of_two_places_make_one_result(tool: ClusterTool, cluster: Clust
         ).ok()  # fmt: skip
         doctor = tool.run_here("doctor", "-t", HOLE).ok()
         other.check_nothing_left()
-    assert doctor.out.count("a collector and a worker found each other") == 2
+    assert doctor.out.count("a worker connected to the collector") == 2
     assert "database: answers collector and worker" in doctor.out
     result = tool._read(tool.json)
     for run in result["runs"]:

@@ -329,7 +329,7 @@ def test_a_client_that_was_late_binds_the_run() -> None:
     run = merged(open_loop(own_delay=histogram_of(*[50_000] * 100)), load=offering(1))
     assert run.client is not None
     assert run.client.bound_reason == (
-        "a worker sent requests up to 50 ms (p99) late although it had free places in flight"
+        "the load generator was late: it sent requests up to 50 ms (p99) after they were due"
     )
 
 

@@ -19,7 +19,7 @@ from simulator.contract import Arrivals, Load, Role
 from simulator.worker.schedule import (
     ClosedLoop,
     Schedule,
-    compute_patiently,
+    lower_priority,
     make_schedule,
     sharpen_sleep,
 )
@@ -216,7 +216,7 @@ def slice_ns() -> int:
 def test_who_sleeps_sharply_may_interrupt_who_computes_patiently() -> None:
     def sleeping() -> tuple[int, int]:
         sharpen_sleep()
-        with ThreadPoolExecutor(1, initializer=compute_patiently) as computing:
+        with ThreadPoolExecutor(1, initializer=lower_priority) as computing:
             return slice_ns(), computing.submit(slice_ns).result()
 
     with ThreadPoolExecutor(1) as thread:

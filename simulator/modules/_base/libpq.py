@@ -157,8 +157,8 @@ class Connection:
     def __init__(
         self, parameters: Mapping[str, Any], timeout_s: float, *, stamped: bool = False
     ) -> None:
-        """Connect; OSError if nobody lets us in. `parameters`: libpq's; `timeout_s`: how long an answer may
-        take; `stamped`: the kernel is to say when answers arrive, if it can."""
+        """Connect; OSError if the connection is refused. `parameters`: libpq's; `timeout_s`: how long an
+        answer may take; `stamped`: the kernel is to say when answers arrive, if it can."""
         try:
             # libpq's own way to connect would hold the interpreter's lock meanwhile.
             self._made = psycopg.connect(autocommit=True, **parameters)

@@ -65,8 +65,8 @@ class DriverConnection:
     """
 
     def __init__(self, module: Any, parameters: Mapping[str, Any], limit_s: float) -> None:
-        """Connect; OSError if nobody lets us in. `module`: the driver's; `parameters`: libpq's; `limit_s`:
-        how long a statement may take."""
+        """Connect; OSError if the connection is refused. `module`: the driver's; `parameters`: libpq's;
+        `limit_s`: how long a statement may take."""
         try:
             self.driver = module.connect(**parameters)
             status = module is psycopg2 and self.driver.get_parameter_status(

@@ -82,7 +82,7 @@ class PostgresWriter(Writer):
         """When to look for late answers next."""
 
     def connect(self, parameters: Mapping[str, Any]) -> Any:
-        """A new connection by libpq's parameters; OSError if nobody lets us in."""
+        """A new connection by libpq's parameters; OSError if the connection is refused."""
         return Connection(parameters, self._timeout_s, stamped=self.job.stamps_arrivals)
 
     def begin(self, connection: Any) -> Pipeline | DriverChannel:

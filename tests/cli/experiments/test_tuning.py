@@ -265,7 +265,7 @@ def test_runs_of_the_comparison_may_be_short(window_s: float, short: bool) -> No
     for group_run, taken_s in zip(result.writers, (4.2, 4.2, window_s, window_s), strict=True):
         group_run.group.window_s = taken_s
     notes = [note for note in list_notes(result, False) if note.startswith("short: ")]
-    expected = "short: start and end are a large part of runs of 8.3 s: give --run-duration 7s"
+    expected = "short: start-up and shutdown dominate a run of 8.3 s: give --run-duration 7s"
     assert notes == ([expected] if short else [])
 
 

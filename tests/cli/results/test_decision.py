@@ -47,13 +47,13 @@ def _samples(values: Sequence[float | None], row: Requirement = P99) -> list[Sam
         ([900], Status.UNDECIDED, "one repetition"),
         ([], Status.UNDECIDED, "not measured yet"),
         ([100, 300], Status.UNDECIDED, "repetitions disagree: 1 of 2 keep it"),
-        ([240, 249.9], Status.UNDECIDED, "too near the limit for 2 repetitions"),
-        ([251, 270], Status.UNDECIDED, "too near the limit for 2 repetitions"),
+        ([240, 249.9], Status.UNDECIDED, "too close to call: 2 repetitions differ by a factor of"),
+        ([251, 270], Status.UNDECIDED, "too close to call: 2 repetitions differ by a factor of"),
         ([100, None, 100], Status.UNDECIDED, "1 gave no figure of 3 repetitions: it was away"),
         ([300, None, 320], Status.MISSED, None),
         ([None, None], Status.UNDECIDED, "it was away"),
         # With an interval as wide as this, two repetitions at 2.4 times headroom say nothing.
-        ([50, 200], Status.UNDECIDED, "4 times apart: about repeats: 6 would decide"),
+        ([50, 200], Status.UNDECIDED, "by a factor of 4: about repeats: 6 would decide"),
     ],
 )
 def test_a_repetition_is_a_sample(

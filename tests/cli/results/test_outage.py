@@ -239,9 +239,9 @@ def catch_up(after_s: float | None, p99: float | None = 900.0) -> GroupRun:
 def test_after_a_fleet_was_cut_off_its_events_are_worked_off() -> None:
     [text] = describe_outages(catch_up(after_s=0.912))
     assert text == (
-        "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; after 0.912 s they"
-        " were worked off, meanwhile p99 was 900 ms, afterwards p99 was 3.14 ms; the latest was stored 5.4 s"
-        " after it was due; nothing was lost or stored twice."
+        "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; the"
+        " backlog was cleared after 0.912 s, meanwhile p99 was 900 ms, afterwards p99 was 3.14 ms; the"
+        " latest was stored 5.4 s after it was due; nothing was lost or stored twice."
     )
     [text] = describe_outages(catch_up(after_s=None, p99=None))
     assert text == (

@@ -67,4 +67,4 @@ def test_without_any_to_hold_against_it_is_not_told() -> None:
 def test_of_several_runs_the_one_that_lost_most_is_told() -> None:
     runs = [_run(_stretch(1, rate)) for rate in (99.0, 70.0, 130.0)]
     assert "inserts lost 30%" in describe_cost(runs, "inserts")
-    assert "inserts gained 30%" in describe_cost(runs[2:], "inserts")
+    assert describe_cost(runs[2:], "inserts").startswith("deleting old data didn't slow inserts (")

@@ -223,7 +223,7 @@ def test_a_run_by_the_clock_is_short_by_its_duration() -> None:
         group_run.group.window_s = 4.0
     (caveat,) = of_kind(result, Kind.SHORT)
     assert caveat.text == (
-        "start and end are a large part of runs of 4.0 s: give --duration 11s or longer"
+        "start-up and shutdown dominate a run of 4.0 s: give --duration 11s or longer"
     )
 
 
@@ -311,7 +311,7 @@ def test_short_runs(window_s: float, short: bool) -> None:
     result.writers[2].group.window_s = window_s
     texts = [caveat.text for caveat in of_kind(result, Kind.SHORT)]
     assert [
-        text.startswith("start and end are a large part of runs of 9.9 s: ") for text in texts
+        text.startswith("start-up and shutdown dominate a run of 9.9 s: ") for text in texts
     ] == [True] * short
 
 
@@ -323,15 +323,15 @@ def test_runs_that_differ() -> None:
 
 def test_runs_that_differ_too_much_to_show_anything() -> None:
     caveats = of_kind(read_result(STORED / "insert.json"), Kind.FEW_RUNS)
-    assert caveats[0].text.startswith("2 runs that vary like these show no difference")
+    assert caveats[0].text.startswith("with 2 runs this noisy, no difference is detectable")
 
 
 @pytest.mark.parametrize(
     ("runs", "text"),
     [
         (1, "a single valid run with 1 worker says nothing about its spread"),
-        (2, "2 runs that vary"),
-        (5, "5 runs that vary"),
+        (2, "with 2 runs this noisy"),
+        (5, "with 5 runs this noisy"),
         (6, None),
     ],
 )
