@@ -124,6 +124,7 @@ GROUP: dict[str, Check] = {
     "invalid_reasons": lambda value: isinstance(value, list),
     "count": is_count,
     "window_s": is_seconds,
+    "stalls": lambda value: isinstance(value, list),  # a busy machine makes them
     "rate_per_s": is_seconds,
     "rate_per_s_mean_duration": optional(is_seconds),
     "metrics_per_s": optional(is_seconds),
