@@ -245,9 +245,9 @@ def test_after_a_fleet_was_cut_off_its_events_are_worked_off() -> None:
     )
     [text] = describe_outages(catch_up(after_s=None, p99=None))
     assert text == (
-        "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; they were not worked"
-        " off before the run ended, or the fleet was cut off again; the latest was stored 5.4 s after it was"
-        " due; nothing was lost or stored twice."
+        "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; the backlog was"
+        " not cleared before the run ended, or the fleet was cut off again; the latest was stored 5.4 s after"
+        " it was due; nothing was lost or stored twice."
     )
 
 
