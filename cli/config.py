@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -26,7 +24,7 @@ from .target import (
     read_executors,
     read_target,
 )
-from .variables import VARIABLE
+from .variables import VariableError, replace_variables
 
 _TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads", "executors")
 CHART_VALUES = "deployment/values.yaml"
@@ -52,9 +50,9 @@ class Config:
         self._targets: Mapping[str, Any] = document["targets"]
         self._kubernetes: Any = document.get("kubernetes") or {}
         self.executors: Any = document.get("executors") or {}
-        self.namespace = str(document.get("namespace") or "default")
-        """The Kubernetes namespace in which runs are made."""
         self._lines = lines
+        self.namespace = self.read_text(document.get("namespace"), "namespace") or "default"
+        """The Kubernetes namespace in which runs are made."""
 
     @property
     def target_names(self) -> list[str]:
@@ -100,6 +98,12 @@ class Config:
             (self._lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self._lines), 1
         )
         return f"{self.path}:{line}: {'.'.join(keys)}"
+
+    def read_text(self, value: object, *keys: str) -> str | None:
+        """The value of these keys, a text if there is one; ConfigError for `no`, 0123 and the like."""
+        if value is None or isinstance(value, str):
+            return value
+        raise ConfigError(f"{self.where(*keys)}: YAML doesn't read this as text: put it in quotes")
 
     def digest(self, name: str) -> str:
         """A text that changes whenever the file says something else about a target, with variables as they
@@ -195,17 +199,10 @@ class Config:
         if not isinstance(value, str):
             return value
 
-        def lookup(match: re.Match[str]) -> str:
-            name, default = match.groups()
-            text = os.environ.get(name) if default is None else os.environ.get(name) or default
-            if text is None:
-                raise ConfigError(
-                    f"{self.where(*keys)}: environment variable {name} is not set; set it, or"
-                    f" write ${{{name}:-default}}"
-                )
-            return text
-
-        return VARIABLE.sub(lookup, value)
+        try:
+            return replace_variables(value)
+        except VariableError as error:
+            raise ConfigError(f"{self.where(*keys)}: {error}") from error
 
 
 def chart_keys() -> list[str]:
@@ -255,7 +252,7 @@ def load_config(path: Path) -> Config:
 def _note_lines(
     path: Path, node: yaml.Node | None, keys: tuple[str, ...], lines: dict[tuple[str, ...], int]
 ) -> None:
-    """Remember where each key stands; ConfigError for a key that stands twice."""
+    """Remember where each key stands; ConfigError for one that isn't a text."""
     if not isinstance(node, yaml.MappingNode):
         return
     for key_node, value_node in node.value:
@@ -266,7 +263,5 @@ def _note_lines(
                 f"{path}:{line}: YAML doesn't read the key {key_node.value} as text:"
                 " put it in quotes"
             )
-        if place in lines:
-            raise ConfigError(f"{path}:{line}: {'.'.join(place)} appears here a second time")
         lines[place] = line
         _note_lines(path, value_node, place, lines)

@@ -137,12 +137,12 @@ def read_target(config: Config, name: str) -> Target:
             config, name, executors, values.pop("collector_address", None)
         ),
         start_server=_read_server(config, name, values.pop("start_server", None)),
-        data_dir=values.pop("data_dir", None),
+        data_dir=config.read_text(values.pop("data_dir", None), "targets", name, "data_dir"),
         cost_per_hour=(hour := _read_cost(config, name, values.pop("cost_per_hour", None))),
         price=_read_price(config, name, hour, values.pop("price", None)),
         database_pids=_read_pids(config, name, values.pop("database_pids", None)),
         disturbances=_read_disturbances(config, name, values.pop("disturbances", None)),
-        recipe=values.pop("recipe", None),
+        recipe=config.read_text(values.pop("recipe", None), "targets", name, "recipe"),
         kubernetes=executors[0].kubernetes if executors else config.merge_chart_values(name, own),
         options=values,
         written={
@@ -202,7 +202,7 @@ def _read_named_executor(
         raise ConfigError(problem)
     shared = config.merge_chart_values(target, section.get("kubernetes") or {})
     kind = values.get("executor", ExecutorName.KUBERNETES)
-    texts = {key: str(values[key]) for key in ("context", "namespace") if key in values}
+    texts = {key: config.read_text(values.get(key), *keys, key) for key in ("context", "namespace")}
     return NamedExecutor(
         name,
         read_executor_name(config, (*keys, "executor"), kind),

@@ -12,7 +12,7 @@ from decimal import Decimal
 _SECONDS = {
     "ns": Decimal("1e-9"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ms": Decimal("1e-3"),
     "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86_400), "w": Decimal(604_800),
-    # As Prometheus and its relatives have them.
+    # As VictoriaMetrics has them where a bare number is one of months.
     "M": Decimal(31 * 86_400), "y": Decimal(365 * 86_400),
 }  # fmt: skip
 _PART = r"(\d+(?:\.\d+)?) ?(ns|us|µs|ms|[smhdwMy])"
@@ -56,7 +56,8 @@ def _parse_duration(text: str, bare: str | None) -> Decimal | None:
     if bare is not None and _NUMBER.fullmatch(text):
         text += bare
     match = _DURATION.fullmatch(text)
-    if match is None:
+    # People mean minutes, or millions.
+    if match is None or ("M" in text and bare != "M"):
         return None
     total = sum(
         (Decimal(number) * _SECONDS[unit] for number, unit in _PARTS.findall(match[2])), Decimal()

@@ -24,7 +24,8 @@ from pydantic import (
 from simulator.documents import DocumentError, merge_values, read_yaml
 from simulator.errors import OptionError, did_you_mean
 from simulator.units import read_duration_s
-from simulator.workloads.yaml_source import check_tree, find_place
+from simulator.workloads.yaml_source import find_place
+from simulator.written import Written
 
 from ..errors import ConfigError
 from ..installation import program
@@ -77,7 +78,7 @@ class Order(StrEnum):
     BLOCKS = "blocks"
 
 
-class _Part(BaseModel):
+class _Part(Written, BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
@@ -388,7 +389,6 @@ def load_definition(path: Path, size: str | None = None) -> Definition:
     can't be used."""
     try:
         root, document = read_yaml(path)
-        check_tree(root, str(path))
     except FileNotFoundError:
         raise ConfigError(
             f"there is no file {path}; to make one: {program()} campaign --example > {path}"

@@ -24,6 +24,7 @@ from simulator.units import (
     parse_duration_s,
     parse_share,
 )
+from simulator.written import Written
 
 from ..errors import ConfigError
 from ..faults.injector import parse_disturbance
@@ -86,7 +87,7 @@ Number = Annotated[float, BeforeValidator(_read_number)]
 Count = Annotated[int, BeforeValidator(_read_count)]
 
 
-class RequiredPart(BaseModel):
+class RequiredPart(Written, BaseModel):
     """A part of a file in which no key is ignored."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)

@@ -17,6 +17,7 @@ from ..contract import Load, Retention, Role, RunSettings, Tables
 from ..errors import OptionError, unknown_option
 from ..workloads import name_events
 from ..workloads.schema import Schema, Tags
+from ..written import Written
 
 LEAN = "lean"
 """Value of the option `client`: inserts and queries go by the module's own path, and by nobody's client."""
@@ -30,10 +31,10 @@ HIDDEN = "***"
 _LOOPBACK = re.compile(r"^(?:127\.[\d.]+|\[?::1\]?)(?=:\d|$)")
 
 
-class Options(BaseModel):
+class Options(Written):
     """Keys of a target and of `--extra-option`. A module's own options extend this class."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     IN_FLIGHT: ClassVar[str | None] = None
     """The option by which a target says how many requests each worker may have in flight, if the module

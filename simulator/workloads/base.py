@@ -11,10 +11,11 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import ConfigDict, Field
 
 from ..conditions import Condition
 from ..errors import OptionError
+from ..written import Written
 from .common_queries import describe_queries, name_queries
 from .queries import Query
 from .random_streams import multiply_high
@@ -43,10 +44,10 @@ _DEALT_STEP = 16_384
 _DEVICE_ROWS = 10_000
 
 
-class WorkloadOptions(BaseModel):
+class WorkloadOptions(Written):
     """Options of a workload: keys of a target and of `--extra-option`, as a module's are."""
 
-    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     device_spread: int = Field(
         1, ge=1, le=MAX_DEVICES, description="devices per worker; they get events in turn"

@@ -106,6 +106,7 @@ def _read_devices(value: object) -> object:
 
 
 Name = Annotated[str, BeforeValidator(read_name)]
+Epoch = Annotated[int | Literal["now"], BeforeValidator(read_epoch, json_schema_input_type=str)]
 
 
 class ColumnDefinition(Part):
@@ -287,7 +288,7 @@ class Definition(Part):
     """By how much later each event may be, such as 500ms; less than the interval."""
     late: Late | None = None
     """Events that are sent late; none if left out."""
-    epoch: Annotated[int | Literal["now"], BeforeValidator(read_epoch)] = FIRST_TIMESTAMP_MS
+    epoch: Epoch = FIRST_TIMESTAMP_MS
     """The time of the first event, such as 2024-01-01T00:00:00Z, or `now`: the time of the command that
     inserts. If left out, 2024-01-01."""
     columns: tuple[ColumnDefinition, ...] = Field(min_length=3)

@@ -13,7 +13,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -23,6 +22,7 @@ from pydantic import (
 
 from ..errors import OptionError, did_you_mean, list_names
 from ..units import read_duration_ms
+from ..written import Written
 from . import statements
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _read_span(value: object, info: ValidationInfo) -> object:
 DurationMs = Annotated[int, BeforeValidator(_read_span), Field(ge=1)]
 
 
-class Part(BaseModel):
+class Part(Written):
     """Part of a description of queries or events: unknown keys are refused, and so is NaN."""
 
     model_config = ConfigDict(

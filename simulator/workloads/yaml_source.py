@@ -80,7 +80,6 @@ def check_document(
     if not isinstance(root, yaml.MappingNode) or not isinstance(document, Mapping):
         where = ": ".join([f"{source}:{root.start_mark.line + 1}", *filter(None, [".".join(keys)])])
         raise OptionError(f"{where}: a definition must be keys with values, at least `name:`")
-    check_tree(root, source)
     try:
         definition = Definition.read(document)
     except ValidationError as error:
@@ -165,18 +164,3 @@ def _name_of(node: yaml.Node) -> str | None:
             if key.value == "name" and isinstance(value, yaml.ScalarNode):
                 return str(value.value)
     return None
-
-
-def check_tree(root: yaml.Node, source: str) -> None:
-    """OptionError if a mapping has a key twice, of which YAML would take the last."""
-    if isinstance(root, yaml.SequenceNode):
-        for part in root.value:
-            check_tree(part, source)
-    elif isinstance(root, yaml.MappingNode):
-        seen = set()
-        for key, value in root.value:
-            if key.value in seen:
-                line = key.start_mark.line + 1
-                raise OptionError(f"{source}:{line}: {key.value}: duplicate key: remove one")
-            seen.add(key.value)
-            check_tree(value, source)

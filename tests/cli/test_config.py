@@ -187,7 +187,7 @@ def test_a_folder_or_binary_file_can_not_be_read(tmp_path: Path) -> None:
     assert error_of(tmp_path) == "config file FILE can't be read: Is a directory"
     binary = tmp_path / "binary"
     binary.write_bytes(b"targets:\n  \xff: 1\n")
-    assert error_of(binary) == "FILE:2: is not text in UTF-8"
+    assert error_of(binary) == "FILE:2: is not text in UTF-8: save it in that encoding"
 
 
 @pytest.mark.parametrize(
@@ -224,14 +224,14 @@ def test_keys_that_are_no_texts_to_yaml(write: Write, key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("targets: {}\ntargets: {}\n", "FILE:2: targets appears here a second time"),
+        ("targets: {}\ntargets: {}\n", "FILE:2: targets: duplicate key: remove one"),
         (
             "targets:\n  x:\n    module: a\n  x:\n    module: b\n",
-            "FILE:4: targets.x appears here a second time",
+            "FILE:4: targets.x: duplicate key: remove one",
         ),
         (
             "targets:\n  x:\n    module: a\n    user: b\n    user: c\n",
-            "FILE:5: targets.x.user appears here a second time",
+            "FILE:5: targets.x.user: duplicate key: remove one",
         ),
     ],
 )

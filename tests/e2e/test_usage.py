@@ -159,7 +159,7 @@ def target(*lines: str) -> str:
             target("module: blackhole", "max_in_flight: many"),
             ["config.yaml:4", "max_in_flight", "integer"],
         ),
-        (target("module: blackhole", "module: postgres"), ["config.yaml:4", "second time"]),
+        (target("module: blackhole", "module: postgres"), ["config.yaml:4", "duplicate key"]),
         (
             target("module: postgres", "start_server: mysql"),
             ["config.yaml:4", "start_server", "postgresql"],

@@ -120,7 +120,7 @@ def test_what_was_stored_goes_with_a_server_that_is_stopped(
         (HEAD + "repeat: 3\n", ["c.yaml:4: repeat: unknown key", "did you mean repeats?"]),
         (HEAD + "  lable: x\n", ["c.yaml:4", "did you mean label?"]),
         ("steps:\n- insert: {}\n", ["key `targets` is missing"]),
-        (HEAD + "variants:\n  a: {batch: 1}\n  a: {batch: 2}\n", ["c.yaml:6: a: duplicate key"]),
+        (HEAD + "variants:\n  a: {batch: 1}\n  a: {batch: 2}\n", ["c.yaml:6: variants.a: duplicate key"]),
         (HEAD + "- insert: {}\n", ["2 steps are called insert", "`label`"]),
         (HEAD + "- clean: {}\n", ["c.yaml:4", "unknown key", "insert, query, mixed"]),
         (HEAD + "- label: x\n", ["c.yaml:4", "a step is one of insert, query"]),
