@@ -69,6 +69,7 @@ class Silence:
         silent_s = asked_at - self._since
         text = f"{self._whom} has been out of reach for {format_span(silent_s)}"
         if silent_s > patience_s:
+            self.is_told = True
             self._events.put(Failed(f"{text}: {problem}"))
             return True
         if silent_s > TOLD_AFTER_S and not self.is_told:

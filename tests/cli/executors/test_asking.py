@@ -155,6 +155,7 @@ def test_time_in_which_nobody_asked_is_no_silence() -> None:
     assert not silence.has_lasted(1000.0, "timed out", 5.0)
     assert silence.lasts
     assert silence.has_lasted(1006.0, "timed out", 5.0)
+    assert silence.is_told  # nothing more is asked of who is given up
     assert events.get_nowait() == Failed("it has been out of reach for 6 s: timed out")
 
 
