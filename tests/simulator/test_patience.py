@@ -125,6 +125,7 @@ def make_postgres(address: str, stack: ExitStack, monkeypatch: pytest.MonkeyPatc
     friendly = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
     stack.enter_context(let_in(friendly, 3))
     monkeypatch.setattr(Dialect, "backend", lambda *_: None)
+    monkeypatch.setattr(Dialect, "SESSION", {})
     host, _, port = address.partition(":")
     # libpq tries one host after the other.
     dsn = f"host={host},{host} port={friendly.getsockname()[1]},{port} dbname=x sslmode=disable"

@@ -314,7 +314,7 @@ def test_fields_of_a_devices_newest_event_come_together() -> None:
                 "result": [
                     {
                         "metric": {
-                            "__name__": f"machines_{field}",
+                            "__name__": f"machines:{field}",
                             "__part__": str(part),
                             "machine": bound.devices[0],
                         },

@@ -14,7 +14,7 @@ from .._base.http import HttpRequest
 from .._base.http_asking import SqlAsker, read_json
 from ..asking import Received, Rows
 from .queries import QuestdbDialect
-from .server import Connection, limit_time, read_rows
+from .server import ASK_TARGET, Connection, limit_time, read_rows
 
 if TYPE_CHECKING:
     from . import Questdb
@@ -36,7 +36,9 @@ class QuestdbAsker(SqlAsker[Connection]):
         return quote_plus(part)
 
     def make_request(self, escaped: str) -> HttpRequest:
-        return HttpRequest("GET", self.database.target(escaped), headers=self._headers)
+        # An asker that isn't open only shows what it would send.
+        target = self.database.target(escaped) if self._database else ASK_TARGET + escaped
+        return HttpRequest("GET", target, headers=self._headers)
 
     def count_rows(self, body: bytes) -> int:
         if match := _END.search(body, max(0, len(body) - _END_BYTES)):

@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 WRITE_TARGET = f"/write?precision={PRECISION}"
 """Where lines are posted to."""
+ASK_TARGET = "/exec?query="
+"""Where statements are asked, followed by one."""
 BINARY_VERSION = 2
 """The first version of the line protocol with binary floats."""
 
@@ -102,7 +104,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
                     " set connection_string, by which queries are asked without URLs, or raise"
                     " http.request.header.buffer.size"
                 )
-        return f"/exec?query={escaped}"
+        return ASK_TARGET + escaped
 
     def _read_most_bytes(self) -> int:
         """How long an escaped statement may be. The server keeps it twice, as it came and read."""
