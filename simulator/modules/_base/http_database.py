@@ -7,10 +7,12 @@ what HTTP's own statuses mean are here.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -104,6 +106,13 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
             self.PROBE,
         )
 
+    def exchange(self, request: HttpRequest, timeout_s: float | None = None) -> Answer:
+        """The same; SimulatorError if something else than the database answers."""
+        answer = super().exchange(request, timeout_s)
+        if stranger := find_stranger(answer, self.system):
+            raise SimulatorError(f"{self.place} {stranger}")
+        return answer
+
     @property
     def system(self) -> str:
         """The database's name."""
@@ -194,6 +203,36 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
     def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
         options = self.options
         return interpret_no_answer(error, self.system, options.server, options.TRUST_REMEDY)
+
+
+_REDIRECTS = (301, 302, 303, 307, 308)
+_HTML = re.compile(rb"\s*<(?:!doctype )?html", re.IGNORECASE)
+_TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
+
+
+def find_redirect(answer: Answer) -> str | None:
+    """Where an answer sends us, without what could be secret; None if it doesn't."""
+    if answer.status not in _REDIRECTS:
+        return None
+    parts = urlsplit(answer.header("location") or "")
+    host = parts.netloc.rpartition("@")[2]
+    address = f"{parts.scheme}://{host}{parts.path}" if host else parts.path or "nowhere"
+    return f"answers with a redirect to {one_line(address, SHOWN)}: use that address"
+
+
+def find_stranger(answer: Answer, system: str) -> str | None:
+    """What an answer says if it isn't the database's, to follow the server's name; None if it may be. A page
+    with another status may come from a proxy before the database."""
+    if redirect := find_redirect(answer):
+        return redirect
+    if (answer.status < 300 or answer.status in (404, 405)) and _HTML.match(answer.body):
+        title = _TITLE.search(answer.body)
+        named = f" ({one_line(title[1].decode(errors='replace'), 80)})" if title else ""
+        return (
+            f"is not {system}: it answers with an HTML page{named}; check that endpoint names {system}'s"
+            " HTTP server"
+        )
+    return None
 
 
 def read_retry_after_s(answer: Answer) -> float:

@@ -41,7 +41,7 @@ from .._base.http import (
     scheme_port,
 )
 from .._base.http import Connection as HttpConnection
-from .._base.http_database import SHOWN, HttpClient
+from .._base.http_database import SHOWN, HttpClient, find_redirect
 from ..base import Job
 from .encoding import MAPPING
 from .ingestion import QueuedIngestion, make_context
@@ -267,7 +267,7 @@ def name_request(kind: str) -> dict[str, str]:
 
 def read_error(answer: Answer) -> KustoError:
     """What the client would raise for the same answer."""
-    text = one_line(answer.body.decode(errors="replace"), SHOWN)
+    text = find_redirect(answer) or one_line(answer.body.decode(errors="replace"), SHOWN)
     if answer.status == _TOO_MANY_REQUESTS:
         return KustoThrottlingError(text)
     if answer.status == _UNAUTHORIZED:
