@@ -7,12 +7,16 @@ import getpass
 import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from .output import warn_once
 
 if TYPE_CHECKING:
     from simulator.modules.base import AnyModule
+
+LoadedT = TypeVar("LoadedT")
 
 PACKAGES = Path(__file__).resolve().parents[1]
 """The folder of `cli` and `simulator`: a checkout, or site-packages."""
@@ -78,9 +82,23 @@ def load_if_installed(name: str) -> type[AnyModule] | None:
         return None
 
 
+def load_each(names: Iterable[str], load: Callable[[str], LoadedT]) -> dict[str, LoadedT]:
+    """What can be loaded of modules or workloads, by name. One of another package that can't be is named in a
+    warning, and left out."""
+    from simulator.plugins import PluginError
+
+    loaded = {}
+    for name in names:
+        try:
+            loaded[name] = load(name)
+        except PluginError as error:
+            warn_once(f"left out: {error}")
+    return loaded
+
+
 def load_installed(names: Iterable[str]) -> tuple[list[type[AnyModule]], str | None]:
     """The modules of these names whose packages are installed, and a line about the others."""
-    modules = {name: load_if_installed(name) for name in names}
+    modules = load_each(names, load_if_installed)
     absent = ", ".join(name for name, module in modules.items() if module is None)
     about = f"left out, since their packages are not installed: {absent}; {_advise_install()}"
     return [module for module in modules.values() if module], about if absent else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from hashlib import blake2b
 from typing import Any
 
@@ -33,6 +32,7 @@ from simulator.workloads.schema import Schema
 
 from .clock import check_prefill, compress_clock
 from .errors import ConfigError
+from .installation import load_each
 from .target import Target
 from .workloads import count_history, make_workload_of, parse_pairs
 
@@ -231,16 +231,19 @@ class SplitOptions:
 
 def option_names(module: type[AnyModule], values: Mapping[str, Any]) -> list[str]:
     """All options that a target with these values may have, which may be wrong."""
-    return [*module.options_model.option_names(values), *_find_workloads_of_options(), QUERIES]
+    return [
+        *module.options_model.option_names(values),
+        *_find_workloads_of_options(),
+        QUERIES,
+    ]
 
 
-@cache
 def _find_workloads_of_options() -> dict[str, str]:
     """Option -> a workload that has it."""
     return {
         option: name
-        for name in workload_names()
-        for option in load_options_model(name).model_fields
+        for name, model in load_each(workload_names(), load_options_model).items()
+        for option in model.model_fields
     }
 
 

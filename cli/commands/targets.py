@@ -70,11 +70,16 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
 def _load(module: str) -> type[AnyModule] | str:
     """The module's class, or a word on why it can't be had."""
     from simulator.errors import OptionError
+    from simulator.plugins import PluginError
 
     from ..installation import load_if_installed
+    from ..output import warn_once
 
     try:
         return load_if_installed(module) or "not installed"
+    except PluginError as error:
+        warn_once(str(error))
+        return "broken"
     except OptionError:
         return "missing"
 
@@ -84,10 +89,12 @@ def _overview(config: Config) -> str:
     from simulator.workloads import load_workload, workload_names
 
     from ..errors import ConfigError
+    from ..installation import load_each
     from ..output import terminal_width
     from ..render.tables import Table
 
-    schemas = {name: load_workload(name).schema for name in workload_names()}
+    kinds = load_each(workload_names(), load_workload)
+    schemas = {name: kind.schema for name, kind in kinds.items()}
     rows = []
     for name in config.target_names:
         try:
@@ -133,6 +140,7 @@ def _options(config: Config, target: str) -> str:
     from simulator.workloads import load_options_model, workload_names
 
     from ..errors import ConfigError
+    from ..installation import load_each
     from ..output import terminal_width
     from ..plan import QUERIES
 
@@ -150,8 +158,8 @@ def _options(config: Config, target: str) -> str:
     rows.append(
         [QUERIES, "", "only these queries, separated by commas (default: all of the workload)"]
     )
-    for workload in workload_names():
-        for name, field in load_options_model(workload).model_fields.items():
+    for model in load_each(workload_names(), load_options_model).values():
+        for name, field in model.model_fields.items():
             if name not in [row[0] for row in rows]:
                 rows.append([name, show_default(field), field.description])
     # Enough for the longest names and defaults, and a third column that fits the terminal.

@@ -13,12 +13,12 @@ from simulator.modules import module_names
 from simulator.modules.base import AnyModule, Capabilities, Encoding, Job, Support
 from simulator.modules.options import parse_options
 from simulator.units import join_words
-from simulator.workloads import workload_names
+from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema, Tags
 
 from ..config import Config
-from ..installation import load_installed
+from ..installation import load_each, load_installed
 from ..workloads import choose_workload
 
 EVENTS = 3
@@ -33,8 +33,9 @@ def list_workloads(config: Config | None) -> str:
     """A line for each workload; ConfigError if one of the config file's is wrong."""
     own = config.workload_names if config else []
     rows = []
-    for name in [*workload_names(), *own]:
-        kind = choose_workload(name, config).kind
+    kinds = load_each(workload_names(), load_workload)
+    kinds |= {name: choose_workload(name, config).kind for name in own}
+    for name, kind in kinds.items():
         schema = kind.schema
         about = " ".join((kind.__doc__ or "").split("\n\n")[0].split())
         rows.append([name, str(len(schema.columns)), str(schema.metrics), about])

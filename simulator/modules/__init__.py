@@ -10,13 +10,13 @@ import json
 import logging
 from functools import cache
 from importlib import import_module
-from importlib.metadata import entry_points
 from importlib.util import find_spec
 from pkgutil import iter_modules
 
 from ..contract import Role, RunSettings
 from ..errors import OptionError, did_you_mean
 from ..logs import hide
+from ..plugins import load_plugin, plugin_names
 from ..workloads import load_workload
 from ..workloads.base import Workload
 from ..workloads.clock import make_retention
@@ -39,30 +39,28 @@ def _own_names() -> frozenset[str]:
 
 
 def module_names() -> list[str]:
-    """All modules that can be loaded."""
-    return sorted({*_own_names(), *(point.name for point in entry_points(group=ENTRY_POINTS))})
+    """All modules, those of other packages among them."""
+    return sorted({*_own_names(), *plugin_names(ENTRY_POINTS)})
 
 
 def load_module(name: str) -> type[AnyModule]:
-    """The class of a module; OptionError if there is none of that name, ModuleNotFoundError if it lacks a
-    package.
+    """The class of a module; OptionError if there is none of that name or another package's can't be loaded,
+    ModuleNotFoundError if it lacks a package.
 
     A class has its folder's name: `azure_data_explorer` has `AzureDataExplorer`. It is imported only
     when it is used, and what it imports late, the drivers' larger part, costs 1 s of CPU for all together.
     """
+    module_type: type[AnyModule] | None
     if name in _own_names():
         module_type = getattr(import_module(f".{name}", __name__), name.title().replace("_", ""))
     else:
-        points = entry_points(group=ENTRY_POINTS, name=name)
-        if not points:
-            names = module_names()
-            raise OptionError(
-                f"there is no module {name!r} in this version (it has: {', '.join(names)})"
-                f"{did_you_mean(name, names)}"
-            )
-        module_type = next(iter(points)).load()
-    assert isinstance(module_type, type)
-    assert issubclass(module_type, Module)
+        module_type = load_plugin(ENTRY_POINTS, name, Module)
+    if module_type is None:
+        names = module_names()
+        raise OptionError(
+            f"there is no module {name!r} in this version (it has: {', '.join(names)})"
+            f"{did_you_mean(name, names)}"
+        )
     for package in module_type.IMPORTED_LATE:
         if find_spec(package) is None:
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)

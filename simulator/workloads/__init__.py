@@ -11,7 +11,6 @@ import json
 import shlex
 from collections.abc import Mapping
 from functools import cache, lru_cache
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from pydantic_core import from_json, to_json
 
 from ..contract import DataSet
 from ..errors import OptionError, did_you_mean, one_line
+from ..plugins import load_plugin, plugin_names
 from .base import SHARING_WORKERS, Workload, WorkloadOptions
 from .cpu import Cpu
 from .temperature import Temperature
@@ -36,14 +36,14 @@ _FOLDER = Path(__file__).parent
 
 
 def workload_names() -> list[str]:
-    """All workloads that can be loaded."""
-    return [*WORKLOADS, *SHIPPED, *sorted(point.name for point in entry_points(group=ENTRY_POINTS))]
+    """All workloads, those of other packages among them."""
+    return [*WORKLOADS, *SHIPPED, *plugin_names(ENTRY_POINTS)]
 
 
 def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> type[Workload]:
     """The class of a workload: of its definition, if it has one of its own, or else the one of that name.
 
-    OptionError if there is none of that name.
+    OptionError if there is none of that name, or another package's can't be loaded.
     """
     if definition is not None:
         return _define(to_json(definition))
@@ -51,10 +51,7 @@ def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> typ
         return WORKLOADS[name]
     if name in SHIPPED:
         return _load_shipped(name)
-    for point in entry_points(group=ENTRY_POINTS, name=name):
-        workload = point.load()
-        assert isinstance(workload, type)
-        assert issubclass(workload, Workload)
+    if workload := load_plugin(ENTRY_POINTS, name, Workload):
         return workload
     names = workload_names()
     raise OptionError(
