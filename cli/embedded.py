@@ -26,7 +26,7 @@ from typing import IO
 
 import psutil
 
-from .errors import RunFailed
+from .errors import NotStarted, RunFailed
 from .output import explain, note
 from .processes import kill_tree, list_tree, lock_file, run_program
 from .signals import Interrupts
@@ -38,6 +38,12 @@ _READY_LINE = b"database system is ready to accept connections"
 # sockaddr_un.sun_path holds 108 bytes on Linux and 104 on macOS, the file's name included.
 _LONGEST_SOCKET_FOLDER = 104 - len("/.s.PGSQL.5432") - 1
 _LOG_BYTES = 1_000_000
+
+
+MARK = ".iot-database-benchmark"
+"""The file that says whose folder it is."""
+_EARLIER = {"data", "data.part", "lock", "server.log"}
+"""What there is in folders of versions before 0.2, which had no mark."""
 
 
 class EmbeddedPostgres:
@@ -81,7 +87,9 @@ class EmbeddedPostgres:
 
     def _create_home(self) -> None:
         try:
+            self._check_home()
             self._lock.enter_context(lock_file(self._home / "lock"))
+            (self._home / MARK).touch()
         except BlockingIOError:
             raise RunFailed(
                 f"another run is using the embedded PostgreSQL in {self._home}: wait for it to end,"
@@ -92,6 +100,16 @@ class EmbeddedPostgres:
                 f"can't use {self._home} for the embedded PostgreSQL: {error.strerror};"
                 " set EMBEDDED_DATA_DIR to a folder that can be written"
             ) from error
+
+    def _check_home(self) -> None:
+        """NotStarted if somebody else has put something there: a server that runs on it would be ended."""
+        names = {path.name for path in self._home.iterdir()} if self._home.exists() else set()
+        is_earlier = names <= _EARLIER and ("server.log" in names or names == {"lock"})
+        if names and MARK not in names and not is_earlier:
+            raise NotStarted(
+                f"{self._home} has files that this tool did not make ({', '.join(sorted(names)[:3])}):"
+                " set EMBEDDED_DATA_DIR to an empty folder"
+            )
 
     def _start(self) -> None:
         programs = find_programs()

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import time
+import zlib
+from base64 import b64decode
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -28,6 +33,9 @@ from .results.store import now
 
 _KINDS = (JOB, POD, SERVICE, SECRET, NETWORK_POLICY, DISRUPTION_BUDGET)
 """What a run has. Jobs before the pods that they own."""
+
+_CHART_NAME = "iot-database-benchmark"
+"""In deployment/Chart.yaml: somebody else's releases may have names like ours."""
 
 # An object's deletionTimestamp is when its grace period ends.
 # https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.34/#objectmeta-v1-meta
@@ -173,8 +181,25 @@ def _list_releases(client: KubeClient, namespace: str) -> list[str]:
     """This tool's releases, whatever became of them, from the Secrets in which helm keeps them:
     `helm list` takes other options in version 4 than in 3."""
     secrets = client.find(SECRET, namespace, labels="owner=helm")
-    names = {(secret["metadata"].get("labels") or {}).get("name", "") for secret in secrets}
-    return sorted(name for name in names if name.startswith(RELEASE_PREFIX))
+    names = {
+        name
+        for secret in secrets
+        if (name := (secret["metadata"].get("labels") or {}).get("name", ""))
+        and name.startswith(RELEASE_PREFIX)
+        and _read_chart(secret) == _CHART_NAME
+    }
+    return sorted(names)
+
+
+def _read_chart(secret: Item) -> str | None:
+    """The name of the chart whose release a Secret keeps; None if it can't be read.
+
+    https://github.com/helm/helm/blob/main/pkg/storage/driver/util.go
+    """
+    with suppress(KeyError, TypeError, ValueError, OSError, EOFError, zlib.error):
+        packed = b64decode(b64decode(secret["data"]["release"]))
+        return str(json.loads(gzip.decompress(packed))["chart"]["metadata"]["name"])
+    return None
 
 
 def _list_labelled(

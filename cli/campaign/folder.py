@@ -95,8 +95,9 @@ class CampaignFolder:
             "targets": before.get("targets", {}) | dict(targets),
             "jobs": list(jobs.values()),
         }
-        write_whole(self.path / CAMPAIGN, file.read_bytes())
+        # The plan comes first: by it the folder is known.
         write_whole(self._plan, json.dumps(plan, indent=1))
+        write_whole(self.path / CAMPAIGN, file.read_bytes())
 
     def list_candidates(self) -> list[str]:
         """All candidates that the campaign has had, in order."""
@@ -104,9 +105,10 @@ class CampaignFolder:
         return list(dict.fromkeys(job.get("candidate", job["name"]) for job in jobs))
 
     def check_plan(self, file: Path, definition: Definition, targets: Mapping[str, str]) -> None:
-        """ConfigError, which says what has changed, if the folder was begun with another plan. Candidates may
-        come and go, and repetitions be added."""
+        """ConfigError, which says what has changed, if the folder was begun with another plan, or has
+        files of others where a campaign's would be. Candidates may come and go, and repetitions be added."""
         if not self._plan.exists():
+            self._check_free(file)
             return
         before = self._read(self._plan)
         now_ = definition.model_dump(mode="json", exclude_unset=True)
@@ -124,6 +126,19 @@ class CampaignFolder:
                 f"{file} differs from what {self.path} was begun with: {'; '.join(changes[:3])}{more}\n"
                 "Undo that to continue, or start anew in another folder with --output. Targets, variants and"
                 " repeats may be added, targets and variants left out."
+            )
+
+    def _check_free(self, file: Path) -> None:
+        """ConfigError if a campaign of this file would replace what it hasn't written."""
+        files = (self.verdict, self.report, self.installed, self.started, self._failed, self._times)
+        taken = [path.name for path in (*files, self._log) if path.exists()]
+        copy = self.path / CAMPAIGN
+        if copy.exists() and copy.read_bytes() != file.read_bytes():
+            taken.append(CAMPAIGN)
+        if taken:
+            raise ConfigError(
+                f"{self.path} is no campaign's folder, and its {', '.join(sorted(taken))} would be"
+                " replaced: name another folder with --output"
             )
 
     def _keep_measured(self, definition: Mapping[str, Any]) -> dict[str, Any]:

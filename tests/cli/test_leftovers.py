@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+from base64 import b64encode
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
@@ -11,7 +13,7 @@ import pytest
 
 from cli.cluster import RUN_LABEL, STARTED_BY, Place
 from cli.kubeclient import KubeClient
-from cli.leftovers import LeftoverRun, describe_others, has_orphans, sort_by_run
+from cli.leftovers import LeftoverRun, describe_others, find_runs, has_orphans, sort_by_run
 
 from .api_server import Api
 
@@ -93,3 +95,33 @@ def test_runs_that_were_left_at_work_are_named_with_the_command_that_removes_the
         assert describe_others(client, place, "r2") is None
         api.answer = lambda method, path: (403, b"{}")
         assert describe_others(client, place, "r2") is None
+
+
+def release(name: str, chart: str) -> dict[str, Any]:
+    """A Secret in which helm keeps a release."""
+    packed = gzip.compress(
+        json.dumps({"name": name, "chart": {"metadata": {"name": chart}}}).encode()
+    )
+    return {
+        "metadata": {"name": f"sh.helm.release.v1.{name}.v1", "labels": {"name": name}},
+        "data": {"release": b64encode(b64encode(packed)).decode()},
+    }
+
+
+def test_releases_of_others_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those whose names begin like ours, or that can't be read."""
+    secrets = [
+        release("iotb-1234abcd", "iot-database-benchmark"),
+        release("iotb-production", "postgresql"),
+        release("shop", "iot-database-benchmark"),
+        {"metadata": {"name": "odd", "labels": {"name": "iotb-odd"}}, "data": {"release": "eHg="}},
+    ]
+
+    def answer(_: str, path: str) -> tuple[int, bytes]:
+        is_asked = "/secrets?" in path and "owner" in path
+        return 200, json.dumps({"items": secrets if is_asked else []}).encode()
+
+    with Api() as api:
+        api.answer = answer
+        monkeypatch.setattr(Place, "make_client", lambda _: KubeClient(api.configuration))
+        assert [run.run_id for run in find_runs(Place("bench"))] == ["1234abcd"]

@@ -13,7 +13,7 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 
-from cli.embedded import EmbeddedPostgres
+from cli.embedded import MARK, EmbeddedPostgres
 from cli.signals import Interrupts
 
 from .tool import PASSWORD, PASSWORD_VARIABLE, eventually
@@ -46,6 +46,7 @@ def copy_home(template: Path, home: Path) -> None:
         if folder.is_dir():
             _take_owner(folder, home / "data" / folder.relative_to(template / "data"))
     _take_owner(template / "data", home / "data")
+    (home / MARK).touch()
 
 
 def _copy_with_owner(source: str, target: str) -> None:

@@ -96,6 +96,25 @@ def test_other_changes_are_refused(written: Written, old: str, new: str, said: s
     assert "Targets, variants and repeats may be added" in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "name", ["report.html", "verdict.json", "campaign.yaml", "campaign.log", "times.json"]
+)
+def test_files_of_somebody_else_are_not_replaced(written: Written, name: str) -> None:
+    (written.folder.path / name).write_text("keep me")
+    (written.folder.path / "notes.txt").write_text("in nobody's way")
+    with pytest.raises(ConfigError, match=f"its {name} would be replaced: name another folder"):
+        written.go_on(BASE)
+    assert (written.folder.path / name).read_text() == "keep me"
+    assert sorted(path.name for path in written.folder.path.iterdir()) == sorted(
+        [name, "notes.txt", "results"]
+    )
+
+
+def test_a_campaign_may_lie_in_its_own_folder(written: Written) -> None:
+    written.file = written.folder.path / "campaign.yaml"
+    assert written.go_on(BASE) and written.go_on(BASE.replace("repeats: 1", "repeats: 2"))
+
+
 def test_a_candidate_that_comes_back_is_the_same(written: Written) -> None:
     """Its results are of its options at that time."""
     written.go_on(BASE)
