@@ -179,6 +179,13 @@ def worker_result(worker: int, **changes: Any) -> WorkerResult:
     return WorkerResult(worker=worker, node=f"node-{worker}", elapsed_s=10.0, figures=figures)
 
 
+def counted(expected: int, stored: int | None = None) -> dict[str, Any]:
+    """What a result says of the events that should be stored, and are: all, if nothing else is given."""
+    stored = expected if stored is None else stored
+    verification = Verification(expected=expected, stored=stored, ok=stored == expected)
+    return verification.model_dump(mode="json")
+
+
 def insert_run(**changes: Any) -> RunResult:
     """A valid run of 4 workers and 1,000 events in 2 s; `changes`: of the run, or of its writers."""
     run: dict[str, Any] = {"fill_level": 0}

@@ -222,7 +222,10 @@ def name_mark(mark: Mark) -> str:
 def _describe_loss(group: GroupResult) -> str:
     verification, looked_up = group.verification, group.lookup
     if looked_up is not None and (looked_up.missing or looked_up.doubled):
-        counts = ((looked_up.missing, "missing"), (looked_up.doubled, "stored twice"))
+        missing = "missing"
+        if looked_up.incomplete:
+            missing += f" ({looked_up.incomplete:,} of them in part)"
+        counts = ((looked_up.missing, missing), (looked_up.doubled, "stored twice"))
         return " and ".join(_count_events(count, fate) for count, fate in counts if count)
     if verification is None or verification.stored is None:
         return "events lost: unknown"

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from queue import SimpleQueue
@@ -14,9 +14,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..contract import CarriedState, Role, RunSettings, Tables
+from ..contract import CarriedState, Role, RunSettings
 from ..errors import Retryable, SimulatorError
-from ..modules.base import AnyModule, await_count, connect_again
+from ..modules.base import AnyModule, await_count
 from ..modules.indexes import CreateIndices, IndexedModule
 from ..modules.versions import check_versions
 from ..oracle.beginning import Beginning
@@ -28,7 +28,10 @@ from ..oracle.survey import (
     resume_history,
 )
 from ..workloads.base import Workload
+from ..workloads.drawing import bind
+from ..workloads.queries import Query
 from ..workloads.stored import Stored, StoredPart
+from .counting import EVENTS, count_of, count_values, open_tables
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
@@ -199,6 +202,8 @@ class Preparation:
         self.indexing = Indexing(settings, module)
         self.baseline = 0
         """Events stored before this run."""
+        self.values_before: Mapping[str, int] = {}
+        """Where values are kept apart: how many there were then of each column."""
         self.begin = Beginning(settings, workload)
         """Where each worker's events begin."""
         self.queries = 0
@@ -299,8 +304,12 @@ class Preparation:
         If runs with this seed stored n events, no worker has used a number of n or more: each
         run begins at the number of events stored, or behind the last run.
         """
-        stored = after.stored if after else None
-        self.baseline = (self.module.count() or 0) if stored is None else stored
+        if self.module.list_kept_apart():
+            self.values_before = (after and after.values) or count_values(self.module)
+            self.baseline = max(self.values_before.values())
+        else:
+            stored = after.stored if after else None
+            self.baseline = (self.module.count() or 0) if stored is None else stored
         begin = self.begin
         if not begin.has_history:
             first = after.next_event if after else self.baseline
@@ -349,29 +358,26 @@ class Preparation:
         if stored is None:
             return []
         expected = sum(map(self.workload.device_count, workers))
-        if stored == expected or (stored > expected and not self._settings.data.clean):
-            return []
         table = self.workload.schema.tags_table
-        return [f"table {table} has {stored:,} devices instead of {expected:,}"]
+        if stored == expected:
+            return []
+        if stored < expected or self._settings.data.clean:
+            return [f"table {table} has {stored:,} devices instead of {expected:,}"]
+        # More than this run's, so their number says nothing: events are joined with them.
+        alone = self._count_alone()
+        return [f"{alone:,} events have no row in table {table}"] if alone else []
+
+    def _count_alone(self) -> int:
+        """How many events have no row in the tags' table."""
+        schema = self.workload.schema
+        query = Query(name="joined", compute=(count_of(EVENTS),), per=(schema.device,))
+        joined = sum(
+            int(row[-1])
+            for part in open_tables(self.module)
+            for row in part.fetch(part.compile(bind(query, schema.epoch_ms)))
+        )
+        return (self.module.count() or 0) - joined
 
     def close(self) -> None:
         """Disconnect from the database."""
         self._held.close()
-
-
-def open_tables(module: AnyModule) -> Iterator[AnyModule]:
-    """The module for each table, as its queries are of a single one: several are opened in turn, after the
-    given one. Raises Retryable if the database has gone away since then."""
-    job = module.job
-    if job.load.tables is Tables.SINGLE:
-        yield module
-        return
-    load = job.load.model_copy(update={"tables": Tables.SINGLE})
-    for name in job.table_names:
-        schema = replace(job.schema, table=name, tags_of=job.schema.table)
-        own = type(module)(module.options, replace(job, schema=schema, load=load))
-        try:
-            connect_again(own.open)
-            yield own
-        finally:
-            own.close()

@@ -4,21 +4,31 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 
 from ..contract import Lookup, Role, RunSettings, Timestamps
+from ..encoding.columns import bounds
 from ..errors import Retryable, SimulatorError
+from ..modules.asking import Rows
 from ..modules.base import AnyModule
-from ..oracle.answers import answer, describe_answer
+from ..modules.sending import find_unsent
+from ..oracle.answers import answer, answer_blocks, describe_answer
 from ..oracle.comparing import Malformed, normalize
 from ..workloads.base import Workload
-from ..workloads.drawing import bind
-from ..workloads.queries import Aggregate, At, Every, Function, Query, Window
+from ..workloads.drawing import BoundQuery, bind
+from ..workloads.queries import At, Every, Query, Window
+from ..workloads.schema import EventBlock, Schema
 from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
-from .database import Preparation, ask, open_tables
+from .counting import EVENTS, count_of, list_counted, open_tables
+from .database import Preparation, ask
 
 MOST_ROWS = 200_000
 """The most rows that the database is asked for: of more events, some are counted together."""
+
+_MOST_VALUES, _MOST_ASKED = 4_000_000, 1_000_000
+"""The most values that it is asked for where each column is counted, in all and by one question: both sides
+take some seconds for a million."""
 
 
 def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Lookup:
@@ -31,12 +41,6 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
         return Lookup(reason="the events stored before the run are unknown")
     if settings.data.timestamps is Timestamps.RESTART and begin.first_event:
         return Lookup(reason="with --timestamps restart, events repeat the times of earlier ones")
-    by_clock = any(group.load.duration_s is not None for group in settings.groups_of(Role.WRITE))
-    if by_clock and not prepared.module.keeps_order():
-        return Lookup(
-            reason="writers sort events into requests, so which of them were due by the end is"
-            " unknown; all were counted"
-        )
     if begin.has_history:
         results = barrier.results.items()
         counts = {worker: result.figures.count for worker, result in results if result.figures}
@@ -54,17 +58,49 @@ def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrie
             if (result := barrier.results.get(worker)) is not None
         ]
     since_ms = begin.find_frontier() if begin.has_history else None
+    module, workload = prepared.module, prepared.workload
+    parts, unsent = _complete_chunks(module, workload, parts, barrier)
     try:
-        return ask(lambda: look_up(prepared.module, prepared.workload, parts, since_ms), settings)
+        return ask(lambda: look_up(module, workload, parts, since_ms, unsent), settings)
     except (SimulatorError, Retryable, Malformed) as error:
         return Lookup(reason=str(error))
 
 
+def _complete_chunks(
+    module: AnyModule, workload: Workload, parts: Sequence[StoredPart], barrier: Barrier
+) -> tuple[list[StoredPart], list[EventBlock]]:
+    """The parts up to the end of the chunk that each writer was sending last, and the events of these chunks
+    that were not sent: a chunk may be sent in another order than that of its events' numbers."""
+    complete, unsent = [], []
+    for part in parts:
+        result, end = barrier.results.get(part.worker), part.first + part.count
+        if result is not None and result.chunk is not None and end < sum(result.chunk):
+            first, count = result.chunk
+            batch = module.job.load.batch
+            encoder = module.writer(batch).encoder
+            block = find_unsent(
+                encoder, workload.block(part.worker, first, count), batch, end - first
+            )
+            unsent += [] if block is None else [block]
+            end = first + count
+        complete.append(StoredPart(part.worker, part.first, end - part.first))
+    return complete, unsent
+
+
+_Place = tuple[object, object]
+"""A device, and the begin of a bucket of time."""
+
+
 def look_up(
-    module: AnyModule, workload: Workload, parts: list[StoredPart], since_ms: int | None = None
+    module: AnyModule,
+    workload: Workload,
+    parts: list[StoredPart],
+    since_ms: int | None = None,
+    unsent: Sequence[EventBlock] = (),
 ) -> Lookup:
-    """How many of these events are missing, and how many are there too often, in all tables together;
-    `since_ms`: only events of this time or newer count.
+    """How many of these events are missing, and how many are there too often, in all tables together. An
+    event that lacks a value is missing. `since_ms`: only events of this time or newer count; `unsent`: events
+    of the parts that don't.
 
     They are counted for each device and time. A device's events are as far apart as the workload has
     them, so that each is alone in its place unless there are more than `MOST_ROWS`: then an event that is
@@ -80,49 +116,82 @@ def look_up(
     events = sum(
         event_range.stop - event_range.start for event_range in stored.find_between(since_ms, None)
     )
-    per_group = math.ceil(events / MOST_ROWS)
+    names = list_counted(module)
+    most_rows = min(MOST_ROWS, _MOST_VALUES // len(names))
+    per_group = math.ceil(events / most_rows)
     apart_ms = max(1, int(workload.device_interval_ms)) * per_group
-    query = Query(
-        name="look-up",
-        window=window,
-        compute=(Aggregate(function=Function.COUNT),),
-        per=(schema.device, Every(every=apart_ms)),
-    )
-    lacking = query.shapes(schema) - frozenset(module.CAPABILITIES.shapes)
+
+    def ask_for(asked: Sequence[str]) -> BoundQuery:
+        query = Query(
+            name="look-up",
+            window=window,
+            compute=tuple(map(count_of, asked)),
+            per=(schema.device, Every(every=apart_ms)),
+        )
+        return bind(query, schema.epoch_ms if since_ms is None else since_ms)
+
+    lacking = ask_for(names).query.shapes(schema) - frozenset(module.CAPABILITIES.shapes)
     if lacking:
-        names = ", ".join(sorted(lacking))
-        return Lookup(reason=f"module {module.name} compiles no queries with {names}")
-    bound = bind(query, schema.epoch_ms if since_ms is None else since_ms)
-    kinds = [kind for _, kind in describe_answer(query, schema)]
-    actual: Counter[tuple[object, object]] = Counter()
-    for part in open_tables(module):
-        actual += _count(normalize(kinds, part.fetch(part.compile(bound))))
-    expected = _count(normalize(kinds, answer(bound, stored).rows))
+        text = ", ".join(sorted(lacking))
+        return Lookup(reason=f"module {module.name} compiles no queries with {text}")
+    # The columns that each event has are there as often as events.
+    varying = [EVENTS, *(name for name in names[1:] if schema.column(name).nullable)]
+    bound = ask_for(varying)
+    due = _count(bound, schema, varying, answer(bound, stored).rows)
+    if unsent:
+        rows = answer_blocks(bound, schema, unsent).rows
+        for name, counts in _count(bound, schema, varying, rows).items():
+            due[name].subtract(counts)
+    # How many are missing of each column, at most and at least; fewer than none if there are too many.
+    most: dict[_Place, int] = {}
+    least: dict[_Place, int] = {}
+    at_once = max(1, _MOST_ASKED // most_rows)
+    for start, stop in bounds(len(names), at_once):
+        asked = names[start:stop]
+        actual: dict[str, Counter[_Place]] = {name: Counter() for name in asked}
+        bound = ask_for(asked)
+        for part in open_tables(module):
+            found = part.fetch(part.compile(bound))
+            for name, counts in _count(bound, schema, asked, found).items():
+                actual[name].update(counts)
+        for name, counts in actual.items():
+            expected = due.get(name, due[EVENTS])
+            for place in expected.keys() | counts.keys():
+                short = expected[place] - counts[place]
+                most[place] = max(short, most.get(place, short))
+                least[place] = min(short, least.get(place, short))
+    missing = sum(max(0, short) for short in most.values())
     return Lookup(
-        events=expected.total(),
-        missing=(expected - actual).total(),
-        doubled=(actual - expected).total(),
+        events=due[EVENTS].total(),
+        missing=missing,
+        incomplete=missing - sum(max(0, short) for short in least.values()),
+        doubled=sum(max(0, -short) for short in least.values()),
         per_group=per_group,
     )
 
 
 def describe_wrong(lookup: Lookup) -> list[str]:
     """What makes a run invalid by its look-up."""
+    missing = "acknowledged events missing"
+    if lookup.incomplete:
+        missing += f" ({lookup.incomplete:,} of them incomplete: other values of theirs are there)"
     texts = [
         f"{count:,} {problem}"
-        for count, problem in (
-            (lookup.missing, "acknowledged events missing"),
-            (lookup.doubled, "events stored twice"),
-        )
+        for count, problem in ((lookup.missing, missing), (lookup.doubled, "events stored twice"))
         if count
     ]
     return [f"a look-up of each event found {' and '.join(texts)}"] if texts else []
 
 
-def _count(columns: list[list[object]]) -> Counter[tuple[object, object]]:
-    """Events by device and time."""
-    counts: Counter[tuple[object, object]] = Counter()
-    for device, begin, count in zip(*columns, strict=True):
-        assert isinstance(count, int)
-        counts[device, begin] += count
+def _count(
+    bound: BoundQuery, schema: Schema, names: Sequence[str], rows: Rows
+) -> dict[str, Counter[_Place]]:
+    """How many events and values an answer has in each place."""
+    kinds = [kind for _, kind in describe_answer(bound.query, schema)]
+    counts: dict[str, Counter[_Place]] = {name: Counter() for name in names}
+    devices, begins, *columns = normalize(kinds, rows)
+    for name, column in zip(names, columns, strict=True):
+        for device, begin, count in zip(devices, begins, column, strict=True):
+            assert isinstance(count, int)
+            counts[name][device, begin] += count
     return counts

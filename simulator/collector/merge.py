@@ -40,6 +40,9 @@ MIN_OVERLAP = 0.8
 one was then at work for less than 90 % of the window on average; of many that end at about the same
 time all are together for 88 to 99 % of it, even on a busy machine (runs of 1 to 13 s)."""
 
+_MOST_NAMED = 3
+"""Columns that a reason names."""
+
 MOST_EXECUTIONS = 20_000
 """Up to this many executions of a group's queries are kept one by one, in 3 MB of `result.json`. Of more
 there are the histograms, and each reader's means."""
@@ -233,10 +236,23 @@ def _find_lost(group: GroupResult, load: Load) -> list[str]:
         reasons.append(f"{planned - group.count} of {planned} events were not acknowledged")
     verification = group.verification
     if verification is not None and not verification.ok:
-        reasons.append(
-            f"the database holds {verification.stored} events, {verification.expected} were expected"
-        )
+        reasons.append(_describe_count(verification))
     return reasons
+
+
+def _describe_count(verification: Verification) -> str:
+    """What the database holds instead of the expected events."""
+    held = f"{verification.stored} events"
+    if verification.partial:
+        held = f"{verification.stored} whole events and {verification.partial} incomplete ones"
+    text = f"the database holds {held}, {verification.expected} were expected"
+    columns = [
+        f"column {name} has {found} values instead of {due}"
+        for name, (found, due) in verification.columns.items()
+    ]
+    if len(columns) > _MOST_NAMED:
+        columns[_MOST_NAMED:] = [f"{len(columns) - _MOST_NAMED} more columns are wrong"]
+    return f"{text}: {', '.join(columns)}" if columns else text
 
 
 def _find_apart(overlap: float, load: Load) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from math import sqrt
 from typing import Any
@@ -31,6 +32,7 @@ from ..workloads.base import Workload
 from ..workloads.queries import Query
 from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
+from .counting import EVENTS, count_values, list_counted
 from .database import Preparation, ask
 from .merge import merge_group, queryable
 from .retention import Deleter, describe_remaining, weigh_deletions
@@ -178,18 +180,20 @@ def _verify(
 ) -> tuple[GroupResult, CarriedState]:
     """Count the events of a group of writers, and merge what it measured. `kept_events`: how many events
     weren't to be deleted, if the run has a retention."""
-    module, parts = prepared.module, _collect_figures(group, barrier)
+    parts = _collect_figures(group, barrier)
     expected = prepared.baseline + barrier.prefilled + sum(part.count for part in parts.values())
     expected = expected if kept_events is None else kept_events
+    lacking = Counter[str]()
+    for result in barrier.results.values():
+        lacking.update(result.lacking)
     try:
-        stored = await_count(lambda: ask(module.count, settings), expected, module.settle_s)
+        verification, values = count_stored(
+            settings, prepared, expected, lacking if kept_events is None else None
+        )
         lost_devices = ask(lambda: prepared.find_lost_devices(sorted(parts)), settings)
     except (SimulatorError, Retryable) as error:
         raise SimulatorError(f"verifying the result failed: {error}") from error
     lag_s = _since_the_end(parts, barrier)
-    verification = Verification(
-        expected=expected, stored=stored, ok=stored is None or stored == expected
-    )
     writers = _merge(group, parts, barrier, verification=verification)
     writers.invalid_reasons += lost_devices
     writers.lateness = find_lateness(
@@ -200,16 +204,57 @@ def _verify(
         ],
     )
     _add_metrics(writers, prepared)
-    if module.settle_s:
+    if prepared.module.settle_s:
         writers.queryable = queryable(writers, lag_s)
     most_prefilled = max(message.prefilled for message in barrier.ready.values())
     most = max(part.count for part in parts.values())
     next_event = prepared.begin.first_event + most_prefilled + most
-    carried = CarriedState(next_event=next_event, stored=stored)
+    carried = CarriedState(next_event=next_event, stored=verification.stored, values=values)
     if prepared.begin.has_history and prepared.begin.is_certain and verification.ok:
         counts = {worker: part.count for worker, part in parts.items()}
         carried.next_events = prepared.begin.find_next(counts)
     return writers, carried
+
+
+def count_stored(
+    settings: RunSettings,
+    prepared: Preparation,
+    expected: int,
+    lacking: Mapping[str, int] | None,
+) -> tuple[Verification, dict[str, int]]:
+    """Count until the expected events are there, or no more appear; and how many values there are of each
+    column, where they are kept apart. `lacking`: how many of the run's events have no value in a nullable
+    column; None: that isn't known, as some were deleted."""
+    module, baseline, before = prepared.module, prepared.baseline, prepared.values_before
+    kept_apart = module.list_kept_apart()
+    due, found = {}, dict[str, int]()
+    for name in list_counted(module):
+        nullable = name != EVENTS and module.job.schema.column(name).nullable
+        if lacking is not None or not nullable:
+            due[name] = (
+                expected - baseline + before.get(name, baseline) - (lacking or {}).get(name, 0)
+            )
+
+    def count() -> int | None:
+        if not kept_apart:
+            return ask(module.count, settings)
+        found.update(ask(lambda: count_values(module), settings))
+        return expected - max(due[name] - found[name] for name in due)
+
+    stored = await_count(count, expected, module.settle_s)
+    if not kept_apart:
+        ok = stored is None or stored == expected
+        return Verification(expected=expected, stored=stored, ok=ok), found
+    short = {name: due[name] - found[name] for name in due}
+    wrong = short if len(set(short.values())) > 1 else {}
+    verification = Verification(
+        expected=expected,
+        stored=stored,
+        ok=stored == expected and not wrong,
+        partial=max(0, *short.values()) - max(0, min(short.values())),
+        columns={name: (found[name], due[name]) for name in wrong if name and short[name]},
+    )
+    return verification, found
 
 
 def _add_metrics(writers: GroupResult, prepared: Preparation) -> None:

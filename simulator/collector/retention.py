@@ -25,7 +25,8 @@ from ..workloads.drawing import BoundQuery
 from ..workloads.queries import Aggregate, Function, Query, Window
 from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
-from .database import Preparation, ask, open_tables
+from .counting import open_tables
+from .database import Preparation, ask
 
 _log = logging.getLogger(__name__)
 

@@ -281,6 +281,12 @@ class WorkerResult(Message):
     """What it measured; None of one that measures nothing."""
     failure: str | None = None
     """Why the worker gave up during the run; what it had measured by then is here."""
+    chunk: tuple[Count, Count] | None = None
+    """Of a writer: first number and size of the chunk of events that it was sending last. All before it are
+    sent, and of it as many as come to the worker's count, in the order in which they are encoded."""
+    lacking: dict[str, Count] = Field(default_factory=dict)
+    """Nullable column -> how many of the events that the worker stored, a prefill's among them, have no value
+    in it."""
     answers_follow: bool = False
     """Whether the worker will hand in `WorkerAnswers`."""
 

@@ -151,7 +151,12 @@ class Verification(Message):
 
     expected: int
     stored: int | None
+    """Events with all their values, as far as counts tell: no more than this."""
     ok: bool
+    partial: int = 0
+    """Events with only a part of their values, at least, in a database that keeps values apart."""
+    columns: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """Column with too few or too many values -> how many there are, and how many there should be."""
 
 
 class Lookup(Message):
@@ -160,6 +165,8 @@ class Lookup(Message):
     events: int | None = None
     """How many were looked for; None if they couldn't be."""
     missing: int | None = None
+    incomplete: int = 0
+    """Of the missing ones, those of which some values are there."""
     doubled: int | None = None
     """Stored twice, or by nobody that was acknowledged."""
     per_group: int | None = None

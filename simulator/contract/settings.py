@@ -341,6 +341,8 @@ class CarriedState(Message):
     """First event number that no worker has used."""
     stored: int | None
     """Events in the database."""
+    values: dict[str, int] = Field(default_factory=dict)
+    """Values of each column in it that the database keeps apart."""
     next_events: dict[int, int] | None = None
     """With a history: the number with which each worker goes on, as all before it are stored. None: that
     isn't certain."""

@@ -256,10 +256,13 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         None from a module that stores nothing: then nothing can be verified.
         """
 
-    def keeps_order(self) -> bool:
-        """Whether writers store events in the order of their numbers: then it is known which are stored when
-        a run ends by the clock."""
-        return True
+    def list_kept_apart(self) -> Sequence[str]:
+        """The columns whose values the database keeps apart from the rest of their event, so that one may be
+        lost alone: each of them is counted and looked up. Such a module compiles COUNT with a column."""
+        return ()
+
+    def make_visible(self) -> None:
+        """Make visible what was acknowledged, as `count` does, for whoever counts by a query."""
 
     def storage(self) -> Storage:
         """What the job's tables take on disk, after whatever makes that figure true (a flush, a

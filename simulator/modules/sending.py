@@ -22,7 +22,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..encoding.columns import bounds
-from ..workloads.schema import EventBlock
+from ..workloads.schema import EventBlock, join_blocks
 
 LAST_ANSWERS_S = 5.0
 """How long a writer waits for what is under way when no more is to be sent."""
@@ -45,6 +45,18 @@ def make_payloads(requests: Iterable[Any], block: EventBlock, batch: int) -> lis
         Payload(data, stop - start, block, stop - 1)
         for data, (start, stop) in zip(requests, bounds(len(block), batch or 1), strict=True)
     ]
+
+
+def find_unsent(encoder: Encoder, block: EventBlock, batch: int, sent: int) -> EventBlock | None:
+    """The events of a block that are left once `sent` of them are sent, in the encoder's order; None if there
+    are none."""
+    unsent = []
+    for payload in encoder.encode(block, batch):
+        sent -= payload.events
+        if sent < 0:
+            end = payload.last + 1
+            unsent.append(payload.block.part(end - payload.events, end))
+    return join_blocks(unsent) if unsent else None
 
 
 class Encoder(ABC):

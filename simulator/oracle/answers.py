@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..workloads.columns import WHOLE, Slack, Values, rank, rank_rows
 from ..workloads.drawing import BoundQuery
 from ..workloads.queries import Every, Function, Order, Query
-from ..workloads.schema import ColumnType, Schema
+from ..workloads.schema import ColumnType, EventBlock, Schema
 from ..workloads.stored import Range, Stored, unite
 from .computing import Block, Devices, Evaluation, evaluate
 
@@ -88,6 +88,14 @@ def answer_all(
         _finish(bound.query, schema, evaluation)
         for bound, evaluation in zip(bounds, evaluations, strict=True)
     ]
+
+
+def answer_blocks(bound: BoundQuery, schema: Schema, blocks: Iterable[EventBlock]) -> Answer:
+    """The right answer if these were all events."""
+    evaluation, devices = evaluate(bound, schema, ()), Devices()
+    for block in blocks:
+        evaluation.add(Block(block, devices))
+    return _finish(bound.query, schema, evaluation)
 
 
 def _finish(query: Query, schema: Schema, evaluation: Evaluation) -> Answer:
@@ -172,10 +180,10 @@ def describe_answer(query: Query, schema: Schema) -> list[tuple[str, ColumnType]
         else:
             columns += _describe_columns([part], schema)
     for aggregate in query.compute:
-        if aggregate.column is None:
+        if aggregate.function is Function.COUNT:
             columns.append(("count", ColumnType.INT64))
             continue
-        kind = schema.column(aggregate.column).type
+        kind = schema.column(aggregate.column or "").type
         if aggregate.function is Function.AVG or (
             aggregate.function is Function.SUM and kind not in WHOLE
         ):

@@ -194,7 +194,10 @@ class _Grouped(Evaluation):
             Part(
                 [key.take(examples) for key in keys],
                 np.bincount(groups, minlength=count),
-                {name: sum_up(block.values(name, rows), groups, count) for name in self._summed},
+                {
+                    name: sum_up(_read_numbers(block, name, rows), groups, count)
+                    for name in self._summed
+                },
                 newest,
                 last,
             )
@@ -274,6 +277,8 @@ class _Computed(_Grouped):
         if function is Function.LAST:
             return groups.last[name], None
         sums: Sums = groups.sums[name]
+        if function is Function.COUNT:
+            return Values(sums.count), None
         missing = sums.count == 0
         kind = self._schema.column(name).type
         whole = kind in WHOLE
@@ -300,6 +305,14 @@ def evaluate(bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -
     if query.compute:
         return _Computed(bound, schema, rounded)
     return _Newest(bound, schema) if query.newest else _Events(bound, schema)
+
+
+def _read_numbers(block: Block, name: str, rows: Rows) -> Values:
+    """A column's values, to be summed up; of texts and the like, which can only be counted, zeros."""
+    values = block.values(name, rows)
+    if values.array.dtype.kind in "iuf":
+        return values
+    return Values(np.zeros(len(values.array), dtype=np.int64), values.missing)
 
 
 def _nothing(kind: ColumnType) -> Values:

@@ -220,5 +220,27 @@ columns:
     return define(parse_definition(definition, "texts.yaml"))()
 
 
+SPARSE = """\
+name: sparse
+about: Numbers, some of which are missing
+table: sparse
+time: timestamp
+device: user
+devices: 3
+interval: 10s
+late: {share: 20%, most: 1m}
+columns:
+  - {name: timestamp, type: timestamp_ms}
+  - {name: user, type: text}
+  - {name: level, type: int32, missing: 30%, signal: {kind: uniform, low: 0, high: 9}}
+  - {name: speed, type: float64, decimals: 2, signal: {kind: uniform, low: 0, high: 9}}
+  - {name: power, type: float32, decimals: 1, signal: {kind: uniform, low: 0, high: 9}}
+  - {name: state, type: int32, signal: {kind: uniform, low: 0, high: 9}}
+"""
+
+Sparse = define(parse_definition(SPARSE, "sparse.yaml"))
+"""Events whose values every database can keep."""
+Sparse.window = 20_000
+
 TESTED: dict[str, type[Workload]] = {**WORKLOADS, Sundry.name: Sundry}
 """The workloads whose events the suite stores: shipped definitions are made of the same."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import replace
 from itertools import accumulate
+
+import numpy as np
 
 from ..modules.base import AnyModule, connect
 from ..modules.sending import Payload, Writer
@@ -80,6 +83,29 @@ def insert_with(
     store_devices_of(module, workload, worker)
     with connect(module.writer(batch)) as writer:
         return insert(writer, workload, count, batch, worker=worker, first=first)
+
+
+Losses = Mapping[str, Collection[str]]
+"""Device -> columns."""
+
+
+def lose(block: EventBlock, losses: Losses) -> EventBlock:
+    """The events without these devices' values of these columns."""
+    missing = dict(block.missing)
+    for device, names in losses.items():
+        for name in names:
+            before = missing.get(name, np.zeros(len(block), dtype=np.bool_))
+            missing[name] = before | (block.devices == device.encode())
+    columns = [replace(c, nullable=c.nullable or c.name in missing) for c in block.schema.columns]
+    return replace(block, schema=replace(block.schema, columns=tuple(columns)), missing=missing)
+
+
+def insert_block(module: AnyModule, block: EventBlock) -> None:
+    """Insert a block's events by a writer of the module's own job."""
+    batch = module.job.load.batch
+    with connect(module.writer(batch)) as writer:
+        for payload in writer.encoder.encode(block, batch):
+            writer.send(payload)
 
 
 def most_at_once(recorder: NotingRecorder) -> int:

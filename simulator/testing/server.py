@@ -17,8 +17,9 @@ from ..errors import OptionError
 from ..modules import load_module
 from ..modules.base import AnyModule, Encoding, Job, Support, connect
 from ..modules.options import parse_options
-from ..workloads.schema import ColumnType, Schema, Tags
+from ..workloads.schema import ColumnType, EventBlock, Schema, Tags
 from .events import TESTED, Row, normalise
+from .inserting import Losses
 
 
 @dataclass(frozen=True)
@@ -183,6 +184,11 @@ class ServerUnderTest(ABC):
     @abstractmethod
     def indices(self, table: str) -> set[str]:
         """Names of a table's indices, but for that of the primary key."""
+
+    def lose_values(self, job: Job, block: EventBlock, losses: Losses) -> None:
+        """Delete all values that these devices have in these columns, in a database that keeps values apart
+        (`Module.list_kept_apart`). `block`: all stored events, which may be stored again without them."""
+        raise NotImplementedError
 
     def extensions(self, which: Literal["available", "installed"]) -> list[str]:
         """Extensions of the server, where there is such a thing."""

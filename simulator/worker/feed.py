@@ -5,16 +5,19 @@ from __future__ import annotations
 import ctypes
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cache
 from itertools import count
 
+import numpy as np
+
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, connect
-from ..modules.sending import Encoder, Payload
+from ..modules.sending import Encoder, Payload, find_unsent
 from ..workloads.base import Workload
 from ..workloads.schema import EventBlock
 from .loop import choose_backoff_s
@@ -46,6 +49,16 @@ _NO_END = 2**62
 _SWITCH_INTERVAL_S = 0.00005
 
 
+@dataclass(frozen=True)
+class Chunk:
+    """Events that were generated and encoded at once."""
+
+    first: int
+    count: int
+    lacking: Counter[str]
+    """Nullable column -> how many of all events up to this chunk's last have no value in it."""
+
+
 class Feed:
     """A worker's payloads in order, made chunk by chunk: one chunk ahead in a thread if the encoder
     allows. Single requests of a closed loop are made when they are needed, since they are too short to be
@@ -71,7 +84,7 @@ class Feed:
         _keep_freed_memory()
         self._generate = generate
         self._encoder = encoder
-        self._next = first
+        self._first = self._next = first
         self._stop = _NO_END if count is None else first + count
         self._batch = batch
         self._start_thread = lower_priority if punctual else None
@@ -81,6 +94,8 @@ class Feed:
         # What numpy does with so many values at once would make requests late that are due by the clock.
         self._most_chunk = _MOST_CHUNK_EVENTS if batch and not punctual else self._chunk
         self._ready: deque[Payload] = deque()
+        self._chunks: deque[Chunk] = deque(maxlen=2)
+        """The one that is being sent, and the one beside it."""
         self.generate_s = 0.0
         self.encode_s = 0.0
         self._encoded_events = 0
@@ -129,9 +144,38 @@ class Feed:
             and 2 * self._chunk <= self._most_chunk
         ):
             self._chunk *= 2
+        lacking = Counter(
+            {name: np.count_nonzero(places) for name, places in block.missing.items()}
+        )
+        if self._chunks:
+            lacking += self._chunks[-1].lacking
+        self._chunks.append(Chunk(self._next, count, lacking))
         self._next += count
         self._encoded_events += count
         return True
+
+    def find_chunk(self, sent: int) -> Chunk | None:
+        """The chunk that is being sent when so many events have been sent in all."""
+        chunk = None
+        for candidate in self._chunks:
+            if chunk is None or candidate.first < self._first + sent:
+                chunk = candidate
+        return chunk
+
+    def count_lacking(self, sent: int) -> Counter[str]:
+        """Nullable column -> how many of the events that have been sent have no value in it."""
+        chunk = self.find_chunk(sent)
+        if chunk is None:
+            return Counter()
+        sent_of_chunk = self._first + sent - chunk.first
+        if not chunk.lacking or sent_of_chunk == chunk.count:
+            return chunk.lacking
+        block = self._generate(chunk.first, chunk.count)
+        unsent = find_unsent(self._encoder, block, self._batch, sent_of_chunk)
+        missing = {} if unsent is None else unsent.missing
+        return chunk.lacking - Counter(
+            {name: np.count_nonzero(places) for name, places in missing.items()}
+        )
 
     def forget_costs(self) -> None:
         """Count what making payloads costs from here on: the warm-up is over."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Literal
 
@@ -43,10 +44,10 @@ class WritingWorker(Worker):
 
         if self._workload.schema.tags is Tags.TABLE:
             self._store_devices()
-        if prefill:
-            self._prefill(generate, first, prefill)
+        lacking = self._prefill(generate, first, prefill) if prefill else Counter()
         if load.role is Role.FILL:
-            return self._result(time.perf_counter() - self._await_start(prefill))
+            elapsed_s = time.perf_counter() - self._await_start(prefill)
+            return self._result(elapsed_s, lacking=lacking)
         schedule = make_schedule(load, self._number - self._group.first, self._chance)
         events = load.events if load.duration_s is None else None
         with connect(self._module.writer(load.batch)) as writer:
@@ -72,7 +73,15 @@ class WritingWorker(Worker):
             ceiling_per_s=feed.ceiling_per_s(),
             in_flight=writer.max_in_flight,
         )
-        return self._result(recorder.elapsed_s(), figures, failure=failure)
+        chunk = feed.find_chunk(recorder.events)
+        lacking += feed.count_lacking(recorder.events)
+        return self._result(
+            recorder.elapsed_s(),
+            figures,
+            failure=failure,
+            chunk=chunk and (chunk.first, chunk.count),
+            lacking=lacking,
+        )
 
     def _insert_all(
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule
@@ -93,7 +102,10 @@ class WritingWorker(Worker):
         with reporting(self._client, self._progress("prefill", recorder), stage="prefill"):
             store_devices(self._module, self._workload, self._number, self._check_on)
 
-    def _prefill(self, generate: Callable[[int, int], EventBlock], first: int, count: int) -> None:
+    def _prefill(
+        self, generate: Callable[[int, int], EventBlock], first: int, count: int
+    ) -> Counter[str]:
+        """Returns what `Feed.count_lacking` says of it."""
         batch = max(PREFILL_BATCH, self._load.batch)
         with connect(self._module.writer(batch, prefill=True)) as writer:
             feed = Feed(generate, writer.encoder, first, count, batch)
@@ -101,6 +113,7 @@ class WritingWorker(Worker):
             recorder.begin(time.perf_counter())
             with reporting(self._client, self._progress("prefill", recorder), stage="prefill"):
                 self._insert(feed, writer, recorder)
+        return feed.count_lacking(count)
 
     def _insert(
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule | None = None

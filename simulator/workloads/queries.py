@@ -61,7 +61,8 @@ class Function(StrEnum):
     """What is computed. A missing value enters none but COUNT and LAST."""
 
     COUNT = "count"
-    """Of events; it has no column."""
+    """Of events. In code also of a column's values, which queries that people write can't ask for: they would
+    be those of the events."""
     MIN = "min"
     MAX = "max"
     AVG = "avg"
@@ -81,7 +82,7 @@ class Aggregate(Part):
 
     @model_validator(mode="after")
     def _check(self) -> Aggregate:
-        if (self.function is Function.COUNT) != (self.column is None):
+        if self.function is not Function.COUNT and self.column is None:
             raise ValueError("count has no column, all other functions have one")
         return self
 
@@ -349,6 +350,9 @@ class Query(Part):
         self, schema: Schema, aggregate: Aggregate, number: int
     ) -> Iterator[Problem]:
         if aggregate.column is None:
+            return
+        if aggregate.function is Function.COUNT:
+            yield ("compute", number), "count has no column"
             return
         if aggregate.function in (Function.MIN, Function.MAX) and aggregate.column == schema.time:
             return

@@ -18,8 +18,9 @@ from cassandra.query import tuple_factory
 
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
+from simulator.testing.inserting import Losses
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
-from simulator.workloads.schema import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, EventBlock, Schema
 
 from ..helpers import eventually
 from .cassandra_proxy import Fate, Proxy
@@ -171,6 +172,15 @@ class CassandraUnderTest(ServerUnderTest):
     def clear(self) -> None:
         for table in self.tables():
             self.ask(f"DROP TABLE {self._named(table)}")
+
+    def lose_values(self, job: Job, block: EventBlock, losses: Losses) -> None:
+        for row, device in enumerate(block.devices.tolist()):
+            key = block.key_of(row)
+            columns = ", ".join(map(quoted, losses.get(device.decode(), ())))
+            where = " AND ".join(f"{quoted(name)} = %s" for name in key)
+            for table in job.table_names if columns else ():
+                delete = f"DELETE {columns} FROM {self._named(table)} WHERE {where}"
+                self.ask(delete, *key.values())
 
     def _ports(self, run_id: str) -> set[int]:
         """The local ports of that run's connections."""

@@ -11,14 +11,18 @@ import subprocess
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
 import httpx
 import pytest
 
+from simulator.modules.base import Job
+from simulator.testing.inserting import Losses, insert_block, lose
 from simulator.testing.server import Refusal
-from simulator.workloads.schema import Column, ColumnType, Schema
+from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 
 from .http_proxy import HttpRequest, Refuse
 from .http_server import AWAY, HttpServerUnderTest, await_health, find_program, refused
@@ -199,6 +203,19 @@ class InfluxUnderTest(HttpServerUnderTest):
 
     def read_neighbour(self, name: str) -> object:
         return self.asked(f"SELECT * FROM {_quoted(name)}")
+
+    def lose_values(self, job: Job, block: EventBlock, losses: Losses) -> None:
+        for device, table in product(losses, job.table_names):
+            # It deletes points, and no fields of them.
+            times = {"start": "1970-01-01T00:00:00Z", "stop": "2200-01-01T00:00:00Z"}
+            condition = f'_measurement="{table}" AND "{block.schema.device}"="{device}"'
+            self.http.post(
+                "/api/v2/delete",
+                params={"org": self.org, "bucket": self.bucket},
+                json={**times, "predicate": condition},
+            ).raise_for_status()
+        rest = lose(block, losses)
+        insert_block(self.module(replace(job, schema=rest.schema)), rest)
 
     def clear(self) -> None:
         for bucket in self.buckets():

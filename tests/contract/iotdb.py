@@ -9,13 +9,15 @@ import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any, ClassVar
 
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
 from simulator.modules.iotdb.connection import Connection, ServerError
+from simulator.testing.inserting import Losses, insert_block, lose
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
-from simulator.workloads.schema import ColumnType, Schema, Tags
+from simulator.workloads.schema import ColumnType, EventBlock, Schema, Tags
 
 from ..helpers import eventually
 from .iotdb_proxy import Fate, Proxy
@@ -160,6 +162,13 @@ class IotdbUnderTest(ServerUnderTest):
             # As the module does, and for its reason.
             self.ask(f"DELETE FROM {self.database}.{quoted(table)}")
             self.ask(f"DROP TABLE {self.database}.{quoted(table)}")
+
+    def lose_values(self, job: Job, block: EventBlock, losses: Losses) -> None:
+        for device, table in product(losses, job.table_names):
+            where = f"{quoted(block.schema.device)} = '{device}'"
+            self.ask(f"DELETE FROM {self.database}.{quoted(table)} WHERE {where}")
+        rest = lose(block, losses)
+        insert_block(self.module(replace(job, schema=rest.schema)), rest)
 
     def connections(self, run_id: str) -> set[str]:
         return set(map(str, self.proxy.lines(run_id)))

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any, ClassVar
 
+from simulator.modules.base import Job
 from simulator.modules.iotdb.connection import ServerError
-from simulator.workloads.schema import ColumnType, Schema
+from simulator.testing.inserting import Losses
+from simulator.workloads.schema import ColumnType, EventBlock, Schema
 
 from .iotdb import IotdbUnderTest
 
@@ -85,6 +87,12 @@ class IotdbTreeUnderTest(IotdbUnderTest):
 
     def read_neighbour(self, name: str) -> object:
         return self.ask(f"SELECT note FROM {self.root}.{quoted(name)}.seven")
+
+    def lose_values(self, job: Job, block: EventBlock, losses: Losses) -> None:
+        for table in job.table_names:
+            for device, names in losses.items():
+                for name in names:
+                    self.ask(f"DELETE FROM {self.root}.{quoted(table)}.{device}.{quoted(name)}")
 
     def clear(self) -> None:
         for table in self.tables():

@@ -11,9 +11,11 @@ from typing import Any, ClassVar
 
 import httpx
 
-from simulator.testing.events import TESTED, make_texts
+from simulator.modules.base import Job
+from simulator.testing.events import TESTED, Sparse, make_texts
+from simulator.testing.inserting import Losses
 from simulator.testing.server import Refusal
-from simulator.workloads.schema import ColumnType, Schema
+from simulator.workloads.schema import ColumnType, EventBlock, Schema
 
 from .http_proxy import HttpRequest, Refuse
 from .http_server import LOST, NO_ANSWER_IN_TIME, HttpServerUnderTest, refused
@@ -48,7 +50,7 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
         self.http = stack.enter_context(httpx.Client(base_url=url, timeout=30))
         self._metrics: dict[str, tuple[str, str]] = {}
         """Name of a series -> table and column."""
-        for kind in TESTED.values():
+        for kind in (*TESTED.values(), Sparse):
             self.learn(kind.schema)
         self.learn(make_texts(["a"], in_events=False).schema)
         self.guarded = self.encrypting(authorization="Basic YmVuY2g6cmlnaHQtcGFzc3dvcmQ=")
@@ -164,8 +166,23 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
 
     def clear(self) -> None:
         self._flush()
-        answer = self.http.post("/api/v1/admin/tsdb/delete_series", data={"match[]": self._all})
+        self._delete(self._all)
+
+    def _delete(self, selector: str) -> None:
+        answer = self.http.post("/api/v1/admin/tsdb/delete_series", data={"match[]": selector})
         answer.raise_for_status()
+
+    def lose_values(self, job: Job, block: EventBlock, losses: Losses) -> None:
+        pairs = [(device, name) for device, names in losses.items() for name in names]
+        for table in job.table_names:
+            for device, name in pairs:
+                labels = {
+                    "__name__": f"{table}:{name}",
+                    "_db": self.db,
+                    block.schema.device: device,
+                }
+                conditions = [f"{label}={json.dumps(value)}" for label, value in labels.items()]
+                self._delete(f"{{{','.join(conditions)}}}")
 
     # --- not getting in ---------------------------------------------------------------------------
 

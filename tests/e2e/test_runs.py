@@ -14,6 +14,7 @@ from hdrh.histogram import HdrHistogram
 
 from simulator.modules import load_module
 
+from ..helpers import counted
 from .server import Server
 from .tool import Done, Tool, flatten
 
@@ -340,7 +341,7 @@ def check_stored(run: Mapping[str, Any], fill_level: int) -> None:
     """The run found `fill_level` events, and afterwards the database held its own, too."""
     expected = fill_level + run["count"]
     assert run["fill_level"] == fill_level
-    assert run["verification"] == {"expected": expected, "stored": expected, "ok": True}
+    assert run["verification"] == counted(expected)
 
 
 def rows(out: str, first_header: str) -> list[list[str]]:
@@ -740,7 +741,7 @@ def test_a_run_whose_count_is_wrong_is_invalid(tool: Tool, server: Server) -> No
     assert done.status == 1
     (run,) = tool.runs()
     assert run["valid"] is False
-    assert run["verification"] == {"expected": 200, "stored": 199, "ok": False}
+    assert run["verification"] == counted(200, 199)
     assert "199 events, 200 were expected" in run["invalid_reasons"][0]
     assert re.search(r"invalid: .*~~[\d,]+~~ .*199 events, 200 were expected", done.out)
     assert tool.result()["insert_summary"] == []

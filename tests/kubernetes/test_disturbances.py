@@ -10,6 +10,7 @@ from kubernetes import client
 from tests.e2e.live import Reader
 from tests.e2e.tool import PASSWORD, eventually, flatten
 
+from ..helpers import counted
 from .cluster import POSTGRES_IMAGE, Cluster, Namespace
 from .test_access import documented_rules, use
 from .tool import DATABASE, HALF, WORKER, ClusterTool
@@ -139,7 +140,7 @@ def test_pods_are_deleted_scaled_and_restarted(
     # Until there are pods again: the gap goes on after the second mark.
     assert run["outages"][1]["gap_s"] > up["at_s"] - down["at_s"] - 0.5
     assert run["retries"] >= 2
-    assert run["verification"] == {"expected": run["count"], "stored": run["count"], "ok": True}
+    assert run["verification"] == counted(run["count"])
     assert f"After delete-pods app={RELAY} at " in done.out
     assert "nothing was lost or stored twice." in done.out
 
@@ -241,7 +242,7 @@ def test_the_databases_pod_is_deleted_and_its_data_survive(
             assert cluster.core.read_namespaced_pod(pod, place.name).metadata.uid != before
             (run,) = map(flatten, tool._read(tool.json)["runs"])
             stored = run["count"]
-            assert run["verification"] == {"expected": stored, "stored": stored, "ok": True}
+            assert run["verification"] == counted(stored)
             assert (run["lookup"]["missing"], run["lookup"]["doubled"]) == (0, 0)
             counts = "SELECT count(*), count(DISTINCT (device_id, sequence_number)) FROM events"
             assert ask(place, pod, counts) == f"{stored}|{stored}"

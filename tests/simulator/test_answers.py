@@ -68,6 +68,12 @@ def make(**values: Any) -> Query:
     return query
 
 
+def count_values(*columns: str, **values: Any) -> Query:
+    """What nobody can write: how many values there are."""
+    compute = [{"function": "count", "column": name} for name in columns]
+    return Query.model_validate({"name": "asked", "compute": compute, **values})
+
+
 def all_of(column: str) -> list[dict[str, str]]:
     return [{"function": f, "column": column} for f in ("min", "max", "avg", "sum")]
 
@@ -83,6 +89,8 @@ QUERIES = [
     make(compute=[{"function": "count"}, *all_of("level")], where={"column": "level", "above": 60}),
     make(compute=[{"function": "count"}], where={"column": "level", "above": 30.1}),
     make(compute=[{"function": "count"}], where={"column": "small", "below": 50}),
+    count_values("small", "on", "site", "level"),
+    count_values("exact", "on", "device", per=["device", {"every": "1h"}]),
     make(events=["device", "at", "small", "on", "level", "exact"], window={"span": "30m"}),
     make(events=["device", "big"], where={"column": "exact", "above": 0}, order={"by": 1}, limit=7),
     make(events=["at"], devices=1, instant=True),
@@ -175,6 +183,8 @@ def compute(function: str, column: str | None, events: list[dict[str, Any]], tim
     if function == "last":
         return max(events, key=lambda event: event[time])[column] if events else None
     values = [event[column] for event in events if event[column] is not None]
+    if function == "count":
+        return len(values)
     functions: dict[str, Callable[[list[Any]], Any]] = {
         "min": min, "max": max, "sum": sum, "avg": lambda numbers: sum(numbers) / len(numbers),
     }  # fmt: skip

@@ -33,6 +33,68 @@ def test_a_count_that_does_not_match_is_no_failure_but_invalid(database: FakeDat
     play(story)
 
 
+@pytest.mark.parametrize(
+    ("answers", "reason", "verification"),
+    [
+        ([(200, 200, 200)], None, (200, 0, {})),
+        ([(200, 150, 200), (200, 200, 200)], None, (200, 0, {})),
+        ([(190, 190, 190)], "the database holds 190 events, 200 were expected", (190, 0, {})),
+        (
+            [(200, 150, 180)],
+            (
+                "the database holds 150 whole events and 50 incomplete ones, 200 were expected:"
+                " column sequence_number has 150 values instead of 200, column temperature has 180"
+                " values instead of 200"
+            ),
+            (150, 50, {"sequence_number": (150, 200), "temperature": (180, 200)}),
+        ),
+        (
+            [(190, 150, 190)],
+            (
+                "the database holds 150 whole events and 40 incomplete ones, 200 were expected:"
+                " column sequence_number has 150 values instead of 200, column temperature has 190"
+                " values instead of 200"
+            ),
+            (150, 40, {"sequence_number": (150, 200), "temperature": (190, 200)}),
+        ),
+        (
+            [(200, 210, 200)],
+            (
+                "the database holds 200 events, 200 were expected: column sequence_number has 210"
+                " values instead of 200"
+            ),
+            (200, 0, {"sequence_number": (210, 200)}),
+        ),
+    ],
+)
+def test_values_that_are_kept_apart_are_counted_by_column(
+    database: FakeDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: list[tuple[int, ...]],
+    reason: str | None,
+    verification: tuple[object, ...],
+) -> None:
+    """Of the events and two columns."""
+
+    async def story(run: Run) -> None:
+        await run.start()
+        writers = (await run.finish_well()).run.writers
+        assert writers is not None
+        assert writers.invalid_reasons == ([] if reason is None else [reason])
+        found = writers.verification
+        assert found is not None
+        assert (found.stored, found.partial, found.columns) == verification
+        assert found.ok is (reason is None)
+
+    kept_apart = ["sequence_number", "temperature"]
+    monkeypatch.setattr(database, "list_kept_apart", lambda: kept_apart)
+    monkeypatch.setattr(database, "compile", lambda bound: bound)
+    waiting = list(answers)
+    monkeypatch.setattr(database, "fetch", lambda _: [waiting.pop(0)])
+    database.settle_s = 30 if len(answers) > 1 else 0
+    play(story)
+
+
 def test_events_that_appear_later_are_waited_for(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
         await run.start()
@@ -97,20 +159,6 @@ def test_events_are_counted_with_the_patience_of_the_writers(
     monkeypatch.setattr("simulator.collector.database.time", FakeTime())
     database.counts = [*[Retryable("connection_lost", "gone")] * 10, 200]
     play(story, patience_s=60.0)
-
-
-def test_events_that_writers_sort_are_not_looked_up_by_number(
-    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def story(run: Run) -> None:
-        await run.start()
-        writers = (await run.finish_well()).run.writers
-        assert writers is not None and writers.valid and writers.lookup is not None
-        assert writers.lookup.missing is None
-        assert "all were counted" in (writers.lookup.reason or "")
-
-    monkeypatch.setattr(database, "keeps_order", lambda: False)
-    play(story, duration_s=10.0, look_up=True)
 
 
 def test_stored_events_are_asked_for_once_a_database_that_was_away_is_back(

@@ -127,7 +127,7 @@ def test_a_count_that_does_not_match_invalidates(stored: int) -> None:
     run = merged({}, {}, stored=stored)
     assert run.invalid_reasons == [f"the database holds {stored} events, 200 were expected"]
     assert run.verification is not None
-    assert run.verification.model_dump() == {"expected": 200, "stored": stored, "ok": False}
+    assert run.verification == Verification(expected=200, stored=stored, ok=False)
 
 
 def test_a_module_that_stores_nothing_needs_no_count() -> None:

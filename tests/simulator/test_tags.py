@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simulator.collector.database import Preparation
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules import load_module, module_names
+from simulator.modules.asking import Rows
 from simulator.modules.base import Job, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.testing.events import Sundry, rows_of
@@ -20,6 +21,7 @@ from simulator.worker.feed import store_devices
 from simulator.workloads.base import Workload, device_ids
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.defined import define
+from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.schema import LazyColumns, number_devices
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
@@ -124,7 +126,7 @@ def test_a_column_of_that_name_is_refused() -> None:
         (4, True, ["table events_tags has 4 devices instead of 5"]),
         (6, True, ["table events_tags has 6 devices instead of 5"]),
         (4, False, ["table events_tags has 4 devices instead of 5"]),
-        (6, False, []),
+        (6, False, ["3 events have no row in table events_tags"]),
     ],
 )
 def test_devices_are_counted_after_the_run(
@@ -133,6 +135,15 @@ def test_devices_are_counted_after_the_run(
     class Counting(Blackhole):
         def count_devices(self) -> int | None:
             return stored
+
+        def count(self) -> int:  # type: ignore[override]
+            return 10
+
+        def compile(self, bound: BoundQuery) -> BoundQuery:
+            return bound
+
+        def fetch(self, statement: BoundQuery) -> Rows:
+            return [("w00000d000000", 4), ("w00001d000000", 3)]
 
     workload = Temperature(device_spread=1, tags="table")
     run = settings(clean=clean, workers=5)

@@ -58,6 +58,10 @@ class Partials(ABC):
     def number(self, column: str | None) -> str:
         """How many values a column has; None: how many events there are."""
 
+    def count(self, column: str) -> str:
+        """How many values a column has, where that is itself in question."""
+        return self.number(column)
+
     @abstractmethod
     def sum(self, column: str) -> str:
         """The sum of a column's values."""
@@ -102,6 +106,8 @@ class Partials(ABC):
         """What is asked of all events of a part to compute an aggregate."""
         if aggregate.column is None or aggregate.function is Function.LAST:
             return []
+        if aggregate.function is Function.COUNT:
+            return [self.count(aggregate.column)]
         if aggregate.function in (Function.MIN, Function.MAX):
             return [self.extreme(aggregate.function, aggregate.column)]
         counts = aggregate.function is Function.AVG or self.COUNTS_SUMS
@@ -111,6 +117,8 @@ class Partials(ABC):
         """The value of an aggregate, computed of a group's parts."""
         if aggregate.column is None:
             return sum(self._list_values(self.number(None), rows))
+        if aggregate.function is Function.COUNT:
+            return sum(self._list_values(self.count(aggregate.column), rows))
         if aggregate.function is Function.LAST:
             time, own_time, value = (
                 self._places[expression]

@@ -61,7 +61,7 @@ https://github.com/yugabyte/yugabyte-db/issues/13956
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -326,9 +326,13 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         plans = map(self._queries.count, self.job.table_names)
         return sum(int(events) for plan in plans for (events,) in self.fetch(plan))
 
-    def keeps_order(self) -> bool:
-        # A batch is one device's, of up to 262,144 events at a time.
-        return self.options.mode(self.job.load.batch) is InsertMode.SINGLE
+    def list_kept_apart(self) -> Sequence[str]:
+        # A row's cells are deleted and repaired each by itself. Those of the key make the row.
+        schema = self.job.schema
+        key = {schema.time, *([] if schema.device_path else [schema.device])}
+        if not has_key_column(self.job):
+            key.update(schema.key)
+        return [column.name for column in schema.columns if column.name not in key]
 
     def delete_older(self, before_ms: int) -> None:
         """https://cassandra.apache.org/doc/latest/cassandra/developing/cql/dml.html#delete_statement"""

@@ -91,6 +91,9 @@ class Computation(partials.Partials):
     def number(self, column: str | None) -> str:
         if column is None or not self._schema.column(column).nullable:
             return "count(*)"
+        return self.count(column)
+
+    def count(self, column: str) -> str:
         return f"count({quote_name(column)})"
 
     def sum(self, column: str) -> str:

@@ -20,7 +20,7 @@ shard has begun and so emptied its write-ahead log. No metric includes the serie
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...conditions import Condition
@@ -261,6 +261,9 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         """Flux for one value of each event."""
         witness = find_witness(self.job.schema)
         return select_events(self.options.bucket, table, ALL_TIME, [witness])
+
+    def list_kept_apart(self) -> Sequence[str]:
+        return [column.name for column in field_columns(self.job.schema)]
 
     def count(self) -> int:
         counted = 0

@@ -406,7 +406,7 @@ def _choose_window(query: Query) -> int | None:
 def _find_value(aggregate: Aggregate, parts: Sequence[_Part], values: _Found) -> Any:
     """A value of a row, which is made of these parts."""
     time, value = values.get(parts[0], (None, None))
-    if aggregate.column is None:
+    if aggregate.function is Function.COUNT:
         return value or 0
     if parts[0][0] in ("first", "last") and aggregate.function is not Function.LAST:
         return time

@@ -41,7 +41,7 @@ The size on disk is that of the TsFiles in the database's regions, once everythi
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -282,6 +282,9 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
         value = quote(find_steady(self.job.schema)) if self._is_tree else "*"
         rows = self.ask(self._layout.count.format(value=value, table=self.name_table(table)))
         return sum(int(row[0]) for row in rows)
+
+    def list_kept_apart(self) -> Sequence[str]:
+        return [c.name for c in list_columns(self.job.schema) if not (c.is_tag or c.is_device)]
 
     def delete_older(self, before_ms: int) -> None:
         for table in self.job.table_names:

@@ -265,8 +265,14 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
         events = select_series(self.job.schema, self.options.db, [table], [witness])
         return bool(connection.list_metrics(events))
 
-    def count(self) -> int:
+    def list_kept_apart(self) -> Sequence[str]:
+        return [column.name for column in field_columns(self.job.schema)]
+
+    def make_visible(self) -> None:
         self.connection.flush()
+
+    def count(self) -> int:
+        self.make_visible()
         schema = self.job.schema
         events = select_series(
             schema, self.options.db, self.job.table_names, [find_witness(schema)]

@@ -388,9 +388,11 @@ class _Aggregation(Question):
         )
 
     def _compute(self, aggregate: Aggregate, window: str) -> _Value:
+        if aggregate.function is Function.COUNT:
+            counted = self._select(aggregate.column or self._witness)
+            return [self._over("sum", f"count_over_time({counted}{window})")], _read_count
+        assert aggregate.column is not None
         events = f"{self._select(self._witness)}{window}"
-        if aggregate.column is None:
-            return [self._over("sum", f"count_over_time({events})")], _read_count
         if aggregate.column == self._schema.time:
             function = "tfirst" if aggregate.function is Function.MIN else "tlast"
             text = self._over(aggregate.function.value, f"{function}_over_time({events})")

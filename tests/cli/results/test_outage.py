@@ -130,6 +130,10 @@ def test_a_rate_that_fell_without_a_gap() -> None:
             "; 2 events are missing and 2 events are stored twice.",
         ),
         (look_up(make_run([100] * 40), 0, 1), "; 1 event is stored twice."),
+        (
+            add_lookup(make_run([100] * 40), Lookup(events=9, missing=3, incomplete=2, doubled=0)),
+            "; 3 events are missing (2 of them in part).",
+        ),
         (look_up(make_run([100] * 40), 0, 0), "nothing was lost"),
         (
             add_lookup(make_run([100] * 40), Lookup(reason="no such table")),
