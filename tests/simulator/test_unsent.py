@@ -72,7 +72,8 @@ def test_events_that_were_sorted_are_looked_up_where_a_run_ends_by_the_clock(
     database: FakeDatabase, monkeypatch: pytest.MonkeyPatch, lost: int, missing: int
 ) -> None:
     """Two workers were interrupted while they sent a chunk of 150 events device by device."""
-    workload = Temperature()
+    workload = Temperature(device_spread=3)
+    monkeypatch.setattr("simulator.collector.run.build", lambda _: (workload, database))
     encoder = sorting(workload)
     stored: list[EventBlock] = []
     for worker in range(2):
