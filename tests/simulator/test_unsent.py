@@ -74,6 +74,7 @@ def test_events_that_were_sorted_are_looked_up_where_a_run_ends_by_the_clock(
     """Two workers were interrupted while they sent a chunk of 150 events device by device."""
     workload = Temperature(device_spread=3)
     monkeypatch.setattr("simulator.collector.run.build", lambda _: (workload, database))
+    database.job = Job(workload.schema, Load(batch=BATCH))
     encoder = sorting(workload)
     stored: list[EventBlock] = []
     for worker in range(2):
