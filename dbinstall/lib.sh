@@ -90,6 +90,7 @@ begin() {
   elif [ "$IMAGE" ]; then
     fail "$DATABASE: an image can be chosen for --variant local only; else it is in $TOPOLOGY"
   fi
+  if [ "$MODE" = run ]; then need_own; fi
   if [ "$verb" = install ]; then
     if [ "$MODE" = plan ]; then describe; fi
     if [ "$MODE" = run ]; then
@@ -97,6 +98,45 @@ begin() {
       trap explain_failure EXIT
     fi
   fi
+}
+
+# What has a name that is used here must be this tool's, which has a label: else it would be changed or deleted.
+need_own() {
+  local file=$TOPOLOGY found kept others=() claims='' name
+  if [ "$VARIANT" = local ]; then file=local.yaml; fi
+  kept=$(cluster kubectl get secret "$SECRET" --ignore-not-found --output name)
+  found=$kept
+  if grep '^kind:' "$FOLDER/$file" >/dev/null; then
+    name=$(rendered "$FOLDER/$file" |
+      cluster kubectl get --filename - --ignore-not-found --output name 2>&1) ||
+      case $name in
+        *"no matches for kind"*) name='' ;; # Its operator isn't there yet.
+        *) fail "$name" ;;
+      esac
+    found+=" $name"
+  elif need_helm && name=$(cluster helm get values "$DATABASE" --namespace "$NAMESPACE" 2>/dev/null); then
+    case $name in *"$LABEL"*) ;; *) others+=("release/$DATABASE") ;; esac
+  fi
+  # A StatefulSet takes up volumes by their names. With those that an operator has labelled goes the Secret.
+  if [ "$VOLUMES" = "$LABEL=$DATABASE" ]; then
+    claims=$(cluster kubectl get persistentvolumeclaim --output name)
+    found+=" $(grep -E -- "-$DATABASE-[0-9]+\$" <<<"$claims" || true)"
+  elif [ -z "$kept" ]; then
+    claims=$(cluster kubectl get persistentvolumeclaim --selector "$VOLUMES" --output name)
+    # shellcheck disable=SC2206 # Its words.
+    others+=($claims)
+  fi
+  for name in $found; do
+    is_own "$name" || others+=("$name")
+  done
+  [ ${#others[@]} = 0 ] ||
+    fail "namespace $NAMESPACE has ${others[*]}, which this tool did not make, so nothing was changed:" \
+      "use another --namespace, or remove it yourself"
+}
+
+is_own() { # kind/name
+  # Not grep --quiet: kubectl would fail at a pipe that nobody reads.
+  cluster kubectl get "$1" --output yaml | grep "$LABEL: $DATABASE" >/dev/null
 }
 
 # What else it had would become a part of the manifest. Empty: volumes that are there, of no class.
@@ -215,7 +255,8 @@ chart() {
 # stays as it is. CRD namespace release repository chart version [--set …].
 operator() {
   local crd=$1 namespace=$2 command
-  command=(helm upgrade --install "$3" "$5" --repo "$4" --version "$6" "${@:7}"
+  # No upgrade: a release of that name would be somebody's.
+  command=(helm install "$3" "$5" --repo "$4" --version "$6" "${@:7}"
     --namespace "$namespace" --create-namespace --wait --timeout "${TIMEOUT}s")
   case $MODE in
     plan)
@@ -283,8 +324,11 @@ own_secret() {
     plan) echo "  kubectl create secret $1    (the same password, as the database wants it)" ;;
     render) secret_manifest "$@" ;;
     run)
-      cluster kubectl get secret "$1" >/dev/null 2>&1 ||
+      if ! cluster kubectl get secret "$1" >/dev/null 2>&1; then
         secret_manifest "$@" | cluster kubectl create --filename -
+      elif ! is_own "secret/$1"; then
+        fail "namespace $NAMESPACE has secret/$1, which this tool did not make: use another --namespace"
+      fi
       ;;
   esac
 }

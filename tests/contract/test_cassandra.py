@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +33,7 @@ from simulator.modules.cassandra.options import CassandraOptions
 from simulator.oracle.answers import answer_all
 from simulator.oracle.comparing import compare_answers
 from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert, most_at_once
+from simulator.testing.inserting import insert, insert_with, most_at_once
 from simulator.testing.server import as_observer, new_job
 from simulator.testing.suite.test_described import DEFINED_PARTS, list_queries
 from simulator.testing.suite.test_queries import (
@@ -636,3 +636,27 @@ def test_described_queries_whatever_the_server_lacks(
         for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
             answers.answered = 0
             assert compare_answers(right, module.fetch(module.compile(bound))) is None, bound
+
+
+def test_a_flush_leaves_the_mark_and_the_comments_of_others(cassandra: CassandraUnderTest) -> None:
+    """It gives the table another comment."""
+    job = new_job(Temperature.schema, batch=5)
+    with cassandra.prepare(job) as module:
+        insert_with(cassandra.module(job), Temperature(), 10)
+        assert module.storage().copies
+    comment = (
+        f"SELECT comment FROM system_schema.tables WHERE keyspace_name = '{cassandra.keyspace}'"
+    )
+    assert cassandra.ask(comment)[0][0].startswith("made by iot-database-benchmark, flushed at ")
+    # Other columns, and the mark alone tells whose it is.
+    with cassandra.prepare(new_job(replace(Cpu.schema, table="events"))):
+        pass
+    cassandra.clear()
+    cassandra.make_neighbour("events")
+    cassandra.ask(f"ALTER TABLE {cassandra.keyspace}.events WITH comment = 'mine'")
+    with (
+        connect(cassandra.module(job)) as module,
+        pytest.raises(SimulatorError, match="did not make"),
+    ):
+        module.storage()
+    assert cassandra.ask(comment) == [("mine",)]

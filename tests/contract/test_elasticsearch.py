@@ -369,3 +369,26 @@ def test_the_cache_would_have_answered(search: SearchUnderTest) -> None:
     answers: Sequence[Any] = [search.ask("POST", f"{index}/_search", question) for _ in range(9)]
     assert len(answers) == 9
     assert cached(search, "events")["hit_count"] > 0
+
+
+# --- what somebody else has made ------------------------------------------------------------------
+
+
+def test_aliases_of_others_lead_where_they_did(search: SearchUnderTest) -> None:
+    """To what a run would drop by an alias' name, and by the name that it writes to."""
+    job = new_job(Temperature.schema)
+    before: Any = search.make_neighbour("others")
+    others = f"/{search.prefix}others"
+    search.ask("PUT", f"{others}/_alias/{search.prefix}events0")
+    with search.prepare(job), search.prepare(job):
+        pass
+    after: Any = search.read_neighbour("others")
+    assert after[0] == {others[1:]: {"aliases": {f"{search.prefix}events0": {}}}}
+    assert after[1] == before[1]
+    search.clear()
+    search.make_neighbour("others")
+    search.ask("PUT", f"{others}/_alias/{search.prefix}events-write")
+    problem = "needs the names events-write, but"
+    with connect(search.module(job)) as module, pytest.raises(SimulatorError, match=problem):
+        module.prepare()
+    assert search.tables() == {"others"}

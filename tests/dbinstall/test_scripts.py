@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -31,6 +32,12 @@ ENCODED = "U2VzYW1lMHBlbg=="
 _PROGRAM = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$RECORD/commands"
 case "$*" in
+  *"get secret"*"--output name") [ "$SECRET_STATUS" != 0 ] || echo "secret/$6" ;;
+  *"--output yaml") for name in $OTHERS; do case "$*" in *" $name "*) exit ;; esac; done
+    echo "    iot-database-benchmark/database: $DATABASE" ;;
+  *"get --filename -"*"--output name") cat >/dev/null; printf '%s\n' $THERE ;;
+  *"get persistentvolumeclaim"*) printf '%s\n' $CLAIMS ;;
+  *"get values"*) [ "$VALUES" ] || exit 1; printf '%s\n' "$VALUES" ;;
   *"get secret"*variant*) printf '%s' "$INSTALLED" ;;
   *"get secret"*jsonpath*) printf '%s' ENCODED ;;
   *"get secret"*) exit "$SECRET_STATUS" ;;
@@ -82,6 +89,8 @@ class Recorded:
                 "SECRET_STATUS": "0" if secret_is_there else "1",
                 "KNOWN": _definition(recipe) if operator_is_there else "",
                 "INSTALLED": installed,
+                "DATABASE": recipe.name,
+                **dict.fromkeys(("OTHERS", "THERE", "CLAIMS", "VALUES"), ""),
                 "CLASSES": "slow= fast=true ",
                 **environment,
             },
@@ -173,6 +182,36 @@ def test_uninstall_leaves_the_data_alone(recipe: Recipe, recorded: Recorded) -> 
     assert len(deleted) == 1 and recipe.volumes in deleted[0]
 
 
+_OBJECTS = ("service/somebodys", "statefulset.apps/somebodys")
+
+
+@pytest.mark.parametrize("script", ["install.sh", "uninstall.sh"])
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.name)
+def test_what_somebody_else_made_is_left_alone(
+    recipe: Recipe, script: str, recorded: Recorded
+) -> None:
+    """Objects, releases and volumes of the names that the recipe uses, and the Secret."""
+    for variant in recipe.variants:
+        arguments = ["--variant", variant]
+        is_chart = bool(chart_values(render(Combination(recipe, variant, 1, "small"))))
+        there: dict[str, str] = (
+            {"VALUES": "replicas: 3"} if is_chart else {"THERE": " ".join(_OBJECTS)}
+        )
+        names = [f"release/{recipe.name}"] if is_chart else [*_OBJECTS]
+        claim = f"persistentvolumeclaim/data-{recipe.name}-0"
+        others: Any = {**there, "CLAIMS": claim, "OTHERS": " ".join([*names, claim])}
+        done = recorded.run(recipe, script, arguments, **others)
+        assert done.returncode == 1, done
+        assert "which this tool did not make, so nothing was changed" in done.stderr
+        assert all(name in done.stderr for name in names)
+        labelled = recipe.volumes_of(variant).startswith("iot-database-benchmark/")
+        assert (claim in done.stderr) or (labelled and is_chart), done.stderr
+        secret = f"secret/{recipe.secret}"
+        done = recorded.run(recipe, script, arguments, secret_is_there=True, OTHERS=secret)
+        assert done.returncode == 1 and f"has {secret}, which" in done.stderr, done
+    assert not [text for text in recorded.commands if " get " not in text]
+
+
 def test_uninstall_of_what_is_not_there(recorded: Recorded) -> None:
     recipe = next(recipe for recipe in RECIPES if LOCAL in recipe.variants)
     done = recorded.run(recipe, "uninstall.sh", [])
@@ -215,7 +254,7 @@ def test_without_a_default_storage_class_nothing_waits_for_volumes(recorded: Rec
         " (there is: slow fast), or --storage-class '' for volumes that are there\n"
     )
     assert "(there is: none)" in recorded.run(recipe, "install.sh", [], CLASSES="").stderr
-    assert all("get storageclass" in command for command in recorded.commands)
+    assert all(" get " in command for command in recorded.commands)
     named = recorded.run(recipe, "install.sh", ["--storage-class", "slow"], CLASSES="slow= ")
     forbidden = recorded.run(recipe, "install.sh", [], CLASSES="", CLASSES_STATUS="1")
     by_hand = recorded.run(recipe, "install.sh", ["--storage-class", ""], CLASSES="")

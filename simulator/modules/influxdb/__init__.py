@@ -11,7 +11,8 @@ others except the time are fields (`encoding.py`).
 
 All measurements are in one bucket; `prepare` creates it if it is missing, and notes that in its description.
 Cleaning replaces such a bucket with a new one, which leaves nothing behind that could slow the next run. In a
-bucket that someone else made, or with other measurements, only the measurements of the workload are deleted.
+bucket that someone else made, or with other measurements, only those are deleted that have the workload's
+names, fields and tags.
 
 The size on disk comes from the server's metrics, for the whole bucket: its data files, once a backup of each
 shard has begun and so emptied its write-ahead log. No metric includes the series index.
