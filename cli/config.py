@@ -21,12 +21,11 @@ from .target import (
     ExecutorName,
     Target,
     read_executor_name,
-    read_executors,
     read_target,
 )
 from .variables import VariableError, replace_variables
 
-_TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads", "executors")
+_TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
 CHART_VALUES = "deployment/values.yaml"
 
 # Keys must be texts, or `<<`, which merges another mapping in.
@@ -49,7 +48,6 @@ class Config:
         self._workloads: Mapping[str, Any] = document.get("workloads") or {}
         self._targets: Mapping[str, Any] = document["targets"]
         self._kubernetes: Any = document.get("kubernetes") or {}
-        self.executors: Any = document.get("executors") or {}
         self._lines = lines
         self.namespace = self.read_text(document.get("namespace"), "namespace") or "default"
         """The Kubernetes namespace in which runs are made."""
@@ -110,8 +108,6 @@ class Config:
         are written. Campaigns' folders keep it, so it is the same for the same text in each version of this
         tool."""
         parts = [self.section(name), self._kubernetes]
-        if "executors" in self.section(name):
-            parts.append(self.executors)
         text = json.dumps(parts, sort_keys=True, default=str)
         return sha256(text.encode()).hexdigest()
 
@@ -125,8 +121,6 @@ class Config:
                 f"; is {misspelt[0]!r} a misspelling?" if "module" not in raw and misspelt else ""
             )
             raise ConfigError(f"{self.where('targets', name)}: key `module` is missing{hint}")
-        if "executors" in raw:
-            return module, read_executors(self, name, raw)[0].kind
         executor = raw.get("executor", ExecutorName.KUBERNETES)
         keys = ("targets", name, "executor")
         return module, read_executor_name(self, keys, self.replace_variables(executor, keys))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,14 +14,14 @@ from simulator.errors import OptionError, one_line
 from simulator.machine import Reading, read_machine
 
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
-from .config import Config, load_config
+from .config import load_config
 from .errors import EXIT_USAGE, CliError, ConfigError, RunFailed
 from .experiments.context import make_settings, open_context
 from .experiments.session import CommonOptions, open_session
 from .output import print_text
 from .plan import PlannedRun, check_workload
 from .signals import Interrupts
-from .target import ExecutorName, NamedExecutor, Target
+from .target import ExecutorName
 from .workloads import begin, complete_data, make_workload
 
 if TYPE_CHECKING:
@@ -83,38 +83,23 @@ def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
     target = config.target(request.target) if request.target else None
     make_workload(request.workload, config, request.workload_options, seed=0)
     healthy = True
-    for executor in _list_executors(request, config, target):
-        if executor.name:
-            print_text(f"{executor.name}:")
-        if executor.kind is not ExecutorName.KUBERNETES:
-            _show(judge_machine(read_machine()))
-            continue
+    default = target.executor if target else ExecutorName.KUBERNETES
+    if ExecutorName(request.executor or default) is ExecutorName.LOCAL:
+        _show(judge_machine(read_machine()))
+    else:
         place = Place(request.namespace or config.namespace, request.kubeconfig, request.context)
-        place = place.move(executor.context, executor.namespace)
-        fit = True
-        for finding in check_cluster(place, executor.kubernetes):
-            fit = _show(finding) and fit
+        values = target.kubernetes if target else config.chart_values()
+        for finding in check_cluster(place, values):
+            healthy = _show(finding) and healthy
             if not finding.ok and finding.name in ("context", "helm"):
                 return EXIT_USAGE
-        if fit:
-            fit = _show(_check_pods(place, executor.kubernetes, interrupts))
-        healthy = healthy and fit
+        if healthy:
+            healthy = _show(_check_pods(place, values, interrupts))
     if target and healthy:
         healthy = _show(check_database(request, interrupts))
     elif not target:
         print_text("      to check the connection to a database, add --target NAME")
     return 0 if healthy else EXIT_USAGE
-
-
-def _list_executors(
-    request: CommonOptions, config: Config, target: Target | None
-) -> Sequence[NamedExecutor]:
-    """The executors that the target names; else the only one, without a name."""
-    if target and target.executors and not request.executor:
-        return target.executors
-    default = target.executor if target else ExecutorName.KUBERNETES
-    values = target.kubernetes if target else config.chart_values()
-    return [NamedExecutor("", ExecutorName(request.executor or default), kubernetes=values)]
 
 
 def _show(finding: Finding) -> bool:
@@ -267,7 +252,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
 
 
 def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
-    """A run with a worker of each executor; they connect to the database and change nothing."""
+    """A run with a worker: it and the collector connect to the database, and change nothing."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(replace(request, output=Path(folder)))
         options = begin(session.workload.kind, session.workload_options)
@@ -278,9 +263,7 @@ def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
             raise ConfigError(str(error)) from error
         try:
             with open_context(session, "doctor", interrupts) as context:
-                workers = max(1, len(session.target.executors))
-                check = CHECK.model_copy(update={"workers": workers})
-                settings = context.make_settings(PlannedRun("check", 1, data, (check,)))
+                settings = context.make_settings(PlannedRun("check", 1, data, (CHECK,)))
                 logs = context.folder.logs("check")
                 with context.executor.open_series([settings], logs) as series:
                     report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)

@@ -35,7 +35,7 @@ from .main import COMMANDS, commands
 from .results.asking import QUERY_TABLE
 from .results.figures import BOTH, FIGURES, TABLES, WRITERS
 from .results.model import FORMAT, Result
-from .target import EXECUTOR_KEYS, TARGET_KEYS, Target
+from .target import TARGET_KEYS, Target
 
 FOLDER = Path("docs/reference")
 _MADE = "Made from the code by `make docs`."
@@ -118,9 +118,6 @@ def make_keys() -> str:
         "Below `targets` in `config.yaml`. All other keys of a target are options of its module: see"
         " [modules](modules.md).",
         _table(["key", "what it is"], target),
-        "## Executor",
-        "Below `executors` in `config.yaml`, for targets whose workers are spread over several.",
-        _table(["key", "what it is"], [[f"`{key}`", text] for key, text in EXECUTOR_KEYS.items()]),
         *_describe_tree("Workload", Workload),
         *_describe_tree("Campaign", Campaign),
     )

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
-
-from simulator.documents import merge_values
-from simulator.errors import unknown_option
 
 from .errors import ConfigError
 from .faults.injector import Disturbance, read_disturbance
@@ -29,17 +25,10 @@ class ExecutorName(StrEnum):
 
 
 TARGET_KEYS = (
-    "module", "executor", "executors", "collector_address", "start_server", "data_dir", "cost_per_hour",
+    "module", "executor", "start_server", "data_dir", "cost_per_hour",
     "price", "recipe", "kubernetes", "database_pids", "disturbances",
 )  # fmt: skip
 """Keys of a target that are this tool's own; all others are options of its module."""
-EXECUTOR_KEYS = {
-    "executor": "`kubernetes` (default), or `local`: this machine.",
-    "context": "Context of the kubeconfig; default: the command's.",
-    "namespace": "Namespace of its pods; default: the command's.",
-    "kubernetes": "Values of the chart, over those of the target.",
-}
-"""Keys of one of `executors`, and what they are."""
 PRICES = ("cpu_hour", "gb_month")
 """The keys of a price."""
 STARTABLE_SERVERS = ("postgresql",)
@@ -67,19 +56,6 @@ class Price:
 
 
 @dataclass(frozen=True)
-class NamedExecutor:
-    """One of `executors` in the file: a cluster, or this machine. None for what the command line says."""
-
-    name: str
-    kind: ExecutorName
-    context: str | None = None
-    """Of the kubeconfig."""
-    namespace: str | None = None
-    kubernetes: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the chart: those of the target with the executor's own over them."""
-
-
-@dataclass(frozen=True)
 class Target:
     """One target: which module, where it runs, and the module's options (not yet validated)."""
 
@@ -89,11 +65,6 @@ class Target:
     executor: ExecutorName
     """Where collector and workers run: `kubernetes`, unless it says `local`."""
     options: dict[str, Any]
-    executors: tuple[NamedExecutor, ...] = ()
-    """In place of `executor`: names of several below `executors` in the file, which share the workers out.
-    The first one has the collector."""
-    collector_address: str | None = None
-    """Where the others' workers reach that collector, as in http://bench.example.com:5000."""
     start_server: str | None = None
     """A server that the tool starts itself, on this machine, for the time of a command: `postgresql`."""
     data_dir: str | None = None
@@ -124,18 +95,11 @@ def read_target(config: Config, name: str) -> Target:
     module, executor = config.place_of(name)
     values.pop("module")
     values.pop("executor", None)
-    executors: Sequence[NamedExecutor] = ()
-    if values.pop("executors", None) is not None:
-        executors = read_executors(config, name, config.section(name))
     own = values.pop("kubernetes", None) or {}
     return Target(
         name,
         module,
         executor,
-        executors=tuple(executors),
-        collector_address=_read_address(
-            config, name, executors, values.pop("collector_address", None)
-        ),
         start_server=_read_server(config, name, values.pop("start_server", None)),
         data_dir=config.read_text(values.pop("data_dir", None), "targets", name, "data_dir"),
         cost_per_hour=(hour := _read_cost(config, name, values.pop("cost_per_hour", None))),
@@ -143,7 +107,7 @@ def read_target(config: Config, name: str) -> Target:
         database_pids=_read_pids(config, name, values.pop("database_pids", None)),
         disturbances=_read_disturbances(config, name, values.pop("disturbances", None)),
         recipe=config.read_text(values.pop("recipe", None), "targets", name, "recipe"),
-        kubernetes=executors[0].kubernetes if executors else config.merge_chart_values(name, own),
+        kubernetes=config.merge_chart_values(name, own),
         options=values,
         written={
             key: raw
@@ -161,72 +125,6 @@ def read_executor_name(config: Config, keys: tuple[str, ...], value: object) -> 
         raise ConfigError(
             f"{config.where(*keys)}: {value!r} isn't an executor: use {names}"
         ) from None
-
-
-def read_executors(config: Config, target: str, section: Mapping[str, Any]) -> list[NamedExecutor]:
-    """The executors that a target names."""
-    where = config.where("targets", target, "executors")
-    names = config.replace_variables(section["executors"], ("targets", target, "executors"))
-    defined = ", ".join(config.executors) if isinstance(config.executors, dict) else ""
-    if not isinstance(names, list) or len(names) < 2 or len(set(map(str, names))) < len(names):
-        raise ConfigError(f"{where}: write two names or more of `executors`, as in [east, west]")
-    if "executor" in section:
-        raise ConfigError(f"{where}: leave `executor` out: each of `executors` has its own")
-    for name in map(str, names):
-        if name not in defined.split(", "):
-            raise ConfigError(
-                f"{where}: {name!r} isn't below `executors` in the file (known: {defined or 'nothing'})"
-            )
-    executors = [_read_named_executor(config, str(name), target, section) for name in names]
-    places = [
-        (executor.context, executor.namespace)
-        for executor in executors
-        if executor.kind is ExecutorName.KUBERNETES
-    ]
-    if len(set(places)) < len(places):
-        raise ConfigError(f"{where}: two of them have the same context and namespace")
-    return executors
-
-
-def _read_named_executor(
-    config: Config, name: str, target: str, section: Mapping[str, Any]
-) -> NamedExecutor:
-    keys = ("executors", name)
-    values = config.replace_variables(config.executors[name] or {}, keys)
-    if not isinstance(values, dict):
-        raise ConfigError(f"{config.where(*keys)}: needs keys below it, as in {{context: east}}")
-    for key in map(str, values):
-        if key not in EXECUTOR_KEYS:
-            raise ConfigError(f"{config.where(*keys, key)}: {unknown_option(key, EXECUTOR_KEYS)}")
-    for problem in config.unknown_chart_keys(values, keys):
-        raise ConfigError(problem)
-    shared = config.merge_chart_values(target, section.get("kubernetes") or {})
-    kind = values.get("executor", ExecutorName.KUBERNETES)
-    texts = {key: config.read_text(values.get(key), *keys, key) for key in ("context", "namespace")}
-    return NamedExecutor(
-        name,
-        read_executor_name(config, (*keys, "executor"), kind),
-        kubernetes=merge_values(shared, values.get("kubernetes") or {}),
-        **texts,
-    )
-
-
-def _read_address(
-    config: Config, target: str, executors: Sequence[NamedExecutor], value: object
-) -> str | None:
-    if not executors and value is None:
-        return None
-    where = config.where("targets", target, "collector_address" if value else "executors")
-    if not executors:
-        raise ConfigError(f"{where}: this is for a target with `executors`")
-    parts = urlsplit(str(value or ""))
-    with suppress(ValueError):  # of a port that is none
-        if parts.scheme == "http" and parts.hostname and parts.port and not parts.path.strip("/"):
-            return f"http://{parts.netloc}"
-    raise ConfigError(
-        f"{where}: where do the workers of {', '.join(executor.name for executor in executors[1:])} reach the"
-        f" collector in {executors[0].name}? Write collector_address: http://HOST:PORT"
-    )
 
 
 def _read_server(config: Config, target: str, value: object) -> str | None:

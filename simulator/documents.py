@@ -164,10 +164,6 @@ class _PlainValues(yaml.constructor.SafeConstructor):
         if numeric and isinstance(node, yaml.ScalarNode) and len(node.value) > MOST_DIGITS:
             problem = f"a number of {len(node.value):,} characters is too long"
             raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
-        if numeric and _TWO_READINGS.fullmatch(node.value):
-            decimal = int(node.value)
-            problem = f"{node.value} is octal to some: write {decimal}, or put it in quotes"
-            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
         try:
             value = super().construct_object(node, deep)
         except (ValueError, LookupError, OverflowError) as error:
@@ -181,6 +177,8 @@ class _PlainValues(yaml.constructor.SafeConstructor):
 
 _TWO_READINGS = re.compile(r"[-+]?0[0-9_]+")
 """YAML 1.1 has it in octal, YAML 1.2 not: https://yaml.org/spec/1.2.2/ext/changes/"""
+_FILE_MODES = (("defaultMode",), ("mode",))
+"""Keys of Kubernetes' volumes, whose values everybody writes in octal."""
 _TAG = "tag:yaml.org,2002:"
 _NUMERIC = (f"{_TAG}int", f"{_TAG}float")
 _PlainValues.yaml_constructors = {
@@ -243,20 +241,21 @@ def _load(text: str, kind: type[yaml.SafeLoader]) -> tuple[yaml.Node, Any]:
         if root is None:
             empty = yaml.Mark("", 0, 0, 0, "", 0)
             return yaml.ScalarNode(f"{_TAG}null", "", empty, empty), None
-        _check_keys(root, (), set())
+        _check_nodes(root, (), set())
         return root, loader.construct_document(root)
     finally:
         loader.dispose()
 
 
-def _check_keys(node: yaml.Node, way: tuple[str, ...], checked: set[int]) -> None:
-    """DocumentError if a mapping has a key twice, of which YAML would take the last."""
+def _check_nodes(node: yaml.Node, way: tuple[str, ...], checked: set[int]) -> None:
+    """DocumentError if a mapping has a key twice, of which YAML would take the last, or if a number has two
+    readings and isn't the mode of a file in a pod."""
     if id(node) in checked:  # an alias
         return
     checked.add(id(node))
     if isinstance(node, yaml.SequenceNode):
         for part in node.value:
-            _check_keys(part, way, checked)
+            _check_nodes(part, way, checked)
     elif isinstance(node, yaml.MappingNode):
         seen = set()
         for key, value in node.value:
@@ -265,7 +264,12 @@ def _check_keys(node: yaml.Node, way: tuple[str, ...], checked: set[int]) -> Non
                 line = key.start_mark.line + 1
                 raise DocumentError(f"{'.'.join(place)}: duplicate key: remove one", line)
             seen.add(place)
-            _check_keys(value, place, checked)
+            _check_nodes(value, place, checked)
+    elif (
+        node.tag in _NUMERIC and way[-1:] not in _FILE_MODES and _TWO_READINGS.fullmatch(node.value)
+    ):
+        problem = f"{node.value} is octal to some: write {int(node.value)}, or put it in quotes"
+        raise DocumentError(f"not valid YAML: {problem}", node.start_mark.line + 1)
 
 
 def _explain(text: str) -> yaml.YAMLError | None:

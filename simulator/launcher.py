@@ -7,7 +7,7 @@ functions that run are those of a pod's `python -m simulator.main collector|work
 The executor talks to it by lines of JSON. In, one request a line (settings, and so passwords, travel
 in this pipe alone, and touch no disk):
 
-    {"launch": "collector", "settings": {…}, "log": "FILE", "port": null}
+    {"launch": "collector", "settings": {…}, "log": "FILE"}
     {"launch": "worker", "number": 3, "collector": "URL", "settings": {…}, "log": "FILE"}
     {"signal": 15, "pid": 123}
     {"ping": true}
@@ -111,7 +111,8 @@ class _Launcher:
         with ExitStack() as stack:
             listener = None
             if request["launch"] == "collector":
-                listener = stack.enter_context(_listen(request["port"]))
+                # Made before the fork: workers can connect at once, and no port is ever guessed.
+                listener = stack.enter_context(collector_module.listen("127.0.0.1", 0))
             log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             stack.callback(os.close, log)
             pid = os.fork()
@@ -183,17 +184,6 @@ class _Launcher:
                 with suppress(BlockingIOError):
                     os.read(self._wakeup_read, 4096)
                 self._reap()
-
-
-def _listen(port: int | None) -> socket.socket:
-    """Where a collector is reached; OSError says why not. Made before the fork: workers can connect at once,
-    and no port is ever guessed. Workers that others have started come to one that they know."""
-    if port is None:
-        return collector_module.listen("127.0.0.1", 0)
-    try:
-        return collector_module.listen("", port)
-    except OSError as error:
-        raise OSError(f"can't listen at port {port}: {one_line(error)}") from error
 
 
 def _send(message: dict[str, Any]) -> None:

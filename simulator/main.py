@@ -45,13 +45,6 @@ def _arguments() -> argparse.Namespace:
         "--number", type=int, default=os.environ.get("JOB_COMPLETION_INDEX"),
         help="this worker's number (default: $JOB_COMPLETION_INDEX)",
     )  # fmt: skip
-    worker.add_argument(
-        "--first", type=int, default=0,
-        help="number of the first worker, if other processes run the others (default: 0)",
-    )  # fmt: skip
-    worker.add_argument(
-        "--step", type=int, default=1, help="step between worker numbers (default: 1)"
-    )
     for role in (collector, worker):
         role.add_argument("--settings", type=Path, required=True, metavar="FILE")
         role.add_argument(
@@ -177,7 +170,7 @@ def main() -> int:
     if arguments.role == "worker":
         from .worker import run_worker
 
-        number = arguments.first + arguments.step * int(arguments.number)
+        number = int(arguments.number)
         url = arguments.collector
         return run_series(
             series, arguments.role, lambda settings: (run_worker(settings, number, url), None)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from ..cluster import Place
 from ..signals import Interrupts
-from ..target import ExecutorName, NamedExecutor
-from .base import Executor, SingleExecutor
+from ..target import ExecutorName
+from .base import Executor
 
 
 def make_executor(
@@ -17,7 +17,7 @@ def make_executor(
     place: Place,
     values: Mapping[str, Any],
     database_pids: Collection[int] = (),
-) -> SingleExecutor:
+) -> Executor:
     """The executor of that name; `place` and the chart's `values` are for Kubernetes, the database's
     processes for this machine."""
     if name is ExecutorName.LOCAL:
@@ -27,27 +27,3 @@ def make_executor(
     from .kubernetes import KubernetesExecutor
 
     return KubernetesExecutor(interrupts, place, values)
-
-
-def share_workers(
-    executors: Sequence[NamedExecutor],
-    collector: str,
-    interrupts: Interrupts,
-    place: Place,
-    database_pids: Collection[int] = (),
-) -> Executor:
-    """Several executors as one, each in its own context and namespace. `collector`: the address at which the
-    first one's collector is reached; `place`: whose kubeconfig is used."""
-    from .several import SeveralExecutors
-
-    parts = {
-        executor.name: make_executor(
-            executor.kind,
-            interrupts,
-            Place(executor.namespace or place.namespace, place.kubeconfig, executor.context),
-            executor.kubernetes,
-            database_pids,
-        )
-        for executor in executors
-    }
-    return SeveralExecutors(parts, collector)

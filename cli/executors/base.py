@@ -23,34 +23,6 @@ Watch = Callable[[Status], None]
 """Called about twice a second with the collector's status, and what the executor sees of the database."""
 
 
-@dataclass(frozen=True)
-class Part:
-    """What an executor has of a run where several share its workers out; by default all of it.
-
-    Its workers are dealt in turn, so that each executor has its share of writers and of readers.
-    """
-
-    first: int = 0
-    """The number of its first worker."""
-    step: int = 1
-    """How many share: from the number of one of its workers to the next."""
-    collector: str | None = None
-    """Where the others' workers reach the collector, as in http://bench.example.com:5000; None: there are no
-    others."""
-
-    @property
-    def leads(self) -> bool:
-        """Whether it has the collector."""
-        return not self.first
-
-    def list_workers(self, workers: int) -> range:
-        """The numbers of its workers, of a run with so many in all."""
-        return range(self.first, workers, self.step)
-
-
-WHOLE = Part()
-
-
 class Series(ABC):
     """Runs of one worker count, made one after the other."""
 
@@ -60,17 +32,6 @@ class Series(ABC):
 
         Raises RunFailed if there is no report: then no further run can be made. The report's
         `phases_s` have the phases that only the executor sees: start and clean_up.
-        """
-
-
-class PartSeries(Series):
-    """The same, of an executor that may have a part of the workers alone."""
-
-    @abstractmethod
-    def assist(self, settings: RunSettings, over: threading.Event) -> Mapping[str, Any]:
-        """The next run's workers alone, whose collector another executor has, until the run is over.
-
-        Where they ran, for the result. RunFailed if one of them can't go on.
         """
 
 
@@ -104,21 +65,6 @@ class Executor(ABC):
 
         `logs`: folder for the processes' logs. Nothing of the runs is left when the context ends.
         """
-
-
-class SingleExecutor(Executor):
-    """This machine, or one cluster."""
-
-    @abstractmethod
-    def open_part(
-        self, settings: Sequence[RunSettings], logs: Path, part: Part
-    ) -> AbstractContextManager[PartSeries]:
-        """As `open_series`, with `part` of the runs."""
-
-    def open_series(
-        self, settings: Sequence[RunSettings], logs: Path
-    ) -> AbstractContextManager[Series]:
-        return self.open_part(settings, logs, WHOLE)
 
 
 # --- the wait for a report ------------------------------------------------------------------------
@@ -307,21 +253,6 @@ def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Wa
         run.check()
         run.problems.raise_due()
         raise_if_late(run, deadline, last)
-
-
-def await_over(run: RunUnderWay, over: threading.Event) -> None:
-    """Look after workers whose collector another executor has, until the run is over.
-
-    RunFailed if one of them can't go on.
-    """
-    while not over.is_set():
-        event = _next_event(run, None)
-        if isinstance(event, Failed):
-            raise RunFailed(event.reason)
-        if isinstance(event, PartChanged):
-            run.take(event.news)
-        run.check()
-        run.problems.raise_due()
 
 
 def _next_event(run: RunUnderWay, deadline: float | None) -> Event | None:

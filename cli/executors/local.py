@@ -10,12 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
-from urllib.parse import urlsplit
 
 import httpx
 
@@ -33,15 +32,13 @@ from .asking import ANSWERED, CollectorAsker
 from .base import (
     POLL_S,
     Event,
+    Executor,
     Failed,
-    Part,
     PartChanged,
-    PartSeries,
     Problem,
     RunUnderWay,
-    SingleExecutor,
+    Series,
     Watch,
-    await_over,
     await_report,
     raise_if_late,
 )
@@ -53,7 +50,7 @@ _THREADS_PATIENCE_S = 1.0
 _REASON_PATIENCE_S = 5.0
 
 
-class LocalExecutor(SingleExecutor):
+class LocalExecutor(Executor):
     """Keeps one launcher process (simulator/launcher.py) for all runs, which forks the others."""
 
     def __init__(self, interrupts: Interrupts, database_pids: Collection[int] = ()) -> None:
@@ -83,14 +80,12 @@ class LocalExecutor(SingleExecutor):
             raise ConfigError(str(error)) from error
 
     @contextmanager
-    def open_part(
-        self, settings: Sequence[RunSettings], logs: Path, part: Part
-    ) -> Iterator[PartSeries]:
+    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
         assert self._launcher is not None
-        yield _Series(self._launcher, self._interrupts, settings, logs, part, self._database_pids)
+        yield _Series(self._launcher, self._interrupts, settings, logs, self._database_pids)
 
 
-class _Series(PartSeries):
+class _Series(Series):
     """Nothing is kept between runs: forking new processes costs next to nothing."""
 
     def __init__(
@@ -99,12 +94,10 @@ class _Series(PartSeries):
         interrupts: Interrupts,
         settings: Sequence[RunSettings],
         logs: Path,
-        part: Part,
         database_pids: Collection[int],
     ) -> None:
         self._launcher = launcher
         self._interrupts = interrupts
-        self._part = part
         self._database_pids = database_pids
         self._numbers = {run.run_id: number for number, run in enumerate(settings, 1)}
         self._logs = logs
@@ -138,18 +131,9 @@ class _Series(PartSeries):
         report.run.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
-    def assist(self, settings: RunSettings, over: threading.Event) -> Mapping[str, Any]:
-        run = self._make_run(settings)
-        try:
-            run.start_workers(None)
-            await_over(run, over)
-        finally:
-            run.clean_up()
-        return {}
-
     def _make_run(self, settings: RunSettings) -> _Run:
         logs = self._logs / f"run-{self._numbers[settings.run_id]:02d}"
-        return _Run(self._launcher, self._interrupts, settings, logs, self._part)
+        return _Run(self._launcher, self._interrupts, settings, logs)
 
 
 class _Run(RunUnderWay):
@@ -161,7 +145,6 @@ class _Run(RunUnderWay):
         interrupts: Interrupts,
         settings: RunSettings,
         logs: Path,
-        part: Part,
     ) -> None:
         super().__init__()
         launcher.follow(self.events)
@@ -170,8 +153,7 @@ class _Run(RunUnderWay):
         self._settings = settings
         self._dumped = settings.model_dump(mode="json")
         self._logs = logs
-        self._part = part
-        self._collector = part.collector or ""
+        self._collector = ""
         """Where the workers reach the collector."""
         self._names: dict[int, str] = {}
         """Running processes: pid -> name."""
@@ -185,17 +167,13 @@ class _Run(RunUnderWay):
 
     def start(self, deadline: float | None) -> None:
         """Launch all processes; RunFailed as soon as one of them ends, or at the deadline."""
-        fixed_port = urlsplit(self._collector).port if self._collector else None
-        port = self._launch("collector", {"launch": "collector", "port": fixed_port})["port"]
-        self._collector = f"http://127.0.0.1:{port}"
+        self._collector = (
+            f"http://127.0.0.1:{self._launch('collector', {'launch': 'collector'})['port']}"
+        )
         self._asker = _LoopbackAsker(self._collector, self._settings, self.events)
         self.begin(self._asker.ask_for_report, self._settings.run_id)
         self.begin(self._asker.ask_for_status)
-        self.start_workers(deadline)
-
-    def start_workers(self, deadline: float | None) -> None:
-        """Launch this executor's workers; RunFailed as from `start`."""
-        for number in self._part.list_workers(self._settings.workers):
+        for number in range(self._settings.workers):
             self._launch(
                 f"worker {number}",
                 {"launch": "worker", "number": number, "collector": self._collector},

@@ -19,7 +19,7 @@ from simulator.contract import DataSet, Load, Report, RunSettings, Status, make_
 from ..embedded import EmbeddedPostgres
 from ..errors import ConfigError, RunFailed, RunGivenUp
 from ..exclusion import claim_databases
-from ..executors import make_executor, share_workers
+from ..executors import make_executor
 from ..executors.base import Executor, Series, Watch
 from ..faults.injector import Action, Doer, FaultInjector
 from ..installation import PACKAGES, program
@@ -190,11 +190,9 @@ def _set_up(
     if request.live is not None:
         stack.enter_context(serve_live(request.live, command, target.name, interrupts))
     place, pids = session.place, target.database_pids
-    if target.executors and target.collector_address is not None:
-        chosen = share_workers(target.executors, target.collector_address, interrupts, place, pids)
-    else:
-        chosen = make_executor(session.executor, interrupts, place, target.kubernetes, pids)
-    executor = stack.enter_context(chosen)
+    executor = stack.enter_context(
+        make_executor(session.executor, interrupts, place, target.kubernetes, pids)
+    )
     if session.disturbances:
         executor.check_disturbances(session.disturbances)
     if command != "doctor":

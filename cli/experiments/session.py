@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from ..plan import QUERIES, merge_options, option_names, split_options
 from ..results.address import Address
 from ..results.store import LOCAL
 from ..signals import END_PATIENCE_S
-from ..target import ExecutorName, NamedExecutor, Target
+from ..target import ExecutorName, Target
 from ..variables import hide_values
 from ..workloads import ChosenWorkload, choose_workload, complete_data, read_options
 
@@ -244,9 +244,7 @@ def open_session(request: CommonOptions) -> Session:
         if option not in (names := module.options_model.option_names(target.options)):
             named = config.where("targets", target.name, "kubernetes", "secretKeys", option)
             raise ConfigError(f"{named}: {unknown_option(option, names)}")
-    executor = target.executor
-    if request.executor:
-        executor, target = ExecutorName(request.executor), replace(target, executors=())
+    executor = ExecutorName(request.executor) if request.executor else target.executor
     if target.start_server and executor is not ExecutorName.LOCAL:
         raise ConfigError(
             f"target {target.name} starts its server on this machine: use --executor local"
@@ -286,13 +284,6 @@ def open_session(request: CommonOptions) -> Session:
     _check_json_file(request.json_file)
     namespace = request.namespace or config.namespace
     place = Place(namespace, request.kubeconfig, request.context)
-    if target.executors:
-        # Each by itself: what one doesn't say is the command's, not the first one's.
-        target = replace(
-            target,
-            executors=tuple(_place(named_executor, place) for named_executor in target.executors),
-        )
-        place = place.move(target.executors[0].context, target.executors[0].namespace)
     return Session(
         request,
         target,
@@ -309,11 +300,6 @@ def open_session(request: CommonOptions) -> Session:
         else (),
         {key: text for key, text in target.written.items() if key not in from_command_line},
     )
-
-
-def _place(executor: NamedExecutor, place: Place) -> NamedExecutor:
-    own = place.move(executor.context, executor.namespace)
-    return replace(executor, context=own.context, namespace=own.namespace)
 
 
 def _read_disturbances(

@@ -302,28 +302,10 @@ def test_address_families(plain: Document, full: Document) -> None:
 
 
 def test_who_may_come_from_outside(plain: Document, full: Document) -> None:
-    """Workers of another executor."""
     assert "type" not in plain["Service/"]["spec"]
     assert full["Service/"]["spec"]["type"] == "NodePort"
     assert full["Service/"]["spec"]["ports"][0]["nodePort"] == 30500
     assert full["Service/"]["metadata"]["annotations"] == EVERYTHING["service"]["annotations"]
-
-
-def test_a_part_of_the_workers() -> None:
-    """The workers of an executor that has no collector and uses another one's."""
-    address = "http://bench.example.com:5000"
-    part = RUN | {"firstWorker": 1, "workerStep": 2, "collector": address}
-    objects = render({"run": part})
-    assert set(objects) == {"Job/-worker", "PodDisruptionBudget/", "Secret/"}
-    assert objects["PodDisruptionBudget/"]["spec"]["minAvailable"] == 3
-    arguments = pod(objects, "worker")["spec"]["containers"][0]["args"]
-    options = dict(zip(arguments[1::2], arguments[2::2], strict=True))
-    assert options["--collector"] == address
-    assert (options["--first"], options["--step"]) == ("1", "2")
-    leader = render({"run": RUN | {"workerStep": 2}})
-    assert {"Job/-collector", "NetworkPolicy/-collector", "Service/"} <= set(leader)
-    arguments = pod(leader, "worker")["spec"]["containers"][0]["args"]
-    assert arguments[-4:] == ["--first", "0", "--step", "2"]
 
 
 def test_keep_away(full: Document) -> None:

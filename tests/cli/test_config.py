@@ -351,66 +351,9 @@ def test_each_key_that_nobody_knows_is_named(write: Write) -> None:
         "FILE:10: targets.x.zzz: unknown option 'zzz'",
         "FILE:9: targets.x.kubernetes.runAsUsr: unknown key; did you mean runAsUser?",
     ]
-    assert (
-        "(known: collector_address, cost_per_hour, data_dir, database_pids, disturbances, executor,"
-        in messages[0]
-    )
+    assert "(known: cost_per_hour, data_dir, database_pids, disturbances, executor," in messages[0]
     (shared,) = config.unknown_shared_keys()
     assert "kubernetes.resource: unknown key; did you mean resources?" in shared
-
-
-# --- executors that share the workers out ---------------------------------------------------------
-
-SHARED = """
-kubernetes: {runAsUser: 5}
-executors:
-  east: {context: east, namespace: bench, kubernetes: {service: {type: NodePort}}}
-  west: {context: west, kubernetes: {existingSecret: there}}
-  here: {executor: local}
-targets:
-  x:
-    module: blackhole
-    executors: [east, west, here]
-    collector_address: http://bench.example.com:30500/
-    kubernetes: {existingSecret: credentials}
-"""
-
-
-def test_executors_that_share_the_workers_out(write: Write) -> None:
-    target = load_config(write(SHARED)).target("x")
-    east, west, here = target.executors
-    assert [executor.name for executor in target.executors] == ["east", "west", "here"]
-    assert (target.executor, here.kind) == (ExecutorName.KUBERNETES, ExecutorName.LOCAL)
-    assert (east.context, east.namespace, west.namespace) == ("east", "bench", None)
-    assert target.collector_address == "http://bench.example.com:30500"
-    assert east.kubernetes["existingSecret"] == "credentials"
-    assert west.kubernetes == {"runAsUser": 5, "existingSecret": "there"}
-    assert target.kubernetes == east.kubernetes
-    assert "executors" not in target.options
-
-
-@pytest.mark.parametrize(
-    ("before", "after", "text"),
-    [
-        ("[east, west, here]", "[east]", "FILE:10: targets.x.executors: write two names or more"),
-        ("[east, west, here]", "[east, east]", "write two names or more"),
-        ("[east, west, here]", "east", "write two names or more"),
-        ("[east, west, here]", "[east, north]", "'north' isn't below `executors` in the file (known: east,"),
-        ("module: blackhole", "module: blackhole\n    executor: local", "leave `executor` out"),
-        ("context: west", "context: east, namespace: bench", "same context and namespace"),
-        ("context: west", "contxt: west", "executors.west.contxt: unknown option 'contxt'; did you mean"),
-        ("existingSecret: there", "existingSecrt: a", "executors.west.kubernetes.existingSecrt: unknown key"),
-        ("executor: local", "executor: remote", "executors.here.executor: 'remote' isn't an executor"),
-        ("{executor: local}", "7", "FILE:6: executors.here: needs keys below it"),
-        ("http://bench.example.com:30500/", "bench.example.com", "Write collector_address: http://HOST:PORT"),
-        ("http://bench.example.com:30500/", "http://a:b", "Write collector_address: http://HOST:PORT"),
-        (":30500/", "", "the workers of west, here reach the collector in east?"),
-        ("executors: [east, west, here]", "executor: local", "this is for a target with `executors`"),
-    ],
-)  # fmt: skip
-def test_executors_that_cannot_share(write: Write, before: str, after: str, text: str) -> None:
-    assert before in SHARED
-    assert text in error_of(write(SHARED.replace(before, after)), "x")
 
 
 # --- cost -----------------------------------------------------------------------------------------
@@ -474,11 +417,4 @@ def test_a_digest_is_the_same_in_each_version_of_this_tool(write: Write) -> None
     plain = "targets: {x: {module: blackhole, executor: local}}\n"
     digest = load_config(write(plain)).digest("x")
     assert digest == "260b482254e1932b77efda3c7b1bc84f0da237e09556dee8d8008d394c968f4d"
-    assert (
-        load_config(write(plain + "executors: {here: {executor: local}}\n")).digest("x") == digest
-    )
     assert load_config(write(plain + "kubernetes: {runAsUser: 5}\n")).digest("x") != digest
-    shared = load_config(write(SHARED)).digest("x")
-    assert (
-        load_config(write(SHARED.replace("context: west", "context: other"))).digest("x") != shared
-    )

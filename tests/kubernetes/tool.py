@@ -27,9 +27,9 @@ DATABASE = "database"
 
 _USUAL = ("--workers", 1, "--runs", 1, "--num-inserts", 100)
 
-_REPORT_WINDOW_SOON = "import cli.executors.asking as a; a.TOLD_AFTER_S = 1.0; "
+_TOLD_SOON = "import cli.executors.asking as a; a.TOLD_AFTER_S = 1.0; "
 _PATIENCES = (
-    f"{_REPORT_WINDOW_SOON}a.find_patience_s = lambda *_: 3.0;"
+    f"{_TOLD_SOON}a.find_patience_s = lambda *_: 3.0;"
     " import cli.executors.kubernetes.release as r; r._REMOVAL_PATIENCE_S = 3.0;"
     " import cli.cluster as c; c.UNINSTALL_TIMEOUT_S = 5.0;"
     " import cli.install.work as w; w._ANSWER_PATIENCE_S = 3.0;"
@@ -102,7 +102,7 @@ class ClusterTool(Tool):
 
     def start_talkative(self, *arguments: object) -> Running:
         """Start an insert that soon says that the API server is away, and waits for it all the same."""
-        program = (sys.executable, "-c", f"{_REPORT_WINDOW_SOON}import cli.main as m; m.main()")
+        program = (sys.executable, "-c", f"{_TOLD_SOON}import cli.main as m; m.main()")
         command = ("insert", "--target", HOLE, *_USUAL, *arguments)
         return self.start(*command, program=program, env={"PYTHONPATH": str(ROOT)})
 

@@ -139,3 +139,10 @@ def test_only_regular_files_of_some_size_are_read(tmp_path: Path, read: Any) -> 
             read(path)
     with pytest.raises(FileNotFoundError):
         read(tmp_path / "none")
+
+
+def test_modes_of_files_are_octal() -> None:
+    """As in a pod's volumes: Kubernetes reads YAML 1.1, in which its pages write 0440."""
+    _, values = parse_yaml("volumes: [{secret: {defaultMode: 0440, items: [{mode: 0400}]}}]")
+    secret = values["volumes"][0]["secret"]
+    assert (secret["defaultMode"], secret["items"]) == (0o440, [{"mode": 0o400}])

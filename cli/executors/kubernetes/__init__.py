@@ -3,7 +3,6 @@ after its runs."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -20,7 +19,7 @@ from ...faults.pods import PodFaultInjector
 from ...leftovers import describe_others
 from ...output import note
 from ...signals import Interrupts
-from ..base import Part, PartSeries, SingleExecutor, Watch
+from ..base import Executor, Series, Watch
 from .access import may_use_proxy
 from .capacity import check_quantities, find_refusal, read_nodes
 from .release import Release, describe_wait
@@ -32,7 +31,7 @@ _CAPACITY_PATIENCE_S = 10.0
 _CAPACITY_POLL_S = 1.0
 
 
-class KubernetesExecutor(SingleExecutor):
+class KubernetesExecutor(Executor):
     """Installs a release per worker count, with a name of its own, and watches its Jobs and pods."""
 
     def __init__(self, interrupts: Interrupts, place: Place, values: Mapping[str, Any]) -> None:
@@ -81,12 +80,9 @@ class KubernetesExecutor(SingleExecutor):
         PodFaultInjector(self._client, self._place.namespace).check(disturbances)
 
     @contextmanager
-    def open_part(
-        self, settings: Sequence[RunSettings], logs: Path, part: Part
-    ) -> Iterator[PartSeries]:
-        # A part without collector has nothing to ask, and one release for all runs.
-        by_log = part.leads and not may_use_proxy(self._client, self._place.namespace)
-        with _Releases(self, settings, logs, part, by_log) as series:
+    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
+        by_log = not may_use_proxy(self._client, self._place.namespace)
+        with _Releases(self, settings, logs, by_log) as series:
             yield series
 
     def begin_start(self) -> float:
@@ -115,7 +111,7 @@ class KubernetesExecutor(SingleExecutor):
 
     @contextmanager
     def install(
-        self, settings: Sequence[RunSettings], logs: Path, part: Part, by_log: bool
+        self, settings: Sequence[RunSettings], logs: Path, by_log: bool
     ) -> Iterator[Release]:
         """One release for these runs, removed in the end."""
         settings = [
@@ -125,7 +121,7 @@ class KubernetesExecutor(SingleExecutor):
             for run in settings
         ]
         release = Release(
-            self._interrupts, self._place, self._helm, self._values, settings, logs, part, by_log,
+            self._interrupts, self._place, self._helm, self._values, settings, logs, by_log,
             self._scheduling_patience_s,
         )  # fmt: skip
         try:
@@ -157,7 +153,7 @@ def _read_patience(values: Mapping[str, Any]) -> float:
         raise ConfigError(f"kubernetes: scheduling_patience: {error}") from error
 
 
-class _Releases(PartSeries):
+class _Releases(Series):
     """One release for all runs; or one for each where the collector is heard by its log alone: nobody could
     tell it that its report has been read and that the next run may begin."""
 
@@ -166,13 +162,11 @@ class _Releases(PartSeries):
         executor: KubernetesExecutor,
         settings: Sequence[RunSettings],
         logs: Path,
-        part: Part,
         by_log: bool,
     ) -> None:
         self._executor = executor
         self._settings = list(settings)
         self._logs = logs
-        self._part = part
         self._by_log = by_log
         self._installed = ExitStack()
         self._release: Release | None = None
@@ -205,14 +199,10 @@ class _Releases(PartSeries):
         self._last = report
         return report
 
-    def assist(self, settings: RunSettings, over: threading.Event) -> Mapping[str, Any]:
-        assert self._release is not None
-        return self._release.assist(settings, over)
-
     def _install(self, settings: Sequence[RunSettings], logs: Path) -> None:
         began = self._executor.begin_start()
         self._release = self._installed.enter_context(
-            self._executor.install(settings, logs, self._part, self._by_log)
+            self._executor.install(settings, logs, self._by_log)
         )
         self._start_s = time.monotonic() - began
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -45,12 +44,10 @@ from ...output import note
 from ...probes.kubernetes.kubelets import PodSampler, place_pods
 from ...signals import Interrupts
 from ..base import (
-    Part,
     PartChanged,
-    PartSeries,
     RunUnderWay,
+    Series,
     Watch,
-    await_over,
     await_report,
     ease,
 )
@@ -67,7 +64,7 @@ _RETRY_S = 1.0
 _TOLD_AFTER_S = 10.0
 
 
-class Release(RunUnderWay, PartSeries):
+class Release(RunUnderWay, Series):
     """Its pods make all runs of a worker count, each in new processes."""
 
     def __init__(
@@ -78,12 +75,11 @@ class Release(RunUnderWay, PartSeries):
         values: Mapping[str, Any],
         settings: Sequence[RunSettings],
         logs: Path,
-        part: Part,
         by_log: bool,
         scheduling_patience_s: float,
     ) -> None:
-        """`part`: its part of the runs; `by_log`: the collector can't be asked, so there is one run, and its
-        log tells of it; `scheduling_patience_s`: how long to wait for a node for a pod."""
+        """`by_log`: the collector can't be asked, so there is one run, and its log tells of it;
+        `scheduling_patience_s`: how long to wait for a node for a pod."""
         super().__init__()
         self._interrupts = interrupts
         self._place = place
@@ -91,14 +87,13 @@ class Release(RunUnderWay, PartSeries):
         self._values = values
         self._settings = settings
         self._logs = logs
-        self._part = part
         # Made anew for each release: somebody may have renewed the kubeconfig's credentials.
         self._client = place.make_client()
         # The release is known by its first run.
         first = settings[0]
         self._name = RELEASE_PREFIX + first.run_id
         self._selector = f"{RUN_LABEL}={first.run_id}"
-        self._workers = len(part.list_workers(first.workers))
+        self._workers = first.workers
         self._watch = ReleaseWatch(
             self._client, place.namespace, self._name, self._selector, self._workers,
             scheduling_patience_s, self.events, self.problems,
@@ -130,9 +125,6 @@ class Release(RunUnderWay, PartSeries):
             "run": {
                 "id": first.run_id,
                 "workers": self._workers,
-                "firstWorker": self._part.first,
-                "workerStep": self._part.step,
-                "collector": "" if self._part.leads else self._part.collector,
                 "startedBy": describe_user(),
                 "settings": "[" + ",".join(s.model_dump_json() for s in self._settings) + "]",
             },
@@ -150,8 +142,7 @@ class Release(RunUnderWay, PartSeries):
                 if f'namespaces "{self._place.namespace}" not found' in error.message:
                     raise ConfigError(explain_no_namespace(self._place.namespace)) from None
                 raise type(error)(text) from None
-        if self._part.leads:
-            self.begin(self._collector.ask_for_status)
+        self.begin(self._collector.ask_for_status)
 
     def _add_pod_network(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values, with the pod network's ranges for the NetworkPolicy if they can be had."""
@@ -198,10 +189,6 @@ class Release(RunUnderWay, PartSeries):
         self._collector.acknowledge_report()
         report.run.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
-
-    def assist(self, settings: RunSettings, over: threading.Event) -> Mapping[str, Any]:
-        await_over(self, over)
-        return {"kubernetes": self._describe_environment()}
 
     def _describe_environment(self) -> dict[str, Any]:
         kept = len(self._settings) > 1

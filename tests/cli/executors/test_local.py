@@ -13,7 +13,6 @@ import psutil
 import pytest
 
 from cli.errors import RunFailed
-from cli.executors.base import WHOLE
 from cli.executors.local import LocalExecutor, _LoopbackAsker
 from cli.signals import Interrupts
 from simulator.contract import Phase, Report, RunSettings, Status
@@ -54,7 +53,7 @@ class Local:
                 threads.append(threading.Thread(target=when_running))
                 threads[0].start()
 
-        with self._executor.open_part([run], self._logs, WHOLE) as series:
+        with self._executor.open_series([run], self._logs) as series:
             try:
                 return series.run(run, 0, watch)
             finally:

@@ -11,7 +11,6 @@ from typing import Any, cast
 import pytest
 
 from cli.cluster import Place
-from cli.executors.base import WHOLE, Part
 from cli.executors.kubernetes import KubernetesExecutor, _Releases
 from cli.signals import Interrupts
 from simulator.contract import DataSet, Group, Load, Phase, Report, RunSettings
@@ -48,7 +47,7 @@ class Installed:
 
     @contextmanager
     def install(
-        self, settings: Sequence[RunSettings], logs: Path, part: Part, by_log: bool
+        self, settings: Sequence[RunSettings], logs: Path, by_log: bool
     ) -> Iterator[object]:
         self.made.append((len(settings), logs.name, by_log))
         self.clock.now_s += 3
@@ -107,7 +106,7 @@ def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
     logs = tmp_path / "logs"
     logs.mkdir()
     settings = [settings_of(number) for number in range(3)]
-    with _Releases(cast(KubernetesExecutor, executor), settings, logs, WHOLE, by_log) as series:
+    with _Releases(cast(KubernetesExecutor, executor), settings, logs, by_log) as series:
         reports = [series.run(run_settings, 0.0, lambda _: None) for run_settings in settings]
     assert executor.made == made
     assert executor.there == 0

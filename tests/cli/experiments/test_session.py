@@ -97,20 +97,6 @@ def test_a_misspelt_extra_option_is_named_before_the_one_that_is_missing_for_it(
         open_session(request)
 
 
-def test_what_an_executor_leaves_out_is_the_commands(tmp_path: Path) -> None:
-    """And not what the first of them says."""
-    request = replace(request_for(tmp_path, ""), context="laptop", namespace="mine")
-    request.config_file.write_text(
-        "executors: {east: {context: east, namespace: bench}, west: {context: west}, home: {}}\n"
-        "targets:\n  x:\n    module: blackhole\n    executors: [east, west, home]\n"
-        "    collector_address: http://bench.example.com:5000\n"
-    )
-    session = open_session(request)
-    assert (session.place.context, session.place.namespace) == ("east", "bench")
-    places = [(executor.context, executor.namespace) for executor in session.target.executors]
-    assert places == [("east", "bench"), ("west", "mine"), ("laptop", "mine")]
-
-
 def test_a_secrets_keys_are_mapped_to_options_that_there_are(tmp_path: Path) -> None:
     keys = "    executor: kubernetes\n    kubernetes:\n      existingSecret: s\n"
     request = request_for(tmp_path, "")
