@@ -74,6 +74,8 @@ class HttpProxy:
     """What happens to the next request that writes; None again afterwards."""
     instead: Callable[[HttpRequest], Refuse | None] = lambda request: None
     """An answer in the server's place to what it doesn't know; None: the server is asked."""
+    defaults: str = ""
+    """Parameters in front of those of each request's URL, so that the request's own prevail."""
     refused_connections: int = 0
     """How many more connections are closed at once."""
     delay_s: float = 0.0
@@ -230,8 +232,10 @@ class _Line:
         instead = proxy.instead(request)
         if instead is not None:
             return self._refuse(instead)
+        path, _, parameters = request.target.partition("?")
+        target = f"{path}?{proxy.defaults}&{parameters}" if proxy.defaults else request.target
         self._server.request(
-            request.method, request.target, request.body or None, _kept(request.headers.items())
+            request.method, target, request.body or None, _kept(request.headers.items())
         )
         if fate == "cut while it works":
             self.close()

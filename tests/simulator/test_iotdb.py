@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from simulator.contract import Load, Tables
-from simulator.errors import OptionError
+from simulator.errors import OptionError, SimulatorError
 from simulator.modules import load_module
 from simulator.modules.base import Job
 from simulator.modules.iotdb.answers import read_blocks
@@ -291,3 +291,16 @@ def test_ids_of_devices_lead_to_their_names() -> None:
     block = make_tags(workload.schema, rows)
     assert block.columns["hostname"].tolist() == workload.devices(12).tolist()
     assert block.columns["tags_id"].tolist() == [b"00012%06d" % number for number in range(3)]
+
+
+def test_a_cluster_that_counts_time_in_another_unit_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Buckets of time would be a thousand times as long."""
+    kind = load_module("iotdb")
+    module: Any = kind(
+        parse_options(kind.options_model, {"host": "nowhere", "password": "x"}, str), Job(SCHEMA)
+    )
+    monkeypatch.setattr(module, "ask", lambda statement: [("TimestampPrecision", "us")])
+    with pytest.raises(SimulatorError, match=r"in us.*timestamp_precision=ms"):
+        module.prepare()

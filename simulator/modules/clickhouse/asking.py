@@ -9,12 +9,11 @@ https://clickhouse.com/docs/integrations/language-clients/python/driver-api
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlencode
 
 from ...errors import Retryable, SimulatorError, one_line
 from .._base.errors import connection_lost
 from .._base.http import HttpRequest
-from .._base.http_asking import SqlAsker
+from .._base.http_asking import Conversation, SqlAsker
 from .._base.official import ClientAsker
 from ..asking import Received, Rows
 from .native import NotNative, count_rows, read_rows
@@ -30,14 +29,17 @@ class ClickhouseAsker(SqlAsker[Connection]):
 
     def __init__(self, module: Clickhouse, in_flight: int) -> None:
         super().__init__(module, module.DIALECT, in_flight, module.options.query_timeout_s)
-        settings = {"database": module.options.database, "default_format": "Native"}
-        self._target = f"/?{urlencode(settings)}"
 
     def escape(self, part: str) -> str:
         return part
 
     def make_request(self, escaped: str) -> HttpRequest:
-        return HttpRequest("POST", self._target, escaped.encode())
+        return HttpRequest("POST", "", escaped.encode())
+
+    def converse(self, request: HttpRequest) -> Conversation:
+        # Where it goes is known once there is a connection.
+        target = self.database.question_target
+        return super().converse(HttpRequest("POST", target, request.body))
 
     def count_rows(self, body: bytes) -> int:
         try:

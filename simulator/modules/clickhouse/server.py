@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, ClassVar
 from urllib.parse import urlencode
 
@@ -55,6 +56,36 @@ _EXCEPTION = re.compile(rb"Code: (\d+)\. DB::Exception: [^\r\n]*")
 _EXCEPTION_BYTES = 1 << 14
 """How much of the end of an answer is searched."""
 
+_SESSION = {
+    **dict.fromkeys(("extremes", "use_query_cache"), "0"),
+    # What leaves something out, without a word.
+    **dict.fromkeys(
+        (
+            "result_overflow_mode", "read_overflow_mode", "read_overflow_mode_leaf", "set_overflow_mode",
+            "group_by_overflow_mode", "sort_overflow_mode", "distinct_overflow_mode", "join_overflow_mode",
+            "transfer_overflow_mode", "timeout_overflow_mode", "timeout_overflow_mode_leaf",
+        ),
+        "throw",
+    ),
+    # What statements mean.
+    **dict.fromkeys(
+        (
+            "aggregate_functions_null_for_empty", "data_type_default_nullable", "group_by_use_nulls",
+            "empty_result_for_aggregation_by_empty_set", "final", "join_use_nulls", "transform_null_in",
+        ),
+        "0",
+    ),
+    "enable_positional_arguments": "1",
+    # The form of blocks, and that one isn't stored twice.
+    "input_format_native_allow_types_conversion": "1",
+    "input_format_native_decode_types_in_binary_format": "0",
+    "output_format_native_encode_types_in_binary_format": "0",
+    "low_cardinality_allow_in_native_format": "1",
+    "insert_deduplicate": "1",
+}  # fmt: skip
+"""Settings on which answers, and what is stored, depend. A profile may have others than these defaults.
+https://clickhouse.com/docs/operations/settings/settings"""
+
 _SERVER_SETTINGS = (
     "async_insert_busy_timeout_max_ms", "async_insert_busy_timeout_min_ms", "async_insert_max_data_size",
     "async_insert_use_adaptive_busy_timeout", "insert_quorum", "max_insert_threads", "max_memory_usage",
@@ -95,11 +126,29 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         """The headers of an INSERT of events, besides `headers`."""
         if options.compression is not Compression.NONE:
             self.insert_headers["content-encoding"] = options.compression.value
-        columns = ", ".join(map(quote_name, sent_columns(job)))
-        self._insert_targets = [
-            f"/?{urlencode(self._insert(table, columns) | self.insert_settings)}"
-            "&insert_deduplication_token="
-            for table in job.table_names
+        # These two are not told.
+        self.session: Mapping[str, str] = {"limit": "0", "offset": "0"}
+        """What every request sets: a user's profile may have it otherwise."""
+
+    def ping(self, timeout_s: float) -> None:
+        among = ", ".join(map(quote_text, _SESSION))
+        question = f"SELECT name, value FROM system.settings WHERE name IN ({among})"
+        rows = self.ask(question, timeout_s=timeout_s)
+        changed = {name: _SESSION[name] for name, value in rows if value != _SESSION[name]}
+        self.session = {**self.session, **changed}
+
+    def target(self, **parameters: str) -> str:
+        """Path and parameters of a request."""
+        settings = urlencode({**self.session, **parameters})
+        return f"/?{settings}" if settings else "/"
+
+    @cached_property
+    def _insert_targets(self) -> list[str]:
+        columns = ", ".join(map(quote_name, sent_columns(self.job)))
+        return [
+            self.target(**self._insert(table, columns), **self.insert_settings)
+            + "&insert_deduplication_token="
+            for table in self.job.table_names
         ]
 
     @property
@@ -115,13 +164,15 @@ class Connection(HttpDatabase[ClickhouseOptions]):
             settings["insert_quorum"] = str(options.insert_quorum)
         return settings
 
+    @cached_property
+    def question_target(self) -> str:
+        """Where a query of the workload is asked."""
+        return self.target(database=self.options.database, default_format="Native")
+
     def _insert(self, table: str, columns: str) -> dict[str, str]:
         """The parameters of an INSERT whose body is its rows."""
         query = f"INSERT INTO {quote_name(table)} ({columns}) FORMAT Native"
         return {"query": query, "database": self.options.database}
-
-    def ping(self, timeout_s: float) -> None:
-        self.ask("SELECT 1", timeout_s=timeout_s)
 
     def find_target(self, part: Part) -> str:
         """Path and parameters of an INSERT."""
@@ -134,13 +185,12 @@ class Connection(HttpDatabase[ClickhouseOptions]):
     def store(self, table: str, columns: Sequence[str], body: bytes) -> None:
         """Insert rows that may be there more than once. Raises Retryable."""
         names = ", ".join(map(quote_name, columns))
-        settings = self._insert(table, names) | {"async_insert": "0"}
-        self.fetch("POST", f"/?{urlencode(settings)}", body)
+        target = self.target(**self._insert(table, names), async_insert="0")
+        self.fetch("POST", target, body)
 
     def run(self, statement: str, timeout_s: float | None = None, **settings: str) -> None:
         """Run a statement without an answer, in no database. Raises Retryable or SimulatorError."""
-        target = f"/?{urlencode(settings)}" if settings else "/"
-        self.fetch("POST", target, statement.encode(), timeout_s=timeout_s)
+        self.fetch("POST", self.target(**settings), statement.encode(), timeout_s=timeout_s)
 
     def ask(
         self, statement: str, database: str | None = None, timeout_s: float | None = None
@@ -150,7 +200,7 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         settings = {"default_format": "JSONCompact", "output_format_json_quote_64bit_integers": "0"}
         if database is not None:
             settings["database"] = database
-        target = f"/?{urlencode(settings)}"
+        target = self.target(**settings)
         answer = self.fetch("POST", target, statement.encode(), timeout_s=timeout_s)
         return [tuple(row) for row in self.parse(answer, "data")]
 

@@ -100,6 +100,7 @@ def make_client(connection: Connection, timeout_s: float) -> tuple[Any, PoolMana
             client_name=f"iot-benchmark {connection.job.run_id}",
             send_receive_timeout=round(timeout_s) or 1,
             pool_mgr=pool,
+            settings=dict(connection.session),
         )
     except Retryable as error:
         raise unreachable("ClickHouse", error) from error

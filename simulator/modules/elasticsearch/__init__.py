@@ -80,6 +80,17 @@ _META = {"description": MARK}
 # The servers' default of index.mapping.total_fields.limit.
 _FIELDS_LIMIT = 1000
 
+_OWN_SETTINGS = {
+    "default_pipeline": "_none",
+    "final_pipeline": "_none",
+    "mapping.ignore_malformed": False,
+    "mapping.coerce": True,
+    "max_result_window": 10_000,
+    "max_terms_count": 65_536,
+}
+"""The defaults of what changes or drops documents, or limits questions: a template of the cluster may fit the
+index's name and have others."""
+
 
 class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Connection"]):
     """A cluster of either kind."""
@@ -220,8 +231,10 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
             "number_of_shards": options.shards,
             "number_of_replicas": options.replicas,
             "refresh_interval": options.refresh_interval,
+            **_OWN_SETTINGS,
         }
         mapping: dict[str, Any] = {
+            "_source": {"enabled": True},
             # A document with a field that isn't the schema's is a defect of ours.
             "dynamic": "strict",
             "_meta": _META,

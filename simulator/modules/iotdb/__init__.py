@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from ...conditions import Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import quote_name
-from ...errors import OptionError, Retryable
+from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Tags
@@ -185,6 +185,12 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
     # --- tables -----------------------------------------------------------------------------------
 
     def prepare(self) -> None:
+        precision = dict(self.ask("SHOW VARIABLES")).get("TimestampPrecision", "ms")
+        if precision != "ms":
+            raise SimulatorError(
+                f"IoTDB counts time in {precision}, and would take the events for those of another time:"
+                " use a cluster with timestamp_precision=ms, the default"
+            )
         if self.place not in {row[0] for row in self.ask("SHOW DATABASES")}:
             self.ask(self._create_database())
             self._make_regions()

@@ -72,6 +72,7 @@ _SETTINGS = (
     "search.latencyOffset", "search.maxQueryDuration", "search.maxSamplesPerQuery",
     "search.maxConcurrentRequests", "search.maxWorkersPerQuery", "maxConcurrentInserts", "maxIngestionRate",
     "memory.allowedPercent", "memory.allowedBytes", "precisionBits", "maxLabelsPerTimeseries",
+    "relabelConfig", "streamAggr.config",
     "storage.maxHourlySeries", "storage.maxDailySeries", "smallMergeConcurrency", "bigMergeConcurrency",
     "disablePerDayIndex",
 )  # fmt: skip
@@ -215,6 +216,12 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
             raise SimulatorError(
                 f"VictoriaMetrics at {self.options.server} keeps one sample per {interval_ms} ms"
                 " of a series, and would drop events: start it with -dedup.minScrapeInterval=1ms"
+            )
+        bits = metrics.flags.get("precisionBits", "64")
+        if bits != "64":
+            raise SimulatorError(
+                f"VictoriaMetrics at {self.options.server} keeps {bits} bits of each number, and would store"
+                " others than it is sent: start it without -precisionBits"
             )
         names, texts = self._list_labels()
         for flag, what, length in (
