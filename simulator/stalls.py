@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from .contract import STALL_S, Stall
@@ -14,6 +16,9 @@ _WAKE_S = 0.1
 # `perf_counter` stands still while the machine sleeps, on Linux and macOS alike. This clock goes on: macOS
 # has no CLOCK_BOOTTIME, but its CLOCK_MONOTONIC counts sleep (clock_gettime(3)), as Linux's doesn't.
 _SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+_WAITED = Path("/proc/thread-self/schedstat")
 
 
 def read_clock_s() -> float:
@@ -30,11 +35,20 @@ class Look(NamedTuple):
     """By `read_clock_s`."""
     cpu_s: float = 0.0
     """Of this process."""
+    waited_s: float = 0.0
+    """How long this thread was ready to go on, and others had the CPU; 0 where the system doesn't tell."""
 
 
 def look() -> Look:
     """The clocks now."""
-    return Look(time.perf_counter(), read_clock_s(), time.process_time())
+    return Look(time.perf_counter(), read_clock_s(), time.process_time(), _read_waited_s())
+
+
+def _read_waited_s() -> float:
+    """The second of three numbers: https://docs.kernel.org/scheduler/sched-stats.html"""
+    with suppress(OSError, ValueError, IndexError):
+        return int(_WAITED.read_bytes().split()[1]) / 1e9
+    return 0.0
 
 
 def find_stall(worker: int | None, before: Look, after: Look) -> Stall | None:
@@ -53,6 +67,7 @@ def find_stall(worker: int | None, before: Look, after: Look) -> Stall | None:
         length_s=late_s + asleep_s,
         asleep_s=asleep_s,
         cpu_s=max(0.0, after.cpu_s - before.cpu_s),
+        waited_s=min(max(0.0, after.waited_s - before.waited_s), late_s),
     )
 
 
@@ -62,20 +77,19 @@ class StallWatch:
     def __init__(self, worker: int | None) -> None:
         """`worker`: whose process this is; None: the collector's."""
         self._worker = worker
-        self._last = look()
         self._stalls: list[Stall] = []
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="stalls", daemon=True)
         self._thread.start()
 
     def _watch(self) -> None:
-        ended = False
+        ended, last = False, look()
         while not ended:
             ended = self._ended.wait(_WAKE_S)
             now = look()
-            if (stall := find_stall(self._worker, self._last, now)) is not None:
+            if (stall := find_stall(self._worker, last, now)) is not None:
                 self._stalls.append(stall)
-            self._last = now
+            last = now
 
     def end(self, elapsed_s: float) -> list[Stall]:
         """End it. Returns what it has seen, since the common start, which was `elapsed_s` ago."""

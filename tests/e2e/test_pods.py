@@ -20,7 +20,7 @@ from .test_runs import RUN as RUN_KEYS
 from .tool import PASSWORD, ROOT, Running, Tool, eventually, flatten
 
 RUN, TOKEN = "by-hand", "token-of-this-run"
-REPORT = {"run", "environment", "carried", "failure"}
+REPORT = {"run", "environment", "carried", "failure", "window_s"}
 
 
 class Pods:
@@ -138,7 +138,9 @@ def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
     assert set(report) == REPORT
     run = report["run"]
     assert set(run["phases_s"]) == (PHASES | {"prefill"}) - {"clean_up"}
-    assert report["carried"] == {"next_event": 1005, "stored": None, "next_events": None}
+    assert report["carried"] == {
+        "next_event": 1005, "stored": None, "values": {}, "next_events": None,
+    }  # fmt: skip
     tool.run_here(
         "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--batch", 50, "--num-inserts", 1000,
         "--extra-option", "delay_ms=100", "--prefill", 10,
@@ -190,7 +192,9 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
     check_keys(report["run"], RUN_KEYS | own)
     check_stored(flatten(report["run"]), 301)
     assert server.value("SELECT count(*) FROM events") == 1301
-    assert report["carried"] == {"next_event": 651, "stored": 1301, "next_events": None}
+    assert report["carried"] == {
+        "next_event": 651, "stored": 1301, "values": {}, "next_events": None,
+    }  # fmt: skip
     with pods(tool, module="postgres", options=options, role=Role.READ, runs=2) as by_hand:
         report = by_hand.report()
     read = flatten(report["run"], "read")

@@ -9,7 +9,15 @@ import time
 
 import pytest
 
-from simulator.contract import GroupResult, Load, RateStage, Role, Stall, WorkerFigures
+from simulator.contract import (
+    GroupResult,
+    Load,
+    RateStage,
+    Role,
+    Stall,
+    WorkerFigures,
+    describe_stalls,
+)
 from simulator.stalls import Look, find_stall
 
 from ..helpers import worker_figures
@@ -135,6 +143,24 @@ def test_a_closed_loop_that_stood_still_is_invalid(stalls: list[Stall], reason: 
     assert run.stalls == sorted(stalls, key=lambda stall: stall.begins_s)
 
 
+@pytest.mark.parametrize(("waited_s", "valid"), [(3.9, True), (3.7, False)])
+def test_a_busy_machine_makes_no_run_invalid(waited_s: float, valid: bool) -> None:
+    """A local database has its share of the CPUs; who else had them is told beside it."""
+    run = judge(stood(1, 3.0, 4.0, waited_s=waited_s))
+    assert run.valid is valid
+    assert describe_stalls(run.stalls, 10.0).endswith("4.0 s of 10 s (worker 1: left without CPU)")
+
+
+def test_a_thread_that_waits_for_a_cpu_is_told_from_one_that_is_stopped() -> None:
+    before = Look(10.0, 100.0, 1.0, waited_s=5.0)
+    stall = find_stall(3, before, Look(14.05, 104.05, 1.0, waited_s=8.5))
+    assert stall is not None
+    assert (stall.waited_s, stall.stood_s) == pytest.approx((3.5, 0.5))
+    cut = stall.cut(0.0, 12.0, 20.0)
+    assert cut is not None
+    assert (cut.length_s, cut.waited_s) == pytest.approx((2.05, 2.05))
+
+
 def test_readers_that_stood_still_are_judged_alike() -> None:
     part = worker_figures(stalls=[stood(0)])
     load = Load(role=Role.READ, duration_s=10.0)
@@ -217,7 +243,7 @@ def test_the_collector_watches_itself_while_workers_are_at_work(database: object
         await run.start()
         watch = run.collector._stalls
         assert watch is not None
-        watch._stalls.append(stood(None, watch._last.at_s, 3.0))
+        watch._stalls.append(stood(None, time.perf_counter(), 3.0))
         report = await run.finish_well()
         assert report.run.writers is not None
         [stall] = report.run.writers.stalls
