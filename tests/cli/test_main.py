@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -32,18 +30,11 @@ class Said:
 @pytest.fixture
 def said(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Said]:
+) -> Said:
     """From a folder with a config file of two targets."""
-    # A command that has ended ignores signals, since its process is about to end, too.
-    handlers = {
-        number: signal.getsignal(number) for number in signal.valid_signals() if number < 32
-    }
     (tmp_path / "config.yaml").write_text(CONFIG)
     monkeypatch.chdir(tmp_path)
-    yield Said(capsys)
-    for number, handler in handlers.items():
-        if signal.getsignal(number) is not handler:
-            signal.signal(number, handler)
+    return Said(capsys)
 
 
 def test_without_arguments_there_is_help(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
