@@ -18,7 +18,8 @@ _WAKE_S = 0.1
 _SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
-_WAITED = Path("/proc/thread-self/schedstat")
+_WAITED = (Path("/proc/thread-self/schedstat"), Path("/proc/self/schedstat"))
+"""Of this thread, and of the main one, which may hold the interpreter's lock while it waits for a CPU."""
 
 
 def read_clock_s() -> float:
@@ -36,7 +37,7 @@ class Look(NamedTuple):
     cpu_s: float = 0.0
     """Of this process."""
     waited_s: float = 0.0
-    """How long this thread was ready to go on, and others had the CPU; 0 where the system doesn't tell."""
+    """How long its threads were ready to go on, and others had the CPU; 0 where the system doesn't tell."""
 
 
 def look() -> Look:
@@ -47,7 +48,7 @@ def look() -> Look:
 def _read_waited_s() -> float:
     """The second of three numbers: https://docs.kernel.org/scheduler/sched-stats.html"""
     with suppress(OSError, ValueError, IndexError):
-        return int(_WAITED.read_bytes().split()[1]) / 1e9
+        return sum(int(file.read_bytes().split()[1]) for file in _WAITED) / 1e9
     return 0.0
 
 

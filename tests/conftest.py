@@ -31,6 +31,21 @@ def pytest_collection() -> Generator[None, object, object]:
 LOCALES = "locales"
 """The folder beside the embedded PostgreSQL's data in which tests may put locales, before they are used."""
 
+DISTURBED = (
+    "started up to .* late",
+    "the load generator stood still",
+    "the load generator was late",
+)
+"""What the tool rightly says of itself where browsers, databases and pods of other tests have the CPUs."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Repeat tests of whole runs that failed since this machine had other work to do."""
+    for item in items:
+        if item.path.parent.name in ("e2e", "kubernetes"):
+            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=list(DISTURBED)))
+
+
 MOST_LINES = 10
 """Of the summary of skipped tests."""
 

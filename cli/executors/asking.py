@@ -126,6 +126,7 @@ class CollectorAsker(ABC):
             asked_at = time.monotonic()
             status, body = self._ask("report", self.report_timeout_s)
             if status == 200 and (report := self._read(Report, body)):
+                self._silence.end()
                 self._events.put(ReportArrived(report))
                 return
             if status == 410:

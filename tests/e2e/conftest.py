@@ -20,21 +20,6 @@ if not sys.platform.startswith("linux"):
     collect_ignore_glob = ["test_*.py"]
 
 
-DISTURBED = (
-    "started up to .* late",
-    "the load generator stood still",
-    "the load generator was late",
-)
-"""What the tool rightly says of itself where browsers and databases of other tests have the CPUs."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Repeat what failed since this machine had other work to do."""
-    for item in items:
-        if item.path.parent == Path(__file__).parent:
-            item.add_marker(pytest.mark.flaky(reruns=2, only_rerun=list(DISTURBED)))
-
-
 @pytest.fixture(scope="session")
 def workshop() -> Iterator[Path]:
     """A folder for all tests of this process. pytest's own would be too deep for a Unix socket."""
