@@ -42,6 +42,8 @@ def refuse(status: int, message: str, **headers: str) -> Refuse:
 class InfluxUnderTest(HttpServerUnderTest):
     """A bucket of its own on an InfluxDB server, reached by a proxy."""
 
+    unfit: ClassVar = "which the client stores as"
+
     column_types: ClassVar = {
         ColumnType.TIMESTAMP_MS: "integer",
         ColumnType.INT64: "integer",

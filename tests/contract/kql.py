@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 _TOKEN = re.compile(
@@ -207,22 +208,29 @@ class _Parser:
 
     def _sort(self, rows: Sequence[Row]) -> Table:
         self._expect("by")
-        for name, descending, nulls_last in reversed(self._list(self._order)):
-            present = [row for row in rows if not _is_nothing(row[name])]
-            absent = [row for row in rows if _is_nothing(row[name])]
-            present.sort(key=lambda row: row[name], reverse=descending)
+        for key, descending, nulls_last in reversed(self._list(self._order)):
+            present = [row for row in rows if not _is_nothing(key(row))]
+            absent = [row for row in rows if _is_nothing(key(row))]
+            present.sort(key=key, reverse=descending)
             rows = present + absent if nulls_last else absent + present
         return Table(self._columns, rows)
 
-    def _order(self) -> tuple[str, bool, bool]:
-        name = self._column()
+    def _order(self) -> tuple[Callable[[Row], Any], bool, bool]:
+        key: Callable[[Row], Any]
+        if self._accept("isempty"):
+            self._expect("(")
+            column = self._column()
+            self._expect(")")
+            key = lambda row: row[column] in ("", None)  # noqa: E731 - as short as the other
+        else:
+            key = itemgetter(self._column())
         descending = not self._accept("asc")
         if descending:
             self._accept("desc")
         nulls_last = descending
         if self._accept("nulls"):
             nulls_last = self._word() == "last"
-        return name, descending, nulls_last
+        return key, descending, nulls_last
 
     def _limit(self, rows: Sequence[Row]) -> Table:
         kind, token = self._take()

@@ -64,7 +64,11 @@ def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
         steps += _compute(query, schema)
     if query.order is not None:
         direction = "desc" if query.order.descending else "asc"
-        by = [f"{names[query.order.by]} {direction} nulls last"]
+        ordered = names[query.order.by]
+        by = [f"{ordered} {direction} nulls last"]
+        if query.events and schema.column(query.events[query.order.by]).type is ColumnType.TEXT:
+            # A missing text is an empty one, which comes before all others.
+            by.insert(0, f"isempty({ordered}) asc")
         by += [f"{names[key]} asc" for key in range(query.keys) if key != query.order.by]
         steps.append(f"sort by {', '.join(by)}")
     if query.limit is not None:
