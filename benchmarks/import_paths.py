@@ -28,9 +28,9 @@ import psutil
 from simulator.contract import Load
 from simulator.encoding.columns import text_format
 from simulator.encoding.rows import format_requests
-from simulator.modules._base.labels import field_columns
 from simulator.modules.base import Job, await_count
 from simulator.modules.influxdb.encoding import LineEncoder
+from simulator.modules.kit.labels import field_columns
 from simulator.modules.options import parse_options
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.modules.victoriametrics.encoding import CsvEncoder

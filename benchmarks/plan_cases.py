@@ -14,14 +14,14 @@ from psycopg.conninfo import make_conninfo
 
 from simulator.contract import Load, PrimaryKey, Role
 from simulator.modules import load_module
-from simulator.modules._base.labels import name_device
-from simulator.modules._base.sql_queries import (
+from simulator.modules.base import AnyModule, Job, await_count
+from simulator.modules.indexes import IndexedModule
+from simulator.modules.kit.labels import name_device
+from simulator.modules.kit.sql_queries import (
     Newest,
     SqlDialect,
     compile_query,
 )
-from simulator.modules.base import AnyModule, Job, await_count
-from simulator.modules.indexes import IndexedModule
 from simulator.modules.options import parse_options
 from simulator.modules.postgres.dialects import PostgresSql
 from simulator.modules.victoriametrics.forms import quote_text

@@ -26,9 +26,6 @@ from urllib.parse import urlsplit
 from psycopg import pq
 
 from cli.embedded import find_programs
-from simulator.modules._base.http import HttpRequest
-from simulator.modules._base.http_asking import HttpAsker
-from simulator.modules._base.libpq_lines import Question
 from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.asking import Request as CassandraRequest
 from simulator.modules.cassandra.executions import PreparedQuestion, read_page
@@ -39,6 +36,9 @@ from simulator.modules.iotdb.answers import Answer as IotdbAnswer
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
 from simulator.modules.iotdb.options import IotdbOptions
 from simulator.modules.iotdb.thrift import read_answer
+from simulator.modules.kit.http import HttpRequest
+from simulator.modules.kit.http_asking import HttpAsker
+from simulator.modules.kit.libpq_lines import Question
 from simulator.worker.questions import Questions
 
 from .readers import Asked, Asking, Reader, open_asker

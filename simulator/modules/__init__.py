@@ -30,11 +30,9 @@ ENTRY_POINTS = "iot_database_benchmark.modules"
 
 @cache
 def _own_names() -> frozenset[str]:
-    """Names of the folders next to this file."""
+    """Names of the folders next to this file; `kit` is what they are made of."""
     return frozenset(
-        module.name
-        for module in iter_modules(__path__)
-        if module.ispkg and not module.name.startswith("_")
+        module.name for module in iter_modules(__path__) if module.ispkg and module.name != "kit"
     )
 
 

@@ -17,8 +17,8 @@ from ..workloads.schema import Column, Schema
 from ..workloads.statements import parse_statement
 
 if TYPE_CHECKING:
-    from ._base.sql_queries import SqlDialect
     from .base import AnyModule
+    from .kit.sql_queries import SqlDialect
 
 
 @dataclass(frozen=True)

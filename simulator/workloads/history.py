@@ -72,7 +72,7 @@ class WithHistory(Workload):
     ticks. Nothing of the history comes late."""
 
     def __init__(self, base: Workload, history: History) -> None:
-        self._base = base
+        self.kit = base
         self.history = history
         self._ticks = history.ticks
         base.order_until(self._ticks)
@@ -84,61 +84,61 @@ class WithHistory(Workload):
         self.disorder = base.disorder
 
     def remake(self, **changes: Any) -> Workload:
-        return WithHistory(self._base.remake(**changes), self.history)
+        return WithHistory(self.kit.remake(**changes), self.history)
 
     def count_history(self, worker: int) -> int:
         """How many of the worker's events are the history."""
-        return self.history.count * self._base.device_count(worker)
+        return self.history.count * self.kit.device_count(worker)
 
     @property
     def late_share(self) -> float:
-        return self._base.late_share
+        return self.kit.late_share
 
     def find_late_share(self, worker: int, first: int, count: int) -> float:
-        return self._base.find_late_share(worker, first + self._ahead(worker), count)
+        return self.kit.find_late_share(worker, first + self._ahead(worker), count)
 
     @property
     def device_interval_ms(self) -> float:
-        return self._base.device_interval_ms
+        return self.kit.device_interval_ms
 
     @property
     def instants_are_distinct(self) -> bool:
-        return self._base.instants_are_distinct
+        return self.kit.instants_are_distinct
 
     def devices(self, worker: int) -> NDArray[np.bytes_]:
-        return self._base.devices(worker)
+        return self.kit.devices(worker)
 
     def device_count(self, worker: int) -> int:
-        return self._base.device_count(worker)
+        return self.kit.device_count(worker)
 
     def device_rows(self, worker: int) -> Iterator[Mapping[str, NDArray[Any]]]:
-        return self._base.device_rows(worker)
+        return self.kit.device_rows(worker)
 
     def _ahead(self, worker: int) -> int:
         """By how much the workload's numbers exceed those of the same events behind the history."""
-        return (self._ticks - self.history.count) * self._base.device_count(worker)
+        return (self._ticks - self.history.count) * self.kit.device_count(worker)
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         stop = first + count
         border = min(max(first, self.count_history(worker)), stop)
         parts = []
         if first < border:
-            own = self._base.device_count(worker)
+            own = self.kit.device_count(worker)
             steps, devices = np.divmod(np.arange(first, border, dtype=np.int64), own)
             numbers = self.history.find_ticks(steps) * own + devices
-            parts.append(self._base.pick(worker, numbers))
+            parts.append(self.kit.pick(worker, numbers))
         if border < stop or not parts:
             ahead = self._ahead(worker)
-            parts.append(self._base.block(worker, border + ahead, stop - border, time_origin))
+            parts.append(self.kit.block(worker, border + ahead, stop - border, time_origin))
         return replace(join_blocks(parts), first=first)
 
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         distinct, places = np.unique(workers, return_inverse=True)
-        counts = np.array([self._base.device_count(int(worker)) for worker in distinct])[places]
+        counts = np.array([self.kit.device_count(int(worker)) for worker in distinct])[places]
         steps, devices = np.divmod(numbers, counts)
-        return self._base.locate(workers, self.history.find_ticks(steps) * counts + devices)
+        return self.kit.locate(workers, self.history.find_ticks(steps) * counts + devices)
 
 
 def add_history(workload: Workload, data: DataSet) -> Workload:

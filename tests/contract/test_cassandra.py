@@ -24,12 +24,12 @@ from cryptography.hazmat.primitives.serialization import (
 
 from simulator.contract import PrimaryKey
 from simulator.errors import SimulatorError
-from simulator.modules._base.http import SOCKET_OPTIONS
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.kit.http import SOCKET_OPTIONS
 from simulator.oracle.answers import answer_all
 from simulator.oracle.comparing import compare_answers
 from simulator.testing.events import rows_of

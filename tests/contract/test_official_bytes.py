@@ -21,8 +21,8 @@ import pytest
 from psycopg.abc import Buffer
 from psycopg.copy import LibpqWriter
 
-from simulator.modules._base.official import list_rows
 from simulator.modules.base import Encoding
+from simulator.modules.kit.official import list_rows
 from simulator.modules.options import LEAN
 from simulator.testing.inserting import insert_with
 from simulator.testing.server import batch_of, new_job

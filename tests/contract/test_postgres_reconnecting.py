@@ -13,7 +13,7 @@ import pytest
 from simulator.collector.counting import open_tables
 from simulator.contract import Tables
 from simulator.errors import Retryable
-from simulator.modules._base.libpq import Connection
+from simulator.modules.kit.libpq import Connection
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature

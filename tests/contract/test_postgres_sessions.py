@@ -17,8 +17,8 @@ import pytest
 
 from simulator.contract import Role
 from simulator.errors import SimulatorError
-from simulator.modules._base.libpq import Connection, Connector
 from simulator.modules.base import connect
+from simulator.modules.kit.libpq import Connection, Connector
 from simulator.modules.options import LEAN
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.options import CLIENTS

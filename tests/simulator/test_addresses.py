@@ -9,7 +9,7 @@ import pytest
 
 from simulator.collector import listen
 from simulator.modules import load_module, module_names
-from simulator.modules._base.options import server_name
+from simulator.modules.kit.options import server_name
 from simulator.modules.options import Options, parse_options
 from simulator.modules.postgres import Postgres
 

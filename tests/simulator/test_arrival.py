@@ -14,10 +14,10 @@ from queue import SimpleQueue
 import pytest
 
 from simulator.histograms import merge_histograms
-from simulator.modules._base.http import HttpPool
-from simulator.modules._base.libpq import Connection as PgConnection
-from simulator.modules._base.libpq_pipeline import make_pipeline
 from simulator.modules.cassandra.wire import Connection, Pending
+from simulator.modules.kit.http import HttpPool
+from simulator.modules.kit.libpq import Connection as PgConnection
+from simulator.modules.kit.libpq_pipeline import make_pipeline
 from simulator.modules.sending import (
     Payload,
     Writer,

@@ -22,7 +22,6 @@ from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 
 from simulator.contract import Load, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules._base.http import Answer
 from simulator.modules.azure_data_explorer import AzureDataExplorer
 from simulator.modules.azure_data_explorer.encoding import MAPPING, CsvEncoder, encode_devices
 from simulator.modules.azure_data_explorer.ingestion import make_message
@@ -39,6 +38,7 @@ from simulator.modules.azure_data_explorer.server import (
     read_refusal,
 )
 from simulator.modules.base import Job
+from simulator.modules.kit.http import Answer
 from simulator.modules.options import parse_options
 from simulator.testing.server import new_job
 from simulator.testing.suite.test_described import APART, list_queries

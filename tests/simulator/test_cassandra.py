@@ -23,7 +23,6 @@ from cassandra.protocol import OverloadedErrorMessage, PreparedQueryNotFound
 
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules._base.row_order import put_in_order
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.cassandra.options import CassandraOptions
@@ -36,6 +35,7 @@ from simulator.modules.cassandra.queries import (
 )
 from simulator.modules.cassandra.server import ClusterSession, explain_failure, translate
 from simulator.modules.cassandra.storage import read_storage
+from simulator.modules.kit.row_order import put_in_order
 from simulator.modules.options import parse_options
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery

@@ -16,10 +16,10 @@ import trustme
 from cassandra import OperationTimedOut, WriteTimeout
 from cassandra.segment import Segment, SegmentCodec
 
-from simulator.modules._base import http_connection
 from simulator.modules.cassandra import wire
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection, Node, Pending
+from simulator.modules.kit import http_connection
 from simulator.modules.sending import Outcome
 
 from ..helpers import eventually, make_room_later, swallowing

@@ -11,8 +11,6 @@ import pytest
 from simulator.contract import PrimaryKey
 from simulator.encoding.columns import is_constant
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules._base.http import Answer
-from simulator.modules._base.official import list_columns
 from simulator.modules.base import Job
 from simulator.modules.clickhouse import Clickhouse
 from simulator.modules.clickhouse.encoding import NativeBlock, Part, write_number, write_text
@@ -20,6 +18,8 @@ from simulator.modules.clickhouse.native import NotNative, count_rows, read_rows
 from simulator.modules.clickhouse.options import ClickhouseOptions
 from simulator.modules.clickhouse.queries import compile_statement, quote_text
 from simulator.modules.clickhouse.server import Connection, read_table_settings
+from simulator.modules.kit.http import Answer
+from simulator.modules.kit.official import list_columns
 from simulator.modules.options import parse_options
 from simulator.testing.events import Awkward, Sundry, rows_of
 from simulator.testing.inserting import insert_with

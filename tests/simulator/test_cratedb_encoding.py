@@ -12,12 +12,12 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules._base.http import Answer
 from simulator.modules.base import Job
 from simulator.modules.cratedb import Cratedb
 from simulator.modules.cratedb.encoding import InsertMode, Part, StatementEncoder
 from simulator.modules.cratedb.options import CratedbOptions, EncodingOptions
 from simulator.modules.cratedb.writing import CratedbWriter
+from simulator.modules.kit.http import Answer
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import Row, normalise, rows_of

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from simulator.modules._base.sql_queries import compile_query
 from simulator.modules.cratedb.asking import CratedbDialect
+from simulator.modules.kit.sql_queries import compile_query
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import bind
 from simulator.workloads.queries import Query

@@ -12,13 +12,13 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding.columns import client_keys, escape_json
 from simulator.errors import OptionError
-from simulator.modules._base.http import Answer
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import Elasticsearch
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
 from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
 from simulator.modules.elasticsearch.server import Connection
 from simulator.modules.elasticsearch.writing import ElasticsearchWriter, configure_nodes
+from simulator.modules.kit.http import Answer
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules._base.exactly_once import (
+from simulator.modules.kit.exactly_once import (
     Request,
     SettlingWriter,
     Span,

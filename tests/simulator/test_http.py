@@ -16,8 +16,8 @@ import pytest
 import trustme
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules._base import http, http_connection
-from simulator.modules._base.http import (
+from simulator.modules.kit import http, http_connection
+from simulator.modules.kit.http import (
     Answer,
     AnswerTimeout,
     ConnectionLost,

@@ -14,10 +14,10 @@ import pytest
 
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules import load_module
-from simulator.modules._base.http import HttpRequest
-from simulator.modules._base.http_asking import SqlAsker
 from simulator.modules.asking import Received
 from simulator.modules.base import Job
+from simulator.modules.kit.http import HttpRequest
+from simulator.modules.kit.http_asking import SqlAsker
 from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from simulator.modules._base import http_connection
-from simulator.modules._base.http_connection import NotConnected, open_stream
+from simulator.modules.kit import http_connection
+from simulator.modules.kit.http_connection import NotConnected, open_stream
 
 from ..helpers import make_room_later, swallowing
 

@@ -9,16 +9,16 @@ import pytest
 
 from simulator.contract import Load, PrimaryKey
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules._base.connected import MARK
-from simulator.modules._base.errors import MissingTable
-from simulator.modules._base.exactly_once import SettlingWriter, Wanted
-from simulator.modules._base.http import Answer
-from simulator.modules._base.http_database import HttpDatabase
-from simulator.modules._base.official import Rows, RowsEncoder
-from simulator.modules._base.options import EndpointOptions, LoginOptions
-from simulator.modules._base.sql_module import SqlModule
-from simulator.modules._base.sql_queries import SqlDialect
 from simulator.modules.base import Capabilities, Job, Support
+from simulator.modules.kit.connected import MARK
+from simulator.modules.kit.errors import MissingTable
+from simulator.modules.kit.exactly_once import SettlingWriter, Wanted
+from simulator.modules.kit.http import Answer
+from simulator.modules.kit.http_database import HttpDatabase
+from simulator.modules.kit.official import Rows, RowsEncoder
+from simulator.modules.kit.options import EndpointOptions, LoginOptions
+from simulator.modules.kit.sql_module import SqlModule
+from simulator.modules.kit.sql_queries import SqlDialect
 from simulator.modules.options import Options
 from simulator.modules.sending import Encoder, Payload, Writer
 from simulator.workloads.cpu import Cpu

@@ -12,11 +12,11 @@ import pytest
 
 from simulator.contract import Load
 from simulator.errors import GaveUp, Retryable
-from simulator.modules._base.errors import connection_lost
-from simulator.modules._base.http import HttpPool, NoAnswer
 from simulator.modules.base import Job
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection
+from simulator.modules.kit.errors import connection_lost
+from simulator.modules.kit.http import HttpPool, NoAnswer
 from simulator.modules.options import parse_options
 from simulator.modules.postgres.dialects import Dialect
 from simulator.modules.postgres.encoding import CopyFormat, InsertMode, PostgresEncoder

@@ -7,7 +7,8 @@ import pytest
 
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError
-from simulator.modules._base.libpq import (
+from simulator.modules.base import Job
+from simulator.modules.kit.libpq import (
     ServerError,
     explain_refusal,
     list_parameters,
@@ -15,7 +16,6 @@ from simulator.modules._base.libpq import (
     public_dsn,
     server_name,
 )
-from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import Dialect

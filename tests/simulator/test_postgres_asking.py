@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from simulator.errors import SimulatorError
-from simulator.modules._base.libpq import Connection, ServerError
-from simulator.modules._base.libpq_lines import LibpqLine, MessageLine, Question, read_rows
 from simulator.modules.asking import Received
 from simulator.modules.base import Job
+from simulator.modules.kit.libpq import Connection, ServerError
+from simulator.modules.kit.libpq_lines import LibpqLine, MessageLine, Question, read_rows
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.asking import PostgresAsker
 from simulator.workloads import load_workload
@@ -121,7 +121,7 @@ def test_a_lost_connection_and_a_silent_server_are_errors(
 def test_an_answer_beyond_memory_ends_the_question(
     server: tuple[socket.socket, MessageLine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.modules._base.libpq_lines.most_answer_bytes", lambda: 100)
+    monkeypatch.setattr("simulator.modules.kit.libpq_lines.most_answer_bytes", lambda: 100)
     theirs, line = server
     theirs.sendall(row(b"x" * 200) + _READY[:3])
     with pytest.raises(SimulatorError, match="too much for this worker's memory"):

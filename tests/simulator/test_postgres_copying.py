@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from simulator.modules._base.libpq import Connection, ServerError
-from simulator.modules._base.libpq_pipeline import (
+from simulator.modules.kit.libpq import Connection, ServerError
+from simulator.modules.kit.libpq_pipeline import (
     Answer,
     MessagePipeline,
     Request,

@@ -12,8 +12,8 @@ from pydantic import ValidationError
 
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules._base.libpq import Connection, list_parameters
 from simulator.modules.base import Job
+from simulator.modules.kit.libpq import Connection, list_parameters
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import DIALECTS, DialectName, YugabyteDB, dialect_of

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from simulator.contract import Load, Role
 from simulator.errors import OptionError
 from simulator.modules import load_module
-from simulator.modules._base.sql_queries import quote_text
 from simulator.modules.base import Job
+from simulator.modules.kit.sql_queries import quote_text
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.official import DriverAsker, Question

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from simulator.contract import Load, PrimaryKey, Role, Tables
 from simulator.errors import OptionError, SimulatorError
-from simulator.modules._base.sql_queries import compile_query
 from simulator.modules.base import Job
+from simulator.modules.kit.sql_queries import compile_query
 from simulator.modules.options import parse_options
 from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.encoding import LineEncoder, LineFormat

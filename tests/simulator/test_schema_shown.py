@@ -9,8 +9,8 @@ import pytest
 
 from simulator.contract import Load, Tables
 from simulator.modules import load_module
-from simulator.modules._base.errors import MissingTable
 from simulator.modules.base import Job
+from simulator.modules.kit.errors import MissingTable
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload
 

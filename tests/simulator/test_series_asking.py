@@ -15,10 +15,10 @@ import pytest
 from simulator.contract import Load, Role
 from simulator.errors import SimulatorError
 from simulator.modules import load_module
-from simulator.modules._base.errors import MissingTable
 from simulator.modules.base import Job
 from simulator.modules.influxdb.asking import InfluxAsker
 from simulator.modules.influxdb.flux import count_lines, parse_results
+from simulator.modules.kit.errors import MissingTable
 from simulator.modules.options import parse_options
 from simulator.modules.victoriametrics.asking import VictoriaMetricsAsker
 from simulator.modules.victoriametrics.forms import (

@@ -12,8 +12,8 @@ import pytest
 from pydantic import ValidationError
 
 from simulator.errors import OptionError
-from simulator.modules._base.options import EndpointOptions, LoginOptions, check_url
-from simulator.modules._base.tables import deal_block, deal_in_turn, deal_rows, number_tables
+from simulator.modules.kit.options import EndpointOptions, LoginOptions, check_url
+from simulator.modules.kit.tables import deal_block, deal_in_turn, deal_rows, number_tables
 from simulator.modules.options import choose_mode
 from simulator.modules.sending import Poll
 from simulator.workloads.temperature import Temperature

@@ -14,7 +14,7 @@ import trustme
 
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules import load_module
-from simulator.modules._base.options import (
+from simulator.modules.kit.options import (
     ClientCertOptions,
     EndpointOptions,
     TlsOptions,

@@ -10,8 +10,6 @@ from cassandra import InvalidRequest
 from cassandra.protocol import IsBootstrappingErrorMessage, ServerError
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules._base.errors import MissingTable
-from simulator.modules._base.http import Answer
 from simulator.modules.arangodb.options import ArangoOptions
 from simulator.modules.arangodb.server import Connection as ArangoConnection
 from simulator.modules.base import Job
@@ -21,6 +19,8 @@ from simulator.modules.cratedb.options import CratedbOptions
 from simulator.modules.cratedb.server import Connection as CratedbConnection
 from simulator.modules.elasticsearch.options import ElasticsearchOptions
 from simulator.modules.elasticsearch.server import Connection as SearchConnection
+from simulator.modules.kit.errors import MissingTable
+from simulator.modules.kit.http import Answer
 from simulator.modules.options import parse_options
 from simulator.workloads.temperature import Temperature
 

@@ -19,11 +19,11 @@ from simulator.conditions import Condition
 from simulator.contract import PrimaryKey
 from simulator.encoding.columns import quote_name, with_client_key
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules._base.connected import ConnectedWriter
-from simulator.modules._base.errors import missing_table, stored_by_earlier_run
-from simulator.modules._base.official import RowsEncoder, sent_columns
-from simulator.modules._base.sql_module import SqlModule
 from simulator.modules.base import Capabilities, Encoding, Job, Support, support_keys
+from simulator.modules.kit.connected import ConnectedWriter
+from simulator.modules.kit.errors import missing_table, stored_by_earlier_run
+from simulator.modules.kit.official import RowsEncoder, sent_columns
+from simulator.modules.kit.sql_module import SqlModule
 from simulator.modules.options import Options
 from simulator.modules.sending import Payload
 from simulator.workloads.schema import ColumnType, EventBlock

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simulator.encoding.columns import quote_name
-from simulator.modules._base.sql_queries import SqlDialect, list_aliased, list_aliases, quote_text
+from simulator.modules.kit.sql_queries import SqlDialect, list_aliased, list_aliases, quote_text
 from simulator.workloads.queries import Shape
 from simulator.workloads.schema import ColumnType, Schema
 

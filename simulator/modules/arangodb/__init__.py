@@ -47,10 +47,10 @@ from ...contract import MIB, Allocation, PrimaryKey, Storage
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ID, ColumnType
-from .._base.connected import MARK, CountingModule, Found
-from .._base.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..indexes import IndexedModule
+from ..kit.connected import MARK, CountingModule, Found
+from ..kit.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..own_statements import JSON_LITERALS, fill_statement
 from .encoding import DocumentEncoder, InsertMethod, encode_devices
 from .options import CLIENTS, ArangoOptions, EncodingOptions

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from arango.exceptions import ArangoServerError
 
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.http import HttpRequest
-from .._base.http_asking import Conversation, SqlAsker, read_json
-from .._base.official import ClientAsker
-from .._base.sql_queries import Template
 from ..asking import Received, Rows, explain_length, most_answer_bytes
+from ..kit.http import HttpRequest
+from ..kit.http_asking import Conversation, SqlAsker, read_json
+from ..kit.official import ClientAsker
+from ..kit.sql_queries import Template
 from ..own_statements import JSON_LITERALS
 from . import server
 from .server import SHOWN, Connection

@@ -20,9 +20,9 @@ from ...encoding.rows import (
     json_object_format,
 )
 from ...workloads.schema import ID, EventBlock, Schema
-from .._base import exactly_once
-from .._base.tables import deal_block, deal_in_turn
 from ..base import Job
+from ..kit import exactly_once
+from ..kit.tables import deal_block, deal_in_turn
 from ..sending import Encoder, Payload
 
 

@@ -9,10 +9,10 @@ from pydantic import Field
 
 from ...conditions import ACCESS, Condition
 from ...contract import CommaList
-from .._base.http import basic_auth
-from .._base.options import EndpointOptions, InFlightOptions
 from ..base import OfficialClient
 from ..indexes import IndexOptions
+from ..kit.http import basic_auth
+from ..kit.options import EndpointOptions, InFlightOptions
 from ..options import Options, choose_mode
 from .encoding import InsertMethod
 

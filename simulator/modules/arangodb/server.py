@@ -16,10 +16,10 @@ from arango.response import Response
 
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import lost_table, missing_table, stored_by_earlier_run
-from .._base.http import Answer, Probe, parse_body
-from .._base.http_database import HttpDatabase
 from ..base import Job
+from ..kit.errors import lost_table, missing_table, stored_by_earlier_run
+from ..kit.http import Answer, Probe, parse_body
+from ..kit.http_database import HttpDatabase
 from .options import ArangoOptions
 
 SHOWN = 300

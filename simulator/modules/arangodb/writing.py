@@ -26,10 +26,10 @@ from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
-from .._base.errors import connection_lost, stored_by_earlier_run
-from .._base.exactly_once import SettlingWriter, Span, Wanted
-from .._base.http import Answer, parse_body
-from .._base.official import ClientWriter, Rows, RowsEncoder, list_documents
+from ..kit.errors import connection_lost, stored_by_earlier_run
+from ..kit.exactly_once import SettlingWriter, Span, Wanted
+from ..kit.http import Answer, parse_body
+from ..kit.official import ClientWriter, Rows, RowsEncoder, list_documents
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import DocumentEncoder, InsertMethod, Request
 from .options import ArangoOptions

@@ -56,11 +56,11 @@ from ...contract import PrimaryKey, Storage
 from ...errors import SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
-from .._base.connected import MARK, Found, TableModule
-from .._base.errors import INSERT_REMEDY
-from .._base.http_database import SHOWN
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..kit.connected import MARK, Found, TableModule
+from ..kit.errors import INSERT_REMEDY
+from ..kit.http_database import SHOWN
 from ..sending import Writer
 from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
 from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions

@@ -20,12 +20,12 @@ from azure.kusto.data.exceptions import KustoError, KustoMultiApiError
 
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
-from .._base.http import HttpRequest
-from .._base.http_asking import Conversation, SqlAsker, read_json
-from .._base.http_database import SHOWN
-from .._base.official import ClientAsker
-from .._base.sql_queries import Template
 from ..asking import Received, Rows
+from ..kit.http import HttpRequest
+from ..kit.http_asking import Conversation, SqlAsker, read_json
+from ..kit.http_database import SHOWN
+from ..kit.official import ClientAsker
+from ..kit.sql_queries import Template
 from .queries import LITERALS, Compiled, Read
 from .server import Connection, make_properties, name_request
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from ...encoding.columns import TEXTS, bounds, escape, iso_times, text_format
 from ...encoding.rows import TextFormat, format_rows
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
-from .._base.http_connection import compress
-from .._base.tables import deal_block
 from ..base import Job
+from ..kit.http_connection import compress
+from ..kit.tables import deal_block
 from ..sending import Encoder, Payload, make_payloads
 
 _ESCAPES = ((b'"', b'""'),)

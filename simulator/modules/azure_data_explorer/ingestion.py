@@ -1,5 +1,5 @@
 """Queued ingestion: events reach Azure Data Explorer by way of Azure Storage. These requests are what is
-measured, and go over connections of our own (`_base/http.py`)."""
+measured, and go over connections of our own (`kit/http.py`)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from azure.kusto.data import KustoClient
 from azure.kusto.data.data_format import DataFormat
 
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.http import Answer, HttpPool, NoAnswer, NotConnected, TlsRefused, scheme_port
-from .._base.http_database import SHOWN
-from .._base.options import any_encrypted, make_tls_context
+from ..kit.http import Answer, HttpPool, NoAnswer, NotConnected, TlsRefused, scheme_port
+from ..kit.http_database import SHOWN
+from ..kit.options import any_encrypted, make_tls_context
 from .encoding import MAPPING
 
 # As long as Microsoft's clients rely on them.

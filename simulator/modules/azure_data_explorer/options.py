@@ -11,8 +11,8 @@ from pydantic import Field, field_validator
 
 from ...conditions import ACCESS, Condition
 from ...errors import OptionError
-from .._base.options import IN_FLIGHT_MEANING, check_url
 from ..base import OfficialClient
+from ..kit.options import IN_FLIGHT_MEANING, check_url
 from ..options import Options
 from .encoding import InsertMode
 

@@ -1,6 +1,6 @@
 """Connections to a Kusto cluster: Microsoft's clients, ingestion, questions, and what an error means.
 
-What is measured goes over connections of our own (`_base/http.py`): with Microsoft's clients, whose
+What is measured goes over connections of our own (`kit/http.py`): with Microsoft's clients, whose
 connections are kept open, the same requests take about ten times the CPU. All else stays with those clients:
 commands, tokens, and what blobs and queues there are.
 """
@@ -31,8 +31,9 @@ from azure.kusto.data.exceptions import (
 
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import connection_lost, missing_table
-from .._base.http import (
+from ..base import Job
+from ..kit.errors import connection_lost, missing_table
+from ..kit.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     HttpRequest,
@@ -40,9 +41,8 @@ from .._base.http import (
     interpret_no_answer,
     scheme_port,
 )
-from .._base.http import Connection as HttpConnection
-from .._base.http_database import SHOWN, HttpClient, find_redirect
-from ..base import Job
+from ..kit.http import Connection as HttpConnection
+from ..kit.http_database import SHOWN, HttpClient, find_redirect
 from .encoding import MAPPING
 from .ingestion import QueuedIngestion, make_context
 from .options import AdxOptions

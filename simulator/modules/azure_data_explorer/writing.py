@@ -23,10 +23,10 @@ from azure.kusto.data.exceptions import KustoClientError
 from ...encoding.columns import bounds
 from ...errors import Retryable
 from ...workloads.schema import Column, ColumnType, EventBlock
-from .._base.connected import ConnectedWriter
-from .._base.errors import CONNECTION_LOST
-from .._base.official import ClientWriter, OfficialEncoder, list_columns
-from .._base.tables import deal_block
+from ..kit.connected import ConnectedWriter
+from ..kit.errors import CONNECTION_LOST
+from ..kit.official import ClientWriter, OfficialEncoder, list_columns
+from ..kit.tables import deal_block
 from ..sending import Encoder, Payload
 from .encoding import MAPPING, Part
 from .ingestion import report_unclear

@@ -20,8 +20,8 @@ from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
 from ...workloads.schema import ColumnType
 from .. import load_module
-from .._base.options import InFlightOptions
 from ..base import Ageing, AnyModule, Capabilities, Job, Module, Support, require
+from ..kit.options import InFlightOptions
 from ..options import Options, parse_options
 from ..sending import Encoder, Outcome, Payload, Writer
 

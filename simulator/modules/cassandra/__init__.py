@@ -72,10 +72,10 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
-from .._base.connected import MARK, ConnectedModule, Found
-from .._base.errors import nothing_to_query
-from .._base.options import InsertMode
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..kit.connected import MARK, ConnectedModule, Found
+from ..kit.errors import nothing_to_query
+from ..kit.options import InsertMode
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
     CLIENTS,

@@ -20,8 +20,8 @@ from ...contract import PrimaryKey
 from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names, quote_name
 from ...workloads.schema import Column, ColumnType, EventBlock
-from .._base.tables import number_tables
 from ..base import Job
+from ..kit.tables import number_tables
 from ..sending import Encoder, Payload
 
 MAX_BATCH = 65_535

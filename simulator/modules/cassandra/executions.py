@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from ...errors import SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
 from ...workloads.schema import ColumnType
-from .._base.row_order import Row
+from ..kit.row_order import Row
 from .encoding import CONSISTENCY_CODES, Prepared, begin_execute
 from .server import ERRORS
 from .statements import Selection, Statement

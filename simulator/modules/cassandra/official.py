@@ -28,12 +28,12 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import EventBlock
-from .._base.official import ClientAsker, OfficialWriter, list_columns
-from .._base.options import InsertMode
-from .._base.row_order import Row
-from .._base.tables import number_tables
 from ..asking import Rows, carry_out
 from ..base import Job
+from ..kit.official import ClientAsker, OfficialWriter, list_columns
+from ..kit.options import InsertMode
+from ..kit.row_order import Row
+from ..kit.tables import number_tables
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT

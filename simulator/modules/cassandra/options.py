@@ -11,7 +11,8 @@ from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from ...encoding.columns import quote_name
 from ...errors import OptionError
-from .._base.options import (
+from ..base import OfficialClient
+from ..kit.options import (
     IN_FLIGHT_MEANING,
     BatchOptions,
     HostList,
@@ -20,7 +21,6 @@ from .._base.options import (
     TlsOptions,
     join_address,
 )
-from ..base import OfficialClient
 from .encoding import MAX_BATCH, BatchType
 
 Consistency = Literal[

@@ -22,8 +22,8 @@ from ...workloads.queries import Aggregate, Function, Where
 from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType, Schema
 from ...workloads.statements import parse_statement
-from .._base import partials
-from .._base.row_order import Row, put_in_order
+from ..kit import partials
+from ..kit.row_order import Row, put_in_order
 from ..own_statements import write_constants
 from .options import CassandraOptions, Flavor
 from .statements import Parts, Plan, Selection, Statement, Steps, ask

@@ -51,10 +51,10 @@ from cassandra.protocol import (
 from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import CONNECTION_LOST, connection_lost, lost_table, missing_table
-from .._base.http import SOCKET_OPTIONS
-from .._base.row_order import Row
 from ..base import Job
+from ..kit.errors import CONNECTION_LOST, connection_lost, lost_table, missing_table
+from ..kit.http import SOCKET_OPTIONS
+from ..kit.row_order import Row
 from . import wire
 from .encoding import CONSISTENCY_CODES, Prepared
 from .options import CassandraOptions, Flavor

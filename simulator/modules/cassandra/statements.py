@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ColumnType
-from .._base.row_order import Row
 from ..asking import carry_out
+from ..kit.row_order import Row
 
 _SHOWN = 2
 """How many rows of parameters are shown to a person."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...contract import MIB, Allocation, Storage
 from ...errors import SimulatorError
-from .._base.connected import MARK
+from ..kit.connected import MARK
 
 if TYPE_CHECKING:
     from .options import CassandraOptions

@@ -34,7 +34,7 @@ from cassandra.protocol import (
 )
 from cassandra.segment import compute_crc24
 
-from .._base.http_connection import SOCKET_OPTIONS, connect_socket
+from ..kit.http_connection import SOCKET_OPTIONS, connect_socket
 from ..sending import find_arrival, receive_stamped, stamp_arrivals
 from .encoding import Prepared
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from cassandra.protocol import BatchMessage, ExecuteMessage
 
-from .._base.connected import ConnectedWriter
+from ..kit.connected import ConnectedWriter
 from ..sending import Outcome, Payload
 from .encoding import CassandraEncoder, Prepared, Request
 from .pool import ConnectionPool

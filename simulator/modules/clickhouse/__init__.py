@@ -49,10 +49,10 @@ from ...encoding.columns import quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
-from .._base.connected import MARK
-from .._base.options import InsertMode
-from .._base.sql_module import SqlModule
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..kit.connected import MARK
+from ..kit.options import InsertMode
+from ..kit.sql_module import SqlModule
 from .encoding import TYPES, NativeEncoder, encode_devices
 from .options import CLIENTS, ClickhouseOptions, Codecs, EncodingOptions, Partition
 from .queries import ClickhouseDialect, compile_statement, name_device, quote_text

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import connection_lost
-from .._base.http import HttpRequest
-from .._base.http_asking import Conversation, SqlAsker
-from .._base.official import ClientAsker
 from ..asking import Received, Rows
+from ..kit.errors import connection_lost
+from ..kit.http import HttpRequest
+from ..kit.http_asking import Conversation, SqlAsker
+from ..kit.official import ClientAsker
 from .native import NotNative, count_rows, read_rows
 from .server import Connection, find_exception
 from .writing import make_client

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, is_constant, octets_of, with_client_key
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
-from .._base.http_connection import compress as compress_gzip
-from .._base.tables import Share, deal_block
 from ..base import Job
+from ..kit.http_connection import compress as compress_gzip
+from ..kit.tables import Share, deal_block
 from ..sending import Encoder, Payload
 from .options import Compression
 

@@ -8,9 +8,9 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ...conditions import ACCESS, Condition
-from .._base.http import basic_auth
-from .._base.options import BatchOptions, EndpointOptions, InFlightOptions, InsertMode
 from ..base import OfficialClient
+from ..kit.http import basic_auth
+from ..kit.options import BatchOptions, EndpointOptions, InFlightOptions, InsertMode
 
 
 class Compression(StrEnum):

@@ -8,7 +8,7 @@ from ...encoding.columns import quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Function
 from ...workloads.schema import Column, ColumnType, Schema, Tags
-from .._base.sql_queries import SqlDialect, compile_query, list_aliased
+from ..kit.sql_queries import SqlDialect, compile_query, list_aliased
 
 
 class ClickhouseDialect(SqlDialect):

@@ -11,11 +11,11 @@ from urllib.parse import urlencode
 from ...contract import MIB, Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import missing_table
-from .._base.http import Answer, ConnectionLost, NoAnswer
-from .._base.http_database import HttpDatabase
-from .._base.official import sent_columns
 from ..base import Job
+from ..kit.errors import missing_table
+from ..kit.http import Answer, ConnectionLost, NoAnswer
+from ..kit.http_database import HttpDatabase
+from ..kit.official import sent_columns
 from .encoding import Part
 from .options import ClickhouseOptions, Compression
 from .queries import quote_text

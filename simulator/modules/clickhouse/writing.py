@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ...errors import Retryable, one_line
-from .._base.connected import ConnectedModule, ConnectedWriter
-from .._base.errors import connection_lost, unreachable
-from .._base.http import CONNECT_TIMEOUT_S, Answer
-from .._base.official import ClientWriter, RowsEncoder, sent_columns
+from ..kit.connected import ConnectedModule, ConnectedWriter
+from ..kit.errors import connection_lost, unreachable
+from ..kit.http import CONNECT_TIMEOUT_S, Answer
+from ..kit.official import ClientWriter, RowsEncoder, sent_columns
 from ..sending import Payload, limit_wait
 from .encoding import make_tokens
 from .server import Connection

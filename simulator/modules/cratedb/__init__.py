@@ -46,9 +46,9 @@ from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.schema import Column, ColumnType
-from .._base.errors import QUERY_REMEDY, MissingTable, nothing_to_query
-from .._base.sql_module import SqlModule
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..kit.errors import QUERY_REMEDY, MissingTable, nothing_to_query
+from ..kit.sql_module import SqlModule
 from .asking import CratedbDialect
 from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
 from .options import CLIENTS, CratedbOptions, EncodingOptions

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import Schema
-from .._base.errors import connection_lost
-from .._base.http import HttpRequest
-from .._base.http_asking import SqlAsker, read_json
-from .._base.official import ClientAsker
-from .._base.sql_queries import NewestByFunction, Template, quote_text
 from ..asking import Received, Rows
+from ..kit.errors import connection_lost
+from ..kit.http import HttpRequest
+from ..kit.http_asking import SqlAsker, read_json
+from ..kit.official import ClientAsker
+from ..kit.sql_queries import NewestByFunction, Template, quote_text
 from ..own_statements import quote_json
 from .server import Connection
 from .writing import make_client, read_status

@@ -18,10 +18,10 @@ from ...contract import PrimaryKey
 from ...encoding.columns import TEXTS, bounds, client_keys, escape_json, quote_name, text_format
 from ...encoding.rows import TextFormat, format_rows, format_singles
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
-from .._base.exactly_once import Request
-from .._base.official import sent_columns
-from .._base.tables import deal_in_turn, deal_rows
 from ..base import Job
+from ..kit.exactly_once import Request
+from ..kit.official import sent_columns
+from ..kit.tables import deal_in_turn, deal_rows
 from ..sending import Encoder, Payload
 
 

@@ -8,9 +8,9 @@ from pydantic import Field, field_validator
 
 from ...conditions import ACCESS, Condition
 from ...errors import OptionError
-from .._base.http import basic_auth
-from .._base.options import IN_FLIGHT_MEANING, EndpointOptions
 from ..base import OfficialClient
+from ..kit.http import basic_auth
+from ..kit.options import IN_FLIGHT_MEANING, EndpointOptions
 from ..options import Options, choose_mode
 from .encoding import InsertMode
 

@@ -17,10 +17,10 @@ import orjson
 from ...contract import MIB, Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import insert_command, lost_table, missing_table, stored_by_earlier_run
-from .._base.http import Answer, Probe, parse_body
-from .._base.http_database import HttpDatabase
 from ..base import Job
+from ..kit.errors import insert_command, lost_table, missing_table, stored_by_earlier_run
+from ..kit.http import Answer, Probe, parse_body
+from ..kit.http_database import HttpDatabase
 from .options import CratedbOptions
 
 # https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#error-codes

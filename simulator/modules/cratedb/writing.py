@@ -20,11 +20,11 @@ import orjson
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import EventBlock
-from .._base.connected import ConnectedModule
-from .._base.errors import connection_lost
-from .._base.exactly_once import Request, SettlingWriter, Span, Wanted, keep_refused
-from .._base.http import parse_body
-from .._base.official import ClientWriter, Rows, RowsEncoder, sent_columns
+from ..kit.connected import ConnectedModule
+from ..kit.errors import connection_lost
+from ..kit.exactly_once import Request, SettlingWriter, Span, Wanted, keep_refused
+from ..kit.http import parse_body
+from ..kit.official import ClientWriter, Rows, RowsEncoder, sent_columns
 from ..sending import Payload, limit_wait
 from .encoding import InsertMode, Part, StatementEncoder, is_object, list_statements
 from .server import BAD_REQUEST, DUPLICATE_KEY, SERVER_ERROR, Connection, reason

@@ -1,6 +1,6 @@
 """Elasticsearch 8 and 9, and OpenSearch (`flavor: opensearch`).
 
-Both get the same requests over HTTP connections of our own (`_base/http.py`): bodies are built in bulk, which
+Both get the same requests over HTTP connections of our own (`kit/http.py`): bodies are built in bulk, which
 leaves no work for a client. For Elasticsearch, Elastic's client, which refuses all other servers, uses these
 connections for tables and settings. With `client=official` and `client=streaming_bulk`, the vendors' clients
 write, see `writing`; with the former they also ask, see `asking`.
@@ -44,9 +44,9 @@ from ...errors import Retryable
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Column, ColumnType, Schema
-from .._base.connected import MARK, ConnectedModule, Found
-from .._base.errors import MissingTable, nothing_to_query
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..kit.connected import MARK, ConnectedModule, Found
+from ..kit.errors import MissingTable, nothing_to_query
 from .encoding import DocumentEncoder, InsertMode
 from .options import ALLOCATION, CLIENTS, WRITE, ElasticsearchOptions, EncodingOptions, Flavor
 from .paging import Statement

@@ -18,11 +18,11 @@ import orjson
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
-from .._base.http import HttpRequest
-from .._base.http_asking import Conversation, HttpAsker, read_json
-from .._base.official import ClientAsker
-from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
+from ..kit.http import HttpRequest
+from ..kit.http_asking import Conversation, HttpAsker, read_json
+from ..kit.official import ClientAsker
+from ..kit.sql_queries import Template, make_template
 from ..own_statements import JSON_LITERALS
 from .paging import Pages, ParsedPage, Plan, Question, ScannedPage, Statement
 from .server import Connection, find_target

@@ -13,9 +13,9 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
 from ...encoding.rows import format_requests, format_rows, json_columns, json_object_format
 from ...workloads.schema import EventBlock
-from .._base import exactly_once
-from .._base.tables import deal_in_turn
 from ..base import Job
+from ..kit import exactly_once
+from ..kit.tables import deal_in_turn
 from ..sending import Encoder, Payload
 
 _BULK_PARAMETERS = (

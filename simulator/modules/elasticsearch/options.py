@@ -10,8 +10,8 @@ from pydantic import Field, model_validator
 
 from ...conditions import ACCESS, Condition
 from ...contract import MIB, Allocation, CommaList
-from .._base.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..base import OfficialClient
+from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..options import Options, choose_mode
 from .encoding import InsertMode
 

@@ -15,8 +15,8 @@ import orjson
 
 from ...errors import SimulatorError
 from ...workloads.queries import Query
-from .._base.row_order import Row, put_in_order
 from ..asking import explain_length, most_answer_bytes
+from ..kit.row_order import Row, put_in_order
 
 Question = dict[str, Any]
 Bucket = Mapping[str, Any]

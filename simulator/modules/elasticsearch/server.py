@@ -24,11 +24,11 @@ from elasticsearch import Elasticsearch as ElasticClient
 
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import lost_table, missing_table, stored_by_earlier_run
-from .._base.http import Answer, Probe, parse_body
-from .._base.http_asking import read_json
-from .._base.http_database import SHOWN, HttpDatabase
 from ..base import Job
+from ..kit.errors import lost_table, missing_table, stored_by_earlier_run
+from ..kit.http import Answer, Probe, parse_body
+from ..kit.http_asking import read_json
+from ..kit.http_database import SHOWN, HttpDatabase
 from .encoding import Request
 from .options import ALLOCATION, ElasticsearchOptions, Flavor
 

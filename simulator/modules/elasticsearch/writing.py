@@ -24,13 +24,13 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
-from .._base.errors import connection_lost
-from .._base.exactly_once import Request as AnyRequest
-from .._base.exactly_once import SettlingWriter, Span, Wanted, keep_refused
-from .._base.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused
-from .._base.official import ClientWriter, OfficialEncoder, Rows, list_documents
-from .._base.tables import deal_in_turn
 from ..base import Job
+from ..kit.errors import connection_lost
+from ..kit.exactly_once import Request as AnyRequest
+from ..kit.exactly_once import SettlingWriter, Span, Wanted, keep_refused
+from ..kit.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused
+from ..kit.official import ClientWriter, OfficialEncoder, Rows, list_documents
+from ..kit.tables import deal_in_turn
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import DocumentEncoder, InsertMode, Request
 from .options import STREAMING_BULK, ElasticsearchOptions, Flavor

@@ -30,12 +30,12 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
-from .._base.connected import MARK, ConnectedModule, Found
-from .._base.errors import nothing_to_query
-from .._base.labels import field_columns, find_witness, has_labels
-from .._base.options import InsertMode
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, RefusedText, Support, support_keys
+from ..kit.connected import MARK, ConnectedModule, Found
+from ..kit.errors import nothing_to_query
+from ..kit.labels import field_columns, find_witness, has_labels
+from ..kit.options import InsertMode
 from ..sending import Writer
 from .encoding import LineEncoder
 from .flux import ALL_TIME, Question, quote_text, select_events, write_time

@@ -17,11 +17,11 @@ from influxdb_client.client.query_api import QueryApi
 
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
-from .._base.http import HttpRequest
-from .._base.http_asking import Conversation, HttpAsker
-from .._base.official import ClientAsker
-from .._base.sql_queries import Template, make_template
 from ..asking import Received, Rows
+from ..kit.http import HttpRequest
+from ..kit.http_asking import Conversation, HttpAsker
+from ..kit.official import ClientAsker
+from ..kit.sql_queries import Template, make_template
 from ..own_statements import Literals
 from .flux import Question, Result, count_lines, parse_results, quote_text, read_text, write_time
 from .server import Connection, make_question, name_query_target

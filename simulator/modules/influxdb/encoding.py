@@ -22,10 +22,10 @@ from ...encoding.columns import TEXTS, escape, is_constant, octets_of, text_form
 from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import OptionError, SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
-from .._base.http_connection import compress
-from .._base.labels import Labels, field_columns, tag_columns
-from .._base.tables import deal_in_turn
 from ..base import Job
+from ..kit.http_connection import compress
+from ..kit.labels import Labels, field_columns, tag_columns
+from ..kit.tables import deal_in_turn
 from ..sending import Encoder, Payload, make_payloads
 
 PRECISION = "ms"

@@ -21,10 +21,10 @@ from influxdb_client.domain.write_precision import WritePrecision
 from ...encoding.columns import TEXTS, bounds
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import Column, EventBlock
-from .._base.labels import field_columns, label, tag_columns
-from .._base.official import OfficialEncoder, OfficialWriter, list_columns
-from .._base.tables import deal_in_turn
 from ..base import Job
+from ..kit.labels import field_columns, label, tag_columns
+from ..kit.official import OfficialEncoder, OfficialWriter, list_columns
+from ..kit.tables import deal_in_turn
 from ..sending import limit_wait
 from .options import BATCHING
 from .server import OWN_ERRORS, Connection

@@ -11,7 +11,8 @@ from pydantic import Field
 from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from ...errors import OptionError, SimulatorError
-from .._base.options import (
+from ..base import OfficialClient, RefusedText
+from ..kit.options import (
     BatchOptions,
     ClientCertOptions,
     HttpOptions,
@@ -21,7 +22,6 @@ from .._base.options import (
     is_pem,
     make_tls_context,
 )
-from ..base import OfficialClient, RefusedText
 
 BATCHING = "batching"
 

@@ -26,8 +26,8 @@ from ...units import write_duration
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import Schema
-from .._base.labels import name_device, name_tag, read_tag
-from .._base.row_order import Row, put_in_order
+from ..kit.labels import name_device, name_tag, read_tag
+from ..kit.row_order import Row, put_in_order
 from .flux import (
     Question,
     Result,

@@ -18,9 +18,10 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.connected import ConnectedWriter
-from .._base.errors import MissingTable, missing_table
-from .._base.http import (
+from ..base import Job
+from ..kit.connected import ConnectedWriter
+from ..kit.errors import MissingTable, missing_table
+from ..kit.http import (
     CONNECT_TIMEOUT_S,
     Answer,
     AnswerTimeout,
@@ -30,8 +31,7 @@ from .._base.http import (
     TlsRefused,
     parse_body,
 )
-from .._base.http_database import SHOWN, HttpDatabase, read_retry_after_s
-from ..base import Job
+from ..kit.http_database import SHOWN, HttpDatabase, read_retry_after_s
 from ..sending import Payload
 from .encoding import PRECISION
 from .flux import parse_csv

@@ -54,9 +54,6 @@ from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Tags
-from .._base.errors import missing_table
-from .._base.options import InsertMode
-from .._base.sql_module import SqlModule
 from ..base import (
     Ageing,
     Capabilities,
@@ -66,6 +63,9 @@ from ..base import (
     Support,
     support_keys,
 )
+from ..kit.errors import missing_table
+from ..kit.options import InsertMode
+from ..kit.sql_module import SqlModule
 from ..options import LEAN
 from ..own_statements import list_own_statements
 from ..sending import Encoder

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import SimulatorError
-from .._base.row_order import Row
+from ..kit.row_order import Row
 from .thrift import Fields, ThriftError
 
 _INT = struct.Struct("!i")

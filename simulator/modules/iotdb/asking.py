@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from ...workloads.drawing import BoundQueries, BoundQuery
-from .._base.row_order import Row
-from .._base.sql_queries import Template, make_template, quote_text
 from ..asking import Asker, Received, Rows, carry_out
+from ..kit.row_order import Row
+from ..kit.sql_queries import Template, make_template, quote_text
 from ..own_statements import Literals
 from ..sending import note_arrival
 from .answers import Answer

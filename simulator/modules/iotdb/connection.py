@@ -12,9 +12,9 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import one_line
-from .._base.http_connection import open_stream
-from .._base.row_order import Row
 from ..asking import explain_length, most_answer_bytes
+from ..kit.http_connection import open_stream
+from ..kit.row_order import Row
 from ..sending import limit_waits, note_sending, receive_stamped, stamp_arrivals
 from .answers import Answer
 from .thrift import (

@@ -20,9 +20,9 @@ from iotdb.utils.IoTDBConstants import TSDataType
 from thrift.Thrift import TException
 
 from ...errors import Retryable, SimulatorError
-from .._base.official import ClientAsker
-from .._base.row_order import Row
 from ..asking import carry_out
+from ..kit.official import ClientAsker
+from ..kit.row_order import Row
 from .connection import ServerError
 from .options import Model
 from .server import ERRORS, Server

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 from ...conditions import ACCESS, Condition
-from .._base.options import BatchOptions, HostList, InFlightOptions, TlsOptions, join_address
+from ..kit.options import BatchOptions, HostList, InFlightOptions, TlsOptions, join_address
 
 
 class Model(StrEnum):

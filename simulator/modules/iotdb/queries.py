@@ -8,8 +8,8 @@ from ...encoding.columns import quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query, Where
 from ...workloads.schema import ID, Schema
-from .._base.partials import compare
-from .._base.sql_queries import NewestByFunction, compile_query
+from ..kit.partials import compare
+from ..kit.sql_queries import NewestByFunction, compile_query
 from .schema import TIME, TYPES, describe_tags, list_columns
 
 # Where a table has no condition on time of its own, 2.0.1 takes that of another one for its files as well.

@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.connected import ConnectedWriter
-from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
-from .._base.http import CONNECT_TIMEOUT_S
-from .._base.http_connection import HandshakeCut, NoAnswer, TlsRefused
-from .._base.options import TRUST_REMEDY
-from .._base.row_order import Row
 from ..base import Job
+from ..kit.connected import ConnectedWriter
+from ..kit.errors import CONNECTION_LOST, connection_lost, missing_table
+from ..kit.http import CONNECT_TIMEOUT_S
+from ..kit.http_connection import HandshakeCut, NoAnswer, TlsRefused
+from ..kit.options import TRUST_REMEDY
+from ..kit.row_order import Row
 from ..sending import TIMEOUTS, Payload, limit_wait
 from .answers import Answer
 from .connection import Connection, Question, ServerError

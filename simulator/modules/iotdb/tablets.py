@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import is_constant
 from ...workloads.schema import Column, ColumnType, EventBlock
-from .._base.tables import deal_block
 from ..base import Job
+from ..kit.tables import deal_block
 from ..sending import Encoder, Payload
 from .blocks import (
     Runs,

@@ -7,7 +7,7 @@ events, and what is computed of them, `ALIGN BY DEVICE`. Those answers are taken
 
 In the rest the client has a part, which is in the query's time (`Computation`). The tree computes nothing of
 several devices together but by `GROUP BY LEVEL`, which knows no condition on a value and no tags, which are
-values here. So where those are asked for, the server computes something per device, and `_base/partials.py`
+values here. So where those are asked for, the server computes something per device, and `kit/partials.py`
 puts that together, as an application would. `GROUP BY ([begin, end), step)` needs a beginning and an end. If
 the query has none, the server is asked for them first, in the same execution. Last values, and what is
 computed, are put in order here.
@@ -28,8 +28,8 @@ from ...encoding.columns import TEXTS
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function, Query
 from ...workloads.schema import Column, ColumnType, Schema
-from .._base.partials import Partials, compare
-from .._base.row_order import Row, put_in_order
+from ..kit.partials import Partials, compare
+from ..kit.row_order import Row, put_in_order
 from .answers import Answer, count_texts
 from .schema import LEVEL, find_steady, quote, split_path
 

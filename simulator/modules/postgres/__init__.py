@@ -2,8 +2,8 @@
 
 How requests are sent
 ---------------------
-libpq, through psycopg 3's C binding, connects, prepares and asks (`_base/libpq`). Events bypass it, each
-request in one round trip, except that TLS uses its functions (`_base/libpq_pipeline`): otherwise a driver's
+libpq, through psycopg 3's C binding, connects, prepares and asks (`kit/libpq`). Events bypass it, each
+request in one round trip, except that TLS uses its functions (`kit/libpq_pipeline`): otherwise a driver's
 own overhead would be measured with the database. Single inserts, and those of `transaction`, are prepared
 statements with binary values. All dialects get the same: each documents the extended protocol, COPY and
 binary values.
@@ -63,12 +63,12 @@ from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query
 from ...workloads.schema import ID, Column, ColumnType
-from .._base.connected import MARK
-from .._base.sql_module import SqlModule
-from .._base.sql_queries import Newest, SqlDialect, compile_query, quote_text
 from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support
 from ..indexes import IndexedModule
+from ..kit.connected import MARK
+from ..kit.sql_module import SqlModule
+from ..kit.sql_queries import Newest, SqlDialect, compile_query, quote_text
 from ..sending import Writer
 from .asking import PostgresAsker
 from .dialects import DIALECTS, NEWEST, Dialect, dialect_of

@@ -13,8 +13,9 @@ from psycopg.adapt import Transformer
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
-from .._base.libpq import Connection, Connector, ServerError, no_answer
-from .._base.libpq_lines import (
+from ..asking import PolledAsker, Received, Rows
+from ..kit.libpq import Connection, Connector, ServerError, no_answer
+from ..kit.libpq_lines import (
     INT8_OID,
     LibpqLine,
     Line,
@@ -25,8 +26,7 @@ from .._base.libpq_lines import (
     make_text_question,
     read_rows,
 )
-from .._base.sql_queries import make_template
-from ..asking import PolledAsker, Received, Rows
+from ..kit.sql_queries import make_template
 from ..sending import Outcome, find_arrival
 from .server import is_lost, translate
 

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
 from ...workloads.schema import Schema
-from .._base.sql_queries import Newest, SqlDialect
+from ..kit.sql_queries import Newest, SqlDialect
 from .encoding import InsertMode
 from .tables import MOST_ROW_BYTES
 
 if TYPE_CHECKING:
-    from .._base.libpq import Connection
+    from ..kit.libpq import Connection
     from .official import DriverConnection
 
 ServerConnection: TypeAlias = "Connection | DriverConnection"

@@ -15,9 +15,9 @@ from ...encoding.columns import KEY_COLUMN, Columns, bounds, quote_name, with_cl
 from ...encoding.postgres_rows import TYPE_OIDS, bind_rows, copy_binary, text_rows, value_rows
 from ...encoding.rows import ROW_SEPARATOR
 from ...workloads.schema import Column, ColumnType, EventBlock
-from .._base.libpq_pipeline import Insert
-from .._base.tables import deal_block
 from ..base import Job
+from ..kit.libpq_pipeline import Insert
+from ..kit.tables import deal_block
 from ..sending import Encoder, Payload
 
 

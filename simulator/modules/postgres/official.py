@@ -34,11 +34,11 @@ from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from ...workloads.schema import EventBlock
-from .._base.libpq import Connector, ServerError, fill, lost, no_answer
-from .._base.libpq_pipeline import Answer
-from .._base.official import ClientAsker, Rows, RowsEncoder, sent_columns
-from .._base.sql_queries import Template, make_template
 from ..asking import Rows as Answers
+from ..kit.libpq import Connector, ServerError, fill, lost, no_answer
+from ..kit.libpq_pipeline import Answer
+from ..kit.official import ClientAsker, Rows, RowsEncoder, sent_columns
+from ..kit.sql_queries import Template, make_template
 from ..sending import limit_wait
 from .encoding import InsertMode
 from .server import Session, translate

@@ -13,9 +13,9 @@ from ...conditions import ACCESS, Condition
 from ...contract import CommaList, Role
 from ...errors import OptionError
 from ...workloads.schema import ColumnType
-from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..base import OfficialClient
 from ..indexes import IndexOptions
+from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..options import Job, Options, choose_mode
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat, InsertMode

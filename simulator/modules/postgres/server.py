@@ -12,10 +12,10 @@ from ...contract import Allocation, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import Schema
-from .._base.errors import CONNECTION_LOST, connection_lost, missing_table
-from .._base.libpq import Connection, Connector, ServerError, server_name
-from .._base.sql_queries import quote_text
 from ..base import Job
+from ..kit.errors import CONNECTION_LOST, connection_lost, missing_table
+from ..kit.libpq import Connection, Connector, ServerError, server_name
+from ..kit.sql_queries import quote_text
 from .dialects import Dialect, dialect_of
 from .options import ServerOptions
 

@@ -11,7 +11,7 @@ from ...contract import Retention
 from ...encoding.columns import BIG_ENDIAN, quote_name
 from ...errors import OptionError
 from ...workloads.schema import ID, ColumnType, Schema, Tags
-from .._base.sql_queries import SqlDialect
+from ..kit.sql_queries import SqlDialect
 
 MOST_ROW_BYTES = 8160
 """A row lies on one page of 8 kB, but for long texts, which are stored elsewhere: `MaxHeapTupleSize` in

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ...contract import MAX_IN_FLIGHT, PrimaryKey
 from ...encoding.columns import client_keys, quote_name
 from ...errors import Retryable, SimulatorError
-from .._base.errors import connection_lost
-from .._base.libpq import Connection, Connector, ServerError, no_answer, write_constant
-from .._base.libpq_pipeline import Answer, Pipeline, make_pipeline
 from ..base import Job
+from ..kit.errors import connection_lost
+from ..kit.libpq import Connection, Connector, ServerError, no_answer, write_constant
+from ..kit.libpq_pipeline import Answer, Pipeline, make_pipeline
 from ..sending import (
     LAST_ANSWERS_S,
     Encoder,

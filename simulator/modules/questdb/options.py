@@ -11,9 +11,9 @@ from pydantic import Field, model_validator
 from ...conditions import ACCESS, Condition
 from ...contract import CommaList
 from ...errors import OptionError
-from .._base.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
-from .._base.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..base import Job, OfficialClient
+from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
+from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..options import Options, choose_mode
 from ..postgres.options import PostgresOptions
 from .encoding import LineFormat

@@ -23,9 +23,9 @@ from psycopg import pq
 from ...encoding.columns import KEY_COLUMN, Columns, client_keys
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
-from .._base.libpq_lines import Question as PreparedQuestion
 from ..asking import Received, Rows
 from ..base import Job
+from ..kit.libpq_lines import Question as PreparedQuestion
 from ..postgres.asking import PostgresAsker
 from ..postgres.dialects import Dialect
 from ..postgres.encoding import CopyFormat, PostgresEncoder

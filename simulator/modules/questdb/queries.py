@@ -8,7 +8,7 @@ from ...encoding.columns import quote_name
 from ...units import write_duration
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import ColumnType, Schema
-from .._base.sql_queries import SqlDialect, list_aliased, quote_text
+from ..kit.sql_queries import SqlDialect, list_aliased, quote_text
 
 _UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "T": 1}
 """Of what SAMPLE BY reads."""

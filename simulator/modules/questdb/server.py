@@ -20,10 +20,10 @@ import numpy as np
 from ...contract import Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
-from .._base.errors import connection_lost, missing_table
-from .._base.http import CONNECT_TIMEOUT_S, Answer, parse_body
-from .._base.http_database import HttpDatabase
-from .._base.sql_queries import quote_text
+from ..kit.errors import connection_lost, missing_table
+from ..kit.http import CONNECT_TIMEOUT_S, Answer, parse_body
+from ..kit.http_database import HttpDatabase
+from ..kit.sql_queries import quote_text
 from .encoding import PRECISION
 from .options import QuestdbOptions
 

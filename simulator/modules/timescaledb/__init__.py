@@ -27,8 +27,8 @@ from ...encoding.columns import quote_name
 from ...errors import OptionError, SimulatorError
 from ...workloads.queries import Query
 from ...workloads.schema import ID, Tags
-from .._base.sql_queries import Newest, quote_text
 from ..base import Ageing, Job, Support, support_keys
+from ..kit.sql_queries import Newest, quote_text
 from ..postgres import Postgres
 from ..postgres.dialects import Dialect
 from ..postgres.encoding import PostgresEncoder

@@ -44,12 +44,12 @@ from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function, Query
 from ...workloads.schema import ColumnType
-from .._base.connected import ConnectedModule, Found
-from .._base.errors import missing_table, nothing_to_query
-from .._base.exactly_once import SettlingWriter, Span, Wanted
-from .._base.labels import field_columns, find_witness, has_labels, name_device, tag_columns
-from .._base.options import InsertMode
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..kit.connected import ConnectedModule, Found
+from ..kit.errors import missing_table, nothing_to_query
+from ..kit.exactly_once import SettlingWriter, Span, Wanted
+from ..kit.labels import field_columns, find_witness, has_labels, name_device, tag_columns
+from ..kit.options import InsertMode
 from ..sending import Payload
 from .asking import VictoriaMetricsAsker
 from .encoding import ALL_TIME, DB, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric

@@ -11,10 +11,10 @@ from urllib.parse import quote_plus
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Every
-from .._base.http import HttpRequest
-from .._base.http_asking import Conversation, HttpAsker
-from .._base.sql_queries import Template
 from ..asking import Received, Rows, explain_length, most_answer_bytes
+from ..kit.http import HttpRequest
+from ..kit.http_asking import Conversation, HttpAsker
+from ..kit.sql_queries import Template
 from .forms import (
     FORM_HEADERS,
     Form,

@@ -29,11 +29,11 @@ from ...encoding.columns import TEXTS, bounds, is_constant, text_format
 from ...encoding.rows import format_requests, format_singles, text_form, text_values
 from ...errors import OptionError, SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock
-from .._base.exactly_once import Request
-from .._base.http_connection import compress
-from .._base.labels import Labels, field_columns, tag_columns
-from .._base.tables import number_tables
 from ..base import Job
+from ..kit.exactly_once import Request
+from ..kit.http_connection import compress
+from ..kit.labels import Labels, field_columns, tag_columns
+from ..kit.tables import number_tables
 from ..sending import Encoder, Payload
 
 ALL_TIME = (86_400_000, 4_102_444_800_000)

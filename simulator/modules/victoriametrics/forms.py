@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 from ...errors import SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Schema
-from .._base.http_asking import read_json
-from .._base.http_database import SHOWN
-from .._base.labels import name_device
+from ..kit.http_asking import read_json
+from ..kit.http_database import SHOWN
+from ..kit.labels import name_device
 from .encoding import ALL_TIME, DB, name_metric
 
 FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}

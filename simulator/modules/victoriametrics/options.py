@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ...conditions import ACCESS, Condition
 from ...contract import CommaList
-from .._base.options import BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
+from ..kit.options import BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
 
 
 class ImportFormat(StrEnum):

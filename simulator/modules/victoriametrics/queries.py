@@ -25,8 +25,8 @@ import orjson
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Shape
 from ...workloads.schema import FLOATS, Column, ColumnType, Schema
-from .._base.labels import field_columns, find_witness, name_tag, read_tag
-from .._base.row_order import Row, put_in_order
+from ..kit.labels import field_columns, find_witness, name_tag, read_tag
+from ..kit.row_order import Row, put_in_order
 from .encoding import ALL_TIME, name_metric
 from .forms import (
     PART,

@@ -17,9 +17,9 @@ from urllib.parse import urlencode
 from ...contract import MIB, Allocation, Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ...units import parse_duration_ms
-from .._base.http import Answer, parse_body
-from .._base.http_database import SHOWN, HttpDatabase
 from ..base import Job
+from ..kit.http import Answer, parse_body
+from ..kit.http_database import SHOWN, HttpDatabase
 from .encoding import ALL_TIME, Span
 from .forms import FORM_HEADERS, Form, ask_at, check_answer, read_result, write_seconds
 from .options import VictoriaMetricsOptions
