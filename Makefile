@@ -63,11 +63,11 @@ lint: $(VENV)/development
 
 # The manual: man -l man/iotbench-insert.1
 man: $(VENV)/development
-	$(BIN)/python -m cli.reference man
+	$(BIN)/python -m docs.generate man
 
 # The reference pages, made from the code, and the site of docs/ in site-docs/.
 docs: $(VENV)/documents
-	$(BIN)/python -m cli.reference
+	$(BIN)/python -m docs.generate
 	$(BIN)/mkdocs build --strict
 
 # What each list of requirements comes to, with hashes: what this Makefile and the images install.

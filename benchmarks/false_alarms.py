@@ -41,10 +41,10 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel
 
-from cli.campaign.definition import Order
-from cli.campaign.plan import Candidate, order_turns
-from cli.experiments.candidates import plan_final
 from cli.results.statistics import estimate_ratio
+from cli.run.campaign.definition import Order
+from cli.run.campaign.plan import Candidate, order_turns
+from cli.run.experiments.candidates import plan_final
 
 from .support import conclude, show
 

@@ -30,7 +30,7 @@ from typing import Any
 import yaml
 from kubernetes import client
 
-from cli.cluster import Place
+from cli.run.cluster import Place
 from simulator import __version__
 
 from .support import ROOT, conclude, scratch_folder, show

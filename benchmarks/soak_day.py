@@ -10,16 +10,16 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from cli.experiments.long_runs import UnfinishedRun, coarsen_run
-from cli.live.state import LiveState
-from cli.plan import PlannedRun
-from cli.probes.background import MACHINE, OWN
-from cli.probes.database import Counters, Use, merge_uses, summarize_use
-from cli.probes.network import NetworkSnapshot, merge_networks
-from cli.probes.timeline import AgingSeries, Step, Window, merge_steps
-from cli.render.report import make_report
+from cli.plan.planning import PlannedRun
 from cli.results.model import Result
 from cli.results.store import StoredResult
+from cli.run.experiments.long_runs import UnfinishedRun, coarsen_run
+from cli.run.live.state import LiveState
+from cli.run.probes.background import MACHINE, OWN
+from cli.run.probes.database import Counters, Use, merge_uses, summarize_use
+from cli.run.probes.network import NetworkSnapshot, merge_networks
+from cli.run.probes.timeline import AgingSeries, Step, Window, merge_steps
+from cli.show.report import make_report
 from simulator.collector.merge import merge_group
 from simulator.collector.status import PhaseTracker
 from simulator.contract import (

@@ -20,8 +20,8 @@ import psycopg2
 from tabulate import tabulate
 
 import simulator.workloads
-from cli.embedded import EmbeddedPostgres
-from cli.signals import Interrupts
+from cli.run.embedded import EmbeddedPostgres
+from cli.system.signals import Interrupts
 from simulator.contract import Load, PrimaryKey
 from simulator.modules import load_module
 from simulator.modules.base import Job

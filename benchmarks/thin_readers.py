@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 
 from psycopg import pq
 
-from cli.embedded import find_programs
+from cli.run.embedded import find_programs
 from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.asking import Request as CassandraRequest
 from simulator.modules.cassandra.executions import PreparedQuestion, read_page

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 from cassandra.segment import compute_crc24
 from psycopg import pq
 
-from cli.embedded import find_programs
+from cli.run.embedded import find_programs
 from simulator.modules.iotdb.connection import Connection as IotdbConnection
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
 from simulator.modules.iotdb.options import IotdbOptions, Model

@@ -32,7 +32,7 @@ from typing import Any
 
 import psutil
 
-from cli.render.drawing import make_standalone_svg
+from cli.show.drawing import make_standalone_svg
 from simulator.contract import Phase
 
 from .support import ROOT, conclude, scratch_folder, show

@@ -13,10 +13,10 @@ import click
 from simulator import __version__
 from simulator.errors import SimulatorError, did_you_mean
 
-from .errors import EXIT_FAILED, EXIT_USAGE, CliError
-from .installation import CONFIG_FILE, missing_package, program
-from .output import NO_ROOM, explain, note, prepare_streams
-from .signals import Interrupted, Interrupts
+from .system.errors import EXIT_FAILED, EXIT_USAGE, CliError
+from .system.installation import CONFIG_FILE, missing_package, program
+from .system.output import NO_ROOM, explain, note, prepare_streams
+from .system.signals import Interrupted, Interrupts
 
 COMMANDS = {
     "insert": "Insert events and print the rate for each worker count.",
@@ -171,7 +171,7 @@ def _one_line(error: click.UsageError) -> str:
 
 def _targets_of(file: Path) -> str:
     """Which targets the config file has, or why that can't be said."""
-    from .config import load_config
+    from .plan.config import load_config
 
     try:
         return f"{file} has the targets {', '.join(load_config(file).target_names)}"

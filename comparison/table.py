@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
-from cli.publishing.matrix import Candidate, Cell, Field, Row, find_candidates, make_fields
-from cli.publishing.sources import find_sources
 from cli.results.caveats import Place
 from cli.results.comparison import collect_samples
 from cli.results.model import Result
+from cli.results.published import Candidate, Cell, Field, Row, find_candidates, make_fields
+from cli.results.sources import find_sources
 from simulator.contract import GroupResult
 from simulator.units import format_count, format_digits
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from cli.embedded import EmbeddedPostgres
-from cli.signals import Interrupts
+from cli.run.embedded import EmbeddedPostgres
+from cli.system.signals import Interrupts
 
 
 @pytest.hookimpl(wrapper=True)

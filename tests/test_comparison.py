@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.campaign.campaign import Campaign, list_permissions, open_campaign
-from cli.campaign.running import prepare
 from cli.results.model import Result
 from cli.results.publication import check_publication
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import Campaign, list_permissions, open_campaign
+from cli.run.campaign.running import prepare
+from cli.system.signals import Interrupts
 from comparison.server import list_alive
 from comparison.table import (
     BEGIN,

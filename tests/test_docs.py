@@ -13,8 +13,8 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import commands
-from cli.render.notes import summarize_notes
 from cli.results.store import read_result
+from cli.show.notes import summarize_notes
 from comparison.table import BEGIN, END
 from simulator.workloads.yaml_source import parse_definition
 

@@ -12,13 +12,13 @@ import pytest
 import yaml
 from kubernetes.config import incluster_config
 
-from cli.cluster import Helm, Place
 from cli.commands.options import request_of
-from cli.diagnosis import PERMISSIONS
-from cli.experiments.session import open_session
 from cli.main import commands
+from cli.plan.target import ExecutorName
 from cli.results.address import Address
-from cli.target import ExecutorName
+from cli.run.cluster import Helm, Place
+from cli.run.diagnosis import PERMISSIONS
+from cli.run.experiments.session import open_session
 from simulator import __version__
 from tests.kubernetes.test_access import grants
 

@@ -86,12 +86,12 @@ def campaign(
     If it is killed, the same command resumes after the last completed run. A job that fails is
     noted, and the others go on.
     """  # fmt: skip
-    from ..campaign.campaign import open_campaign
-    from ..campaign.definition import EXAMPLES
-    from ..campaign.running import report_only as make_report
-    from ..campaign.running import run_campaign, show_plan
-    from ..install.work import Consent
-    from ..output import print_text
+    from ..run.campaign.campaign import open_campaign
+    from ..run.campaign.definition import EXAMPLES
+    from ..run.campaign.running import report_only as make_report
+    from ..run.campaign.running import run_campaign, show_plan
+    from ..run.install.work import Consent
+    from ..system.output import print_text
 
     if example:
         print_text(EXAMPLES[example].read_text(encoding="utf-8").rstrip())

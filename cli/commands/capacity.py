@@ -103,7 +103,7 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
     A short closed loop shows where to look; then rates are tried, each on new tables. The
     two rates next to the limit are repeated until their verdicts are sure.
     """  # fmt: skip
-    from ..experiments.capacity import CapacityExperiment, CapacityRequest
+    from ..run.experiments.capacity import CapacityExperiment, CapacityRequest
 
     set_warm_up(given, "--step-duration", "step")
     readers = None

@@ -60,10 +60,10 @@ def ceiling(
     from simulator.modules.base import Job, Support
     from simulator.modules.options import parse_options
 
-    from ..errors import ConfigError
-    from ..installation import load_installed
-    from ..output import note, print_text
-    from ..workloads import find_config, make_workload
+    from ..plan.workloads import find_config, make_workload
+    from ..system.errors import ConfigError
+    from ..system.installation import load_installed
+    from ..system.output import note, print_text
 
     try:
         if chosen:
@@ -117,7 +117,7 @@ def measure_encoder(
     of `rounds`, since whatever else the machine does can only add to the time."""
     from simulator.worker.feed import Feed
 
-    from ..render.workloads import count_bytes
+    from ..show.workloads import count_bytes
 
     costs = []
     octets = 0

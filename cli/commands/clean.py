@@ -38,11 +38,11 @@ def clean(
     """  # fmt: skip
     from tabulate import tabulate
 
-    from ..cluster import Helm, Place
-    from ..config import load_config
-    from ..errors import ConfigError
-    from ..leftovers import find_runs, remove_run
-    from ..output import print_text
+    from ..plan.config import load_config
+    from ..run.cluster import Helm, Place
+    from ..run.leftovers import find_runs, remove_run
+    from ..system.errors import ConfigError
+    from ..system.output import print_text
 
     if namespace is None:
         namespace = load_config(config_file).namespace

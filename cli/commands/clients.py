@@ -64,7 +64,7 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     inserted once (--prefill, or else --num-inserts of each worker), and each client asks the same
     questions about them: queries per second, CPU per question and per row, times.
     """
-    from ..experiments.clients import ClientsExperiment, ClientsRequest
+    from ..run.experiments.clients import ClientsExperiment, ClientsRequest
 
     readers = None
     if given["queries"] is not None:

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..signals import Interrupts
+from ..system.signals import Interrupts
 from .options import combine, config_option, debug_option, place_options
 
 if TYPE_CHECKING:
-    from ..cluster import Place
-    from ..config import Config
-    from ..install.work import Consent, Database
+    from ..plan.config import Config
+    from ..run.cluster import Place
+    from ..run.install.work import Consent, Database
 
 
 _of_all = combine(config_option(), place_options, debug_option)
@@ -66,8 +66,8 @@ def db() -> None:
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
     """Install TARGET's database, wait until it answers, and print the next command."""
-    from ..install.recipes import choose
-    from ..install.work import install_database
+    from ..run.install.recipes import choose
+    from ..run.install.work import install_database
 
     database = _open_database(ctx, given)
     choice = choose(
@@ -82,7 +82,7 @@ def install(ctx: click.Context, /, **given: Any) -> None:
 @_of_all
 def status(**given: Any) -> None:
     """Show which databases are installed in the namespace, and whether they are ready."""
-    from ..install.work import print_status
+    from ..run.install.work import print_status
 
     config, place = _open_place(given)
     print_status(config, given["target"], place)
@@ -101,14 +101,14 @@ def uninstall(ctx: click.Context, /, **given: Any) -> None:
 
     An operator that was installed for it stays: other databases may depend on it.
     """  # fmt: skip
-    from ..install.work import uninstall_database
+    from ..run.install.work import uninstall_database
 
     uninstall_database(_open_database(ctx, given), given["delete_volumes"], _consent(given))
 
 
 def _open_place(values: dict[str, Any]) -> tuple[Config, Place]:
-    from ..cluster import Place
-    from ..config import load_config
+    from ..plan.config import load_config
+    from ..run.cluster import Place
 
     config = load_config(values["config_file"])
     namespace = values["namespace"] or config.namespace
@@ -116,7 +116,7 @@ def _open_place(values: dict[str, Any]) -> tuple[Config, Place]:
 
 
 def _open_database(ctx: click.Context, values: dict[str, Any]) -> Database:
-    from ..install.work import Database
+    from ..run.install.work import Database
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
@@ -125,6 +125,6 @@ def _open_database(ctx: click.Context, values: dict[str, Any]) -> Database:
 
 
 def _consent(values: dict[str, Any]) -> Consent:
-    from ..install.work import Consent
+    from ..run.install.work import Consent
 
     return Consent(values["yes"], values["confirm_context"])

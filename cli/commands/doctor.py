@@ -8,7 +8,7 @@ import click
 
 from simulator.contract import DataSet
 
-from ..signals import Interrupts
+from ..system.signals import Interrupts
 from .options import (
     config_option,
     debug_option,
@@ -43,7 +43,7 @@ def doctor(ctx: click.Context, /, **given: Any) -> None:
     also name resolution and the database, by a run of one worker that changes nothing, and whether
     the workload can be stored in it.
     """  # fmt: skip
-    from ..diagnosis import diagnose
+    from ..run.diagnosis import diagnose
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)

@@ -74,8 +74,8 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
     The figures are events per second of all workers together, over the runs that are valid:
     every event acknowledged, counted in the database afterwards, all workers running together.
     """  # fmt: skip
-    from ..experiments.measuring import InsertExperiment
-    from ..plan import Sweep
+    from ..plan.planning import Sweep
+    from ..run.experiments.measuring import InsertExperiment
 
     take_stages(ctx, given)
     counts = given.pop("workers")

@@ -82,8 +82,8 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
     Each group follows the answers to its own requests, or offers a rate of its own. What is acknowledged
     and answered within the window counts.
     """  # fmt: skip
-    from ..experiments.measuring import MixedExperiment
-    from ..plan import Mix
+    from ..plan.planning import Mix
+    from ..run.experiments.measuring import MixedExperiment
 
     take_stages(ctx, given)
     run(ctx, MixedExperiment, fill_request(ctx, Mix, given, readers=make_readers(given)), given)

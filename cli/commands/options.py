@@ -15,8 +15,8 @@ from pydantic import BaseModel
 
 from simulator.contract import MAX_WORKERS, DataSet, Load, Role
 
-from ..installation import CONFIG_FILE
-from ..signals import END_PATIENCE_S
+from ..system.installation import CONFIG_FILE
+from ..system.signals import END_PATIENCE_S
 from .values import (
     Amount,
     Duration,
@@ -31,11 +31,11 @@ from .values import (
 )
 
 if TYPE_CHECKING:
-    from ..experiments.experiment import Experiment
-    from ..experiments.session import CommonOptions, Session
-    from ..live.serving import LiveOptions
-    from ..plan import Request
+    from ..plan.planning import Request
     from ..results.address import Address
+    from ..run.experiments.experiment import Experiment
+    from ..run.experiments.session import CommonOptions, Session
+    from ..run.live.serving import LiveOptions
 
 Model = TypeVar("Model", bound=BaseModel)
 AnyRequest = TypeVar("AnyRequest", bound="Request")
@@ -278,7 +278,7 @@ def fill_request(
 
 def take_live(given: Mapping[str, Any]) -> LiveOptions | None:
     """The values of `live_options`."""
-    from ..live.serving import LiveOptions
+    from ..run.live.serving import LiveOptions
 
     live, open_it, file = (given.get(name) for name in ("live", "open_live", "prometheus_file"))
     return LiveOptions(bool(open_it), file) if live or open_it or file else None
@@ -354,15 +354,15 @@ def run(
     given: dict[str, Any],
 ) -> None:
     """Make an experiment of this kind, and end with its exit status."""
-    from ..experiments.experiment import run_experiment
-    from ..experiments.session import open_session
+    from ..run.experiments.experiment import run_experiment
+    from ..run.experiments.session import open_session
 
     ctx.exit(run_experiment(kind(request, open_session(request_of(given))), ctx.obj))
 
 
 def request_of(given: Mapping[str, Any]) -> CommonOptions:
     """The values of those of `common`'s options that a command has."""
-    from ..experiments.session import CommonOptions
+    from ..run.experiments.session import CommonOptions
 
     names = {field.name for field in fields(CommonOptions)} & given.keys()
     own = {

@@ -8,7 +8,7 @@ import click
 
 from .options import debug_option, output_option, results_option
 
-# As in cli.render.charts and cli.render.drawing, whose import would take time from `--help`; a test
+# As in cli.show.charts and cli.show.drawing, whose import would take time from `--help`; a test
 # holds them together.
 KINDS = (
     "workers",
@@ -59,9 +59,9 @@ def plot(
 
     RESULT is an ID or its beginning, a result's folder, or its JSON file. No browser is needed.
     """
-    from ..output import note
-    from ..render.plotting import write_plot
     from ..results.store import open_results
+    from ..show.plotting import write_plot
+    from ..system.output import note
 
     stored = open_results(names, results_folder)
     note(f"Written: {write_plot(stored, kind, output, title, theme)}")

@@ -32,9 +32,9 @@ def publish(
     """
     from simulator.units import format_count
 
-    from ..output import note
-    from ..publishing.pages import check_folder, make_site, write_site
-    from ..publishing.sources import find_sources
+    from ..results.sources import find_sources
+    from ..show.site import check_folder, make_site, write_site
+    from ..system.output import note
 
     check_folder(output)
     sources = find_sources(folders)

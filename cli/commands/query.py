@@ -56,8 +56,8 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     Insert an appropriate amount of data first. A query's time ends when all rows of its answer
     have been fetched.
     """  # fmt: skip
-    from ..experiments.measuring import QueryExperiment
-    from ..plan import Request
+    from ..plan.planning import Request
+    from ..run.experiments.measuring import QueryExperiment
 
     take_stages(ctx, given)
     own = take_queries(given) | {"in_flight": given.pop("reader_in_flight")}

@@ -29,9 +29,9 @@ def report(
     RESULT is an ID or its beginning, a result's folder, or its JSON file. The file needs no network
     and no other file.
     """
-    from ..output import note, write_whole
-    from ..render.report import make_report
     from ..results.store import open_results
+    from ..show.report import make_report
+    from ..system.output import note, write_whole
 
     stored = open_results(names, results_folder)
     write_whole(output, make_report(stored, title))

@@ -71,9 +71,9 @@ def list_(
     Only options that aren't at their defaults are shown. In a terminal, columns whose text
     is in the ID or in `results show`, too, are left out where there is no room.
     """
-    from ..output import print_text, terminal_width
-    from ..render.listing import write_list
     from ..results.index import Selection, list_lines
+    from ..show.listing import write_list
+    from ..system.output import print_text, terminal_width
 
     stored = list_lines(results_folder, _read_line, with_cells=True)
     chosen = Selection(targets, tags, since, last).choose(stored)
@@ -87,7 +87,7 @@ def list_(
 
 def _read_line(folder: Path, id_: str) -> ResultLine | None:
     # Importing what reads a result takes longer than listing results that were read before.
-    from ..render.stored import read_line
+    from ..show.stored import read_line
 
     return read_line(folder, id_)
 
@@ -102,10 +102,10 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
     RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. A campaign's
     folder, or its verdict.json: the verdict on its requirements, with the runs of each figure.
     """
-    from ..output import print_text, terminal_width
-    from ..render.requirements import describe_whole_verdict
-    from ..render.stored import describe_result
     from ..results.store import open_result, open_verdict
+    from ..show.requirements import describe_whole_verdict
+    from ..show.stored import describe_result
+    from ..system.output import print_text, terminal_width
 
     verdict = open_verdict(Path(name))
     if verdict is not None:
@@ -122,8 +122,8 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
 @debug_option
 def export(names: tuple[str, ...], output: Path | None, results_folder: Path, debug: bool) -> None:
     """Write all runs of the results given, or of all that are stored, one line for each run."""
-    from ..output import note, print_text, write_whole
     from ..results.export import FORMATS, choose_format, export_runs
+    from ..system.output import note, print_text, write_whole
 
     form = FORMATS[".csv"] if output is None else choose_format(output)
     content = export_runs(_open_results(names, results_folder), form)
@@ -153,9 +153,9 @@ def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: boo
     """  # fmt: skip
     from simulator.units import format_count
 
-    from ..output import print_prose, print_text
     from ..results.manifest import MANIFEST, write_manifest
     from ..results.publication import check_publication
+    from ..system.output import print_prose, print_text
 
     refused = False
     for folder in folders:

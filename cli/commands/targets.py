@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from simulator.contract import PrimaryKey
     from simulator.modules.base import AnyModule, Support
 
-    from ..config import Config
+    from ..plan.config import Config
 
 
 @click.command()
@@ -32,10 +32,10 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
 
     With a TARGET, list the options that it takes, as keys in the config file or by --extra-option.
     """  # fmt: skip
-    from ..config import load_config
-    from ..errors import ConfigError
-    from ..installation import CONFIG_FILE, shipped
-    from ..output import print_text
+    from ..plan.config import load_config
+    from ..system.errors import ConfigError
+    from ..system.installation import CONFIG_FILE, shipped
+    from ..system.output import print_text
 
     if example:
         print_text(shipped(CONFIG_FILE).read_text(encoding="utf-8").rstrip())
@@ -51,8 +51,8 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
     """An error for each key that a run with one of these targets would not accept."""
     from functools import partial
 
-    from ..errors import ConfigError
-    from ..plan import option_names
+    from ..plan.planning import option_names
+    from ..system.errors import ConfigError
 
     problems = config.unknown_shared_keys()
     for name in names:
@@ -72,8 +72,8 @@ def _load(module: str) -> type[AnyModule] | str:
     from simulator.errors import OptionError
     from simulator.plugins import PluginError
 
-    from ..installation import load_if_installed
-    from ..output import warn_once
+    from ..system.installation import load_if_installed
+    from ..system.output import warn_once
 
     try:
         return load_if_installed(module) or "not installed"
@@ -88,10 +88,10 @@ def _overview(config: Config) -> str:
     """A line for each target, in as many tables as the terminal's width needs."""
     from simulator.workloads import load_workload, workload_names
 
-    from ..errors import ConfigError
-    from ..installation import load_each
-    from ..output import terminal_width
-    from ..render.tables import Table
+    from ..show.tables import Table
+    from ..system.errors import ConfigError
+    from ..system.installation import load_each
+    from ..system.output import terminal_width
 
     kinds = load_each(workload_names(), load_workload)
     schemas = {name: kind.schema for name, kind in kinds.items()}
@@ -139,10 +139,10 @@ def _options(config: Config, target: str) -> str:
     from simulator.modules.options import Options
     from simulator.workloads import load_options_model, workload_names
 
-    from ..errors import ConfigError
-    from ..installation import load_each
-    from ..output import terminal_width
-    from ..plan import QUERIES
+    from ..plan.planning import QUERIES
+    from ..system.errors import ConfigError
+    from ..system.installation import load_each
+    from ..system.output import terminal_width
 
     module_name, _ = config.place_of(target)
     try:

@@ -63,7 +63,7 @@ def tune(ctx: click.Context, /, **given: Any) -> None:
     All combinations get a short run each, in random order; the better half continues with longer
     runs, until two are left. They are compared with each other and with the defaults, in turns.
     """  # fmt: skip
-    from ..experiments.tuning import TuneExperiment, TuneRequest
+    from ..run.experiments.tuning import TuneExperiment, TuneRequest
 
     set_warm_up(given, "--run-duration", "run")
     run(ctx, TuneExperiment, fill_request(ctx, TuneRequest, given), given)

@@ -183,7 +183,7 @@ class Limit(Parsed[RunLimit]):
     made = RunLimit
 
     def parse(self, text: str) -> RunLimit:
-        from ..experiments.limits import parse_limit
+        from ..run.experiments.limits import parse_limit
 
         return parse_limit(text)
 

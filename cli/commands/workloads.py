@@ -7,17 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import (
-    config_option,
-    debug_option,
-    extra_option,
-    output_option,
-    workload_option,
-)
+from .options import config_option, debug_option, extra_option, output_option, workload_option
 from .values import Duration, on_command_line
 
 if TYPE_CHECKING:
-    from ..experiments.session import CommonOptions
+    from ..run.experiments.session import CommonOptions
 
 
 @click.command()
@@ -67,17 +61,17 @@ def workloads(
     each database, the bytes of an event in each one's requests, and its queries; with --show-queries, what a
     target is sent for them.
     """  # fmt: skip
-    from ..errors import ConfigError
-    from ..output import note, print_text
-    from ..render.workloads import describe_workload, list_workloads
-    from ..workloads import find_config, make_workload
+    from ..plan.workloads import find_config, make_workload
+    from ..show.workloads import describe_workload, list_workloads
+    from ..system.errors import ConfigError
+    from ..system.output import note, print_text
 
     if show_queries:
         if workload is None or target is None:
             raise ConfigError("--show-queries needs a WORKLOAD and a --target")
         if plot:
             raise ConfigError("--show-queries and --plot: choose one")
-        from ..experiments.session import CommonOptions
+        from ..run.experiments.session import CommonOptions
 
         request = CommonOptions(
             target, config_file, extra_options, workload=workload, workload_options=workload_pairs
@@ -99,7 +93,7 @@ def workloads(
     if not plot:
         print_text(describe_workload(instance))
         return
-    from ..render.plotting import write_workload_plot
+    from ..show.plotting import write_workload_plot
 
     note(f"Written: {write_workload_plot(instance, round(span_s * 1000), output)}")
 
@@ -109,11 +103,11 @@ def _describe_queries(request: CommonOptions, seed: int) -> str:
     from simulator.contract import DataSet, Load, Role
     from simulator.errors import OptionError
 
-    from ..errors import ConfigError
-    from ..experiments.session import open_session
-    from ..experiments.statements import collect_statements, make_module
-    from ..plan import check_workload
-    from ..render.statements import describe_statements
+    from ..plan.planning import check_workload
+    from ..run.experiments.session import open_session
+    from ..run.experiments.statements import collect_statements, make_module
+    from ..show.statements import describe_statements
+    from ..system.errors import ConfigError
 
     session = open_session(request)
     data = session.complete(DataSet(seed=seed))

@@ -1,1 +1,1 @@
-"""All judgement on stored results; `cli.render` prints what this says."""
+"""All judgement on stored results; `cli.show` prints what this says."""

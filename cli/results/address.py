@@ -21,9 +21,9 @@ from typing import Any
 
 from simulator.errors import one_line
 
-from ..errors import CliError, ConfigError, RunFailed
-from ..installation import advise_remote, program
-from ..output import explain
+from ..system.errors import CliError, ConfigError, RunFailed
+from ..system.installation import advise_remote, program
+from ..system.output import explain
 from .index import FILE_NAME
 from .secrets import hide_secrets
 

@@ -8,17 +8,12 @@ from math import inf
 
 from simulator.contract import GroupResult
 
-from ..errors import ConfigError
+from ..system.errors import ConfigError
 from .caveats import Place
 from .figures import COMPARED, list_entries
 from .model import GroupRun, Result
 from .rules import find_place
-from .statistics import (
-    Ratio,
-    combine_cv,
-    count_runs_needed,
-    estimate_ratio,
-)
+from .statistics import Ratio, combine_cv, count_runs_needed, estimate_ratio
 from .store import StoredResult
 from .summaries import collect_query_samples, group_executions, list_queries
 

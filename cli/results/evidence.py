@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 from simulator.contract import Role, RunResult
 
-from ..target import Price
+from ..plan.target import Price
 from .decision import Evidence, Sample
 from .requirements import Requirements
 from .store import StoredResult

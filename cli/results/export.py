@@ -14,7 +14,7 @@ from pydantic import BaseModel
 from simulator.contract import DataSet, Load, Role, fields_of
 from simulator.documents import printable_line
 
-from ..errors import ConfigError
+from ..system.errors import ConfigError
 from .figures import (
     ASKED,
     EXPORTED,

@@ -22,8 +22,8 @@ import orjson
 
 from simulator import __version__
 
-from ..errors import ConfigError
-from ..installation import PACKAGES
+from ..system.errors import ConfigError
+from ..system.installation import PACKAGES
 
 if TYPE_CHECKING:
     from sqlite3 import Connection

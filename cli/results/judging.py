@@ -9,7 +9,7 @@ from functools import partial
 from simulator.contract import GAP_S, GroupResult, Mark, Outage, RunResult
 from simulator.units import format_bytes, format_count, join_words
 
-from ..target import Price
+from ..plan.target import Price
 from .decision import (
     CandidateVerdict,
     Cell,

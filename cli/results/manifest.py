@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-from ..errors import ConfigError
-from ..output import explain, write_whole
+from ..system.errors import ConfigError
+from ..system.output import explain, write_whole
 from .secrets import find_secrets
 
 MANIFEST = "SHA256SUMS"

@@ -15,7 +15,7 @@ from simulator.modules import load_module
 from simulator.modules.options import HIDDEN
 from simulator.units import format_count
 
-from ..errors import ConfigError
+from ..system.errors import ConfigError
 from .caveats import Kind
 from .conditions import find_durability
 from .manifest import compare_manifest, list_secrets

@@ -26,8 +26,8 @@ from simulator.units import (
 )
 from simulator.written import Written
 
-from ..errors import ConfigError
-from ..faults.injector import parse_disturbance
+from ..plan.disturbances import parse_disturbance
+from ..system.errors import ConfigError
 from .decision import Requirement, Unit
 
 

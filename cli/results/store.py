@@ -25,9 +25,9 @@ from simulator.documents import (
     read_file,
 )
 
-from ..errors import ConfigError, RunFailed
-from ..installation import program
-from ..output import explain, note, write_whole
+from ..system.errors import ConfigError, RunFailed
+from ..system.installation import program
+from ..system.output import explain, note, write_whole
 from . import index
 from .address import Address, explain_named, is_address
 from .decision import VerdictMatrix

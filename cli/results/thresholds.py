@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from simulator.contract import Role
 from simulator.units import parse_amount, parse_duration_ms
 
-from ..errors import ConfigError
+from ..system.errors import ConfigError
 from .asking import QUERY_TIMES
 from .caveats import Place
 from .comparison import MetricComparison, collect_samples, compare

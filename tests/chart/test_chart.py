@@ -17,8 +17,8 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from cli.cluster import CHART, RUN_LABEL, Helm, Place
-from cli.config import chart_keys
+from cli.plan.config import chart_keys
+from cli.run.cluster import CHART, RUN_LABEL, Helm, Place
 from simulator.documents import merge_values, read_yaml
 
 from ..helpers import settings as run_settings

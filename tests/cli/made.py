@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cli.experiments.candidates import combine
-from cli.experiments.capacity import CapacityRequest, CapacitySearch, find_answer
-from cli.experiments.limits import judge_run, parse_limit
-from cli.experiments.search import choose_next
 from cli.results.capacity import CapacityStep
 from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result
 from cli.results.store import StoredResult
 from cli.results.summaries import summarize_inserts, summarize_queries
 from cli.results.tuning import Trial, TunedSetting, Tuning
+from cli.run.experiments.candidates import combine
+from cli.run.experiments.capacity import CapacityRequest, CapacitySearch, find_answer
+from cli.run.experiments.limits import judge_run, parse_limit
+from cli.run.experiments.search import choose_next
 from simulator.contract import (
     Client,
     DataSet,

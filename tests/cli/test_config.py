@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.config import load_config
-from cli.errors import EXIT_USAGE, ConfigError
-from cli.target import ExecutorName, Price
+from cli.plan.config import load_config
+from cli.plan.target import ExecutorName, Price
+from cli.system.errors import EXIT_USAGE, ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
 

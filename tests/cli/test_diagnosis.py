@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.diagnosis import judge_machine
+from cli.run.diagnosis import judge_machine
 from simulator.machine import Reading
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from cli.embedded import EmbeddedPostgres
-from cli.errors import NotStarted
-from cli.probes.database import Servers
-from cli.signals import Interrupts
+from cli.run.embedded import EmbeddedPostgres
+from cli.run.probes.database import Servers
+from cli.system.errors import NotStarted
+from cli.system.signals import Interrupts
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from cli.main import COMMANDS, commands, main
-from cli.output import print_text
+from cli.system.output import print_text
 
 from ..helpers import begin_definition, configure_definition
 from .made import inserts

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cli.cluster import Helm, Place, check_namespace
-from cli.errors import ConfigError, NotStarted, RunFailed
-from cli.kubeclient import KubeClient
+from cli.run.cluster import Helm, Place, check_namespace
+from cli.run.kubeclient import KubeClient
+from cli.system.errors import ConfigError, NotStarted, RunFailed
 
 from .api_server import Api
 

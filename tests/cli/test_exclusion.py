@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from cli import exclusion
-from cli.errors import ConfigError
-from cli.exclusion import Claim, claim_databases, hold_lock
 from cli.main import _status
+from cli.run import exclusion
+from cli.run.exclusion import Claim, claim_databases, hold_lock
+from cli.system.errors import ConfigError
 
 ONE, OTHER = (Claim("target", address, None) for address in ("one:1", "other:1"))
 

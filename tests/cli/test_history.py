@@ -9,16 +9,22 @@ from typing import Any
 import click
 import pytest
 
-from cli.campaign.plan import FILL_PER_S, model_job
-from cli.errors import CliError, ConfigError
-from cli.experiments.experiment import AnyExperiment
 from cli.main import commands
-from cli.plan import derive_seed
-from cli.render.notes import list_notes
-from cli.render.status import Forecast
-from cli.signals import Interrupts
-from cli.target import ExecutorName
-from cli.workloads import check_history, choose_workload, complete_data, count_history, read_options
+from cli.plan.planning import derive_seed
+from cli.plan.target import ExecutorName
+from cli.plan.workloads import (
+    check_history,
+    choose_workload,
+    complete_data,
+    count_history,
+    read_options,
+)
+from cli.run.campaign.plan import FILL_PER_S, model_job
+from cli.run.experiments.experiment import AnyExperiment
+from cli.show.notes import list_notes
+from cli.show.status import Forecast
+from cli.system.errors import CliError, ConfigError
+from cli.system.signals import Interrupts
 from simulator.contract import (
     DataSet,
     GroupStatus,
@@ -51,7 +57,7 @@ def caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[AnyExperimen
         experiments.append(experiment)
         return 0
 
-    monkeypatch.setattr("cli.experiments.experiment.run_experiment", note)
+    monkeypatch.setattr("cli.run.experiments.experiment.run_experiment", note)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(
         "targets:\n  x: {module: blackhole, executor: local}\n"
@@ -174,7 +180,7 @@ def test_steps_of_a_search_go_on_with_one_history_and_differ_by_chance(
 def test_a_workload_that_begins_now_has_its_history_before_now(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("cli.workloads.time.time", lambda: 1_800_000_000.0)
+    monkeypatch.setattr("cli.plan.workloads.time.time", lambda: 1_800_000_000.0)
     chosen = choose_workload("machines", None)
     options = read_options(chosen.kind, {}, ["epoch=now", "device_spread=1", "late=0"])
     incomplete = DataSet(prefill_span_s=1500, prefill_every_s=600)

@@ -19,8 +19,8 @@ from click.shell_completion import ShellComplete
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from cli.installation import missing_package
 from cli.main import COMMANDS, commands
+from cli.system.installation import missing_package
 from simulator import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -128,8 +128,8 @@ def test_a_run_in_a_folder_that_has_nothing_but_a_config_file(
 
 def test_the_chart_and_the_recipes_are_those_of_the_installed_package(installed: Path) -> None:
     code = (
-        "from cli.cluster import CHART; from cli.config import chart_keys;"
-        " from cli.install.recipes import FOLDER, load_recipe;"
+        "from cli.run.cluster import CHART; from cli.plan.config import chart_keys;"
+        " from cli.run.install.recipes import FOLDER, load_recipe;"
         "print(CHART, FOLDER, (CHART / 'Chart.yaml').is_file(), 'image' in chart_keys(),"
         " load_recipe('postgresql').secret)"
     )

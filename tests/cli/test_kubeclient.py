@@ -11,9 +11,9 @@ import pytest
 from kubernetes.client import Configuration
 from kubernetes.client.exceptions import ApiException
 
-from cli.cluster import explain_errors, is_allowed
-from cli.errors import RunFailed
-from cli.kubeclient import DEPLOYMENT, NODE, POD, UNREACHABLE, KubeClient
+from cli.run.cluster import explain_errors, is_allowed
+from cli.run.kubeclient import DEPLOYMENT, NODE, POD, UNREACHABLE, KubeClient
+from cli.system.errors import RunFailed
 
 from ..helpers import eventually
 from .api_server import Api

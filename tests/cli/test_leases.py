@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from cli import exclusion
-from cli.cluster import Place
-from cli.errors import ConfigError, RunFailed
-from cli.exclusion import Claim, Lease, claim_databases
-from cli.installation import describe_user
-from cli.kubeclient import KubeClient
+from cli.run import exclusion
+from cli.run.cluster import Place
+from cli.run.exclusion import Claim, Lease, claim_databases
+from cli.run.kubeclient import KubeClient
+from cli.system.errors import ConfigError, RunFailed
+from cli.system.installation import describe_user
 from tests.e2e.tool import eventually
 
 from .api_server import Api
@@ -136,7 +136,7 @@ def test_what_is_given_back_is_free_at_once(
     namespace: Namespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace.give("somebody at the end")
-    monkeypatch.setattr("cli.exclusion.note", lambda _: setattr(namespace, "lease", None))
+    monkeypatch.setattr("cli.run.exclusion.note", lambda _: setattr(namespace, "lease", None))
     with claim("night"):
         assert namespace.version
 

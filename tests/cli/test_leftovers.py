@@ -11,9 +11,9 @@ from urllib.parse import unquote
 
 import pytest
 
-from cli.cluster import RUN_LABEL, STARTED_BY, Place
-from cli.kubeclient import KubeClient
-from cli.leftovers import LeftoverRun, describe_others, find_runs, has_orphans, sort_by_run
+from cli.run.cluster import RUN_LABEL, STARTED_BY, Place
+from cli.run.kubeclient import KubeClient
+from cli.run.leftovers import LeftoverRun, describe_others, find_runs, has_orphans, sort_by_run
 
 from .api_server import Api
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 import pytest
 
-from cli.output import STRIKE, STRIKE_END, note, print_text, warn_once, wrap_lines
+from cli.system.output import STRIKE, STRIKE_END, note, print_text, warn_once, wrap_lines
 
 TEXT = "short: runs of 2.0 s measure much of\n\nfile: /a/folder/with-a-name/that-is-long"
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.campaign.ranking import rank_candidates
 from cli.main import commands
-from cli.render.campaign import DoneJob, make_section, pool_statements
-from cli.render.comparison import list_remarks
-from cli.render.report import make_report
-from cli.render.stored import describe_result
 from cli.results.caveats import Kind
 from cli.results.model import MOST_STATEMENT_CHARACTERS, Result, SentStatements
+from cli.results.ranking import rank_candidates
 from cli.results.verdicts import find_caveats, is_stable
+from cli.show.campaign import DoneJob, make_section, pool_statements
+from cli.show.comparison import list_remarks
+from cli.show.report import make_report
+from cli.show.stored import describe_result
 
 from ..helpers import begin_definition, configure_definition
 from .made import queries, stored

@@ -11,14 +11,14 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from cli.config import Config, load_config
-from cli.errors import ConfigError
-from cli.experiments.context import make_settings
-from cli.experiments.session import CommonOptions, open_session
 from cli.main import commands
-from cli.plan import Sweep, plan_inserts, public_data
+from cli.plan.config import Config, load_config
+from cli.plan.planning import Sweep, plan_inserts, public_data
+from cli.plan.workloads import choose_workload, complete_data, make_workload, read_options
 from cli.results.conditions import flatten_definition
-from cli.workloads import choose_workload, complete_data, make_workload, read_options
+from cli.run.experiments.context import make_settings
+from cli.run.experiments.session import CommonOptions, open_session
+from cli.system.errors import ConfigError
 from simulator.contract import DataSet, Load, RunSettings
 from simulator.errors import OptionError
 from simulator.modules import build

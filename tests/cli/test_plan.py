@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.errors import ConfigError
-from cli.experiments.context import make_settings
-from cli.plan import (
+from cli.plan.planning import (
     LONGEST_SERIES,
     PlannedRun,
     Sweep,
@@ -19,7 +17,9 @@ from cli.plan import (
     plan_inserts,
     split_options,
 )
-from cli.target import ExecutorName, Target
+from cli.plan.target import ExecutorName, Target
+from cli.run.experiments.context import make_settings
+from cli.system.errors import ConfigError
 from simulator.contract import DataSet, Load, PrimaryKey, Tables, Timestamps
 from simulator.errors import OptionError
 from simulator.modules import load_module

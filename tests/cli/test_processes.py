@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.processes import kill_group, kill_tree, list_tree, run_program
+from cli.system.processes import kill_group, kill_tree, list_tree, run_program
 
 FAMILY = (
     "import subprocess, sys, time\n"

@@ -7,14 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.reference import (
-    FOLDER,
-    PAGES,
-    make_keys,
-    make_options,
-    make_schema,
-    write_man_pages,
-)
+from docs.generate import FOLDER, PAGES, make_keys, make_options, make_schema, write_man_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -22,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 @pytest.mark.parametrize("page", list(PAGES))
 def test_the_page_in_docs_is_that_of_the_code(page: str) -> None:
     stored = (ROOT / FOLDER / page).read_text(encoding="utf-8")
-    assert stored == PAGES[page](), "make it anew: .venv/bin/python -m cli.reference"
+    assert stored == PAGES[page](), "make it anew: .venv/bin/python -m docs.generate"
 
 
 def test_the_schema_has_what_each_command_keeps() -> None:

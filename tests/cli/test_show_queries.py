@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from cli.experiments.statements import EVENTS, collect_statements
 from cli.main import commands
-from cli.render.statements import describe_statements
+from cli.run.experiments.statements import EVENTS, collect_statements
+from cli.show.statements import describe_statements
 from simulator.modules.base import Job, Module
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres

@@ -12,13 +12,13 @@ import pytest
 from urllib3 import HTTPConnectionPool
 from urllib3.connection import HTTPConnection
 
-from cli.cluster import Place, check_namespace
-from cli.diagnosis import PERMISSIONS, list_permissions
-from cli.errors import ConfigError
-from cli.executors.kubernetes import KubernetesExecutor
-from cli.executors.kubernetes.capacity import read_nodes
-from cli.kubeclient import NODE, POD, UNREACHABLE, _watch_sockets
-from cli.signals import Interrupts
+from cli.run.cluster import Place, check_namespace
+from cli.run.diagnosis import PERMISSIONS, list_permissions
+from cli.run.executors.kubernetes import KubernetesExecutor
+from cli.run.executors.kubernetes.capacity import read_nodes
+from cli.run.kubeclient import NODE, POD, UNREACHABLE, _watch_sockets
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 
 from .api_server import Api
 
@@ -96,7 +96,7 @@ def test_what_goes_by_no_proxy(
 def test_a_socks_proxy_needs_a_package(
     proxy: Api, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cli.cluster.find_spec", lambda name: None)
+    monkeypatch.setattr("cli.run.cluster.find_spec", lambda name: None)
     place = place_at(tmp_path, f"https://{FAR}", **{"proxy-url": "socks5://localhost:1080"})
     with pytest.raises(ConfigError, match=r"uses SOCKS.*pip install 'urllib3\[socks\]'"):
         place.make_client()

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli.main import commands
-from cli.render.workloads import count_bytes
+from cli.show.workloads import count_bytes
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.schema import ColumnType
 

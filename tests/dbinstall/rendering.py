@@ -11,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from cli.errors import ConfigError
-from cli.install.recipes import LOCAL, SIZES, Recipe, load_recipe, read_env, recipe_names
+from cli.run.install.recipes import LOCAL, SIZES, Recipe, load_recipe, read_env, recipe_names
+from cli.system.errors import ConfigError
 
 
 @dataclass(frozen=True)

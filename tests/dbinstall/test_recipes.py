@@ -15,9 +15,9 @@ import kubernetes_validate
 import psycopg2.extensions
 import pytest
 
-from cli.config import Config, load_config
-from cli.install.recipes import DATABASE_LABEL, FOLDER, LOCAL, Recipe, read_env, recipe_names
-from cli.target import Target
+from cli.plan.config import Config, load_config
+from cli.plan.target import Target
+from cli.run.install.recipes import DATABASE_LABEL, FOLDER, LOCAL, Recipe, read_env, recipe_names
 from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.options import parse_options

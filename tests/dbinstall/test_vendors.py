@@ -25,7 +25,7 @@ import jsonschema
 import pytest
 import yaml
 
-from cli.install.recipes import DATABASE_LABEL, VENDOR
+from cli.run.install.recipes import DATABASE_LABEL, VENDOR
 
 from .rendering import (
     COMBINATIONS,

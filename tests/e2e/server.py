@@ -13,8 +13,8 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 
-from cli.embedded import MARK, EmbeddedPostgres
-from cli.signals import Interrupts
+from cli.run.embedded import MARK, EmbeddedPostgres
+from cli.system.signals import Interrupts
 
 from .tool import PASSWORD, PASSWORD_VARIABLE, eventually
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.live.state import LiveState
+from cli.run.live.state import LiveState
 
 from .test_database_failures import small_disk
 from .tool import Done, Tool

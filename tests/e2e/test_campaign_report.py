@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from cli.campaign.reporting import make_page, rank
-from cli.render.campaign import make_campaign_report
 from cli.results.decision import (
     CandidateVerdict,
     Evidence,
@@ -23,6 +21,8 @@ from cli.results.decision import (
     find_narrowest,
 )
 from cli.results.store import StoredResult
+from cli.run.campaign.reporting import make_page, rank
+from cli.show.campaign import make_campaign_report
 
 from ..cli.campaign.stored_campaign import CANDIDATES, make_campaign
 from .browser import await_frame, set_size

@@ -21,7 +21,7 @@ EMBEDDED = ("insert", "-t", "embedded", "-w", "1", "-r", "1", "--batch", "10")
 
 
 _PATIENT = (
-    "import cli.executors.local as local;"
+    "import cli.run.executors.local as local;"
     " local._SILENCE_S = local._END_PATIENCE_S = 60.0;"
     " import cli.main; cli.main.main()"
 )

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from cli.render.report import make_report
-from cli.render.tables import format_ms
 from cli.results.model import Result
 from cli.results.statistics import estimate_ratio
+from cli.show.report import make_report
+from cli.show.tables import format_ms
 
 from ..cli.made import inserts, queries, steps, stored
 from .browser import WatchedPage, await_frame, set_size

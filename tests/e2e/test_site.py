@@ -11,8 +11,8 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from cli.publishing.pages import make_site, write_site
-from cli.publishing.sources import find_sources
+from cli.results.sources import find_sources
+from cli.show.site import make_site, write_site
 
 from ..cli.publishing.published import (
     SPEEDS,

@@ -17,17 +17,9 @@ from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 from kubernetes.stream import stream
 
-from cli.cluster import RELEASE_PREFIX, RUN_LABEL, Place
-from cli.errors import CliError
-from cli.kubeclient import (
-    DISRUPTION_BUDGET,
-    JOB,
-    NETWORK_POLICY,
-    POD,
-    SECRET,
-    SERVICE,
-    Kind,
-)
+from cli.run.cluster import RELEASE_PREFIX, RUN_LABEL, Place
+from cli.run.kubeclient import DISRUPTION_BUDGET, JOB, NETWORK_POLICY, POD, SECRET, SERVICE, Kind
+from cli.system.errors import CliError
 from simulator import __version__
 from tests.e2e.tool import PASSWORD, eventually
 

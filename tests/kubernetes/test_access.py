@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from cli.diagnosis import PERMISSIONS
+from cli.run.diagnosis import PERMISSIONS
 from tests.e2e.tool import ROOT
 
 from .cluster import Namespace, Rule

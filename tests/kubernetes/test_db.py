@@ -18,7 +18,7 @@ import yaml
 from kubernetes import client
 from kubernetes.client.exceptions import ApiException
 
-from cli.install.recipes import DATABASE_LABEL, Recipe, load_recipe
+from cli.run.install.recipes import DATABASE_LABEL, Recipe, load_recipe
 from tests.dbinstall.rendering import (
     COMBINATIONS,
     Combination,

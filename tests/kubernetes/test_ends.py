@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.cluster import RUN_LABEL
-from cli.installation import describe_user
+from cli.run.cluster import RUN_LABEL
+from cli.system.installation import describe_user
 from tests.e2e.tool import Running, eventually
 
 from .cluster import Cluster, Namespace

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.executors.kubernetes import access
+from cli.run.executors.kubernetes import access
 from simulator.contract import REPORT_PREFIX
 
 from .cluster import IMAGE

@@ -11,10 +11,10 @@ import pytest
 import yaml
 from kubernetes import client
 
-from cli import exclusion
-from cli.cluster import Place
-from cli.errors import ConfigError, RunFailed
-from cli.exclusion import Claim, Lease, claim_databases
+from cli.run import exclusion
+from cli.run.cluster import Place
+from cli.run.exclusion import Claim, Lease, claim_databases
+from cli.system.errors import ConfigError, RunFailed
 from tests.e2e.tool import eventually
 
 from .cluster import Cluster, Namespace

@@ -9,11 +9,11 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from cli.campaign.campaign import Campaign, open_campaign
 from cli.results.model import Result
 from cli.results.store import read_result
 from cli.results.summaries import summarize_inserts, summarize_queries
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import Campaign, open_campaign
+from cli.system.signals import Interrupts
 from simulator.contract import GroupResult, LatencyMs, Role
 from simulator.histograms import encode_histogram, latency_ms, merge_histograms, new_histogram
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import click
 import pytest
 
-from cli.campaign.campaign import Campaign, ask_permission, list_permissions, open_campaign
-from cli.campaign.running import prepare, run_campaign, show_plan
-from cli.errors import ConfigError
-from cli.install.work import Consent
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import Campaign, ask_permission, list_permissions, open_campaign
+from cli.run.campaign.running import prepare, run_campaign, show_plan
+from cli.run.install.work import Consent
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 from simulator.conditions import find_access
 from simulator.modules import load_module, module_names
 

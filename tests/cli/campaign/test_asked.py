@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.campaign import Campaign, open_campaign
-from cli.errors import ConfigError
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import Campaign, open_campaign
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 
 CONFIG = """
 targets:

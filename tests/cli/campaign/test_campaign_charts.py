@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from cli.campaign.capacity_charts import draw_capacities, draw_responses
-from cli.campaign.charts import draw_rates, draw_times
-from cli.campaign.level_charts import draw_levels, draw_query_levels, draw_storage
-from cli.render.chart import Chart
-from cli.render.drawing import to_svg
 from cli.results.model import Result
+from cli.show.campaign_charts import draw_rates, draw_times
+from cli.show.capacity_charts import draw_capacities, draw_responses
+from cli.show.chart import Chart
+from cli.show.drawing import to_svg
+from cli.show.level_charts import draw_levels, draw_query_levels, draw_storage
 from simulator.contract import Storage
 
 from ..made import capacity, inserts, open_loop, queries, steps

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.campaign import open_campaign
-from cli.campaign.definition import Definition, load_definition
-from cli.campaign.folder import CampaignFolder
-from cli.campaign.plan import Turn, plan_turns
-from cli.errors import ConfigError
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import open_campaign
+from cli.run.campaign.definition import Definition, load_definition
+from cli.run.campaign.folder import CampaignFolder
+from cli.run.campaign.plan import Turn, plan_turns
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 
 from ..made import inserts
 

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.campaign import Campaign, open_campaign
-from cli.campaign.definition import EXAMPLES
-from cli.campaign.plan import Job
-from cli.campaign.running import prepare
-from cli.errors import ConfigError
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import Campaign, open_campaign
+from cli.run.campaign.definition import EXAMPLES
+from cli.run.campaign.plan import Job
+from cli.run.campaign.running import prepare
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 
 from ...helpers import begin_definition, configure_definition
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.campaign import open_campaign
-from cli.errors import ConfigError
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import open_campaign
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 
 CONFIG = "targets:\n  one: {module: postgres, executor: local, connection_string: host=127.0.0.1}\n"
 FILE = """\

@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.definition import EXAMPLES, Definition, Order, load_definition
-from cli.campaign.folder import describe_change
-from cli.campaign.installing import add_recipe_options, find_sites
-from cli.campaign.plan import (
-    Candidate,
-    Job,
-    list_left,
-    order_turns,
-    plan_turns,
-)
-from cli.config import load_config
-from cli.errors import ConfigError
+from cli.plan.config import load_config
+from cli.run.campaign.definition import EXAMPLES, Definition, Order, load_definition
+from cli.run.campaign.folder import describe_change
+from cli.run.campaign.installing import add_recipe_options, find_sites
+from cli.run.campaign.plan import Candidate, Job, list_left, order_turns, plan_turns
+from cli.system.errors import ConfigError
 
 HEAD = "targets: [embedded]\nsteps:\n- insert: {}\n"
 

@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from benchmarks.false_alarms import Series, load_series
-from cli.campaign.capacity_charts import draw_capacities
-from cli.campaign.charts import draw_rates, draw_times
-from cli.campaign.definition import Order
-from cli.campaign.plan import Candidate, order_turns
-from cli.campaign.ranking import find_ranks, rank_candidates
-from cli.campaign.samples import CandidateFigures, estimate_speed
 from cli.results.capacity import Capacity
 from cli.results.caveats import Place
 from cli.results.model import Result
+from cli.results.ranking import find_ranks, rank_candidates
+from cli.results.samples import CandidateFigures, estimate_speed
 from cli.results.tuning import TunedSetting
+from cli.run.campaign.definition import Order
+from cli.run.campaign.plan import Candidate, order_turns
+from cli.show.campaign_charts import draw_rates, draw_times
+from cli.show.capacity_charts import draw_capacities
 from simulator.contract import LatencyMs
 
 from ..made import capacity, inserts, open_loop, queries, tuned

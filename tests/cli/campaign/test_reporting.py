@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from cli.campaign import reporting
-from cli.campaign.campaign import Campaign
-from cli.campaign.charts import draw_campaign
-from cli.campaign.reporting import make_page, rank, tabulate_step, write_report
-from cli.render.campaign import CampaignPage, make_campaign_report
-from cli.render.chart import Chart
-from cli.render.vega import SERIES, SHAPES
 from cli.results.model import Result
+from cli.run.campaign import reporting
+from cli.run.campaign.campaign import Campaign
+from cli.run.campaign.reporting import make_page, rank, tabulate_step, write_report
+from cli.show.campaign import CampaignPage, make_campaign_report
+from cli.show.campaign_charts import draw_campaign
+from cli.show.chart import Chart
+from cli.show.vega import SERIES, SHAPES
 
 from ..made import disturbed, inserts, queries
 from ..render.test_report import Page

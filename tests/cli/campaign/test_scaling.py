@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from cli.campaign.level_charts import find_scaling
-from cli.campaign.plan import Candidate
-from cli.render.drawing import to_svg
 from cli.results.model import Result
+from cli.run.campaign.plan import Candidate
+from cli.show.drawing import to_svg
+from cli.show.level_charts import find_scaling
 
 from ..made import inserts, queries
 

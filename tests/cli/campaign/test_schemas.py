@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.campaign import open_campaign
-from cli.campaign.running import prepare
-from cli.errors import ConfigError
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import open_campaign
+from cli.run.campaign.running import prepare
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 
 CONFIG = """
 targets:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.plan import Candidate, Estimate, Job, estimate_left, model_job
-from cli.target import ExecutorName
+from cli.plan.target import ExecutorName
+from cli.run.campaign.plan import Candidate, Estimate, Job, estimate_left, model_job
 from simulator.contract import Load
 
 RESULTS = Path(__file__).parents[3] / "img" / "results"

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.campaign.campaign import Campaign, open_campaign
-from cli.campaign.reporting import judge_campaign, write_report
-from cli.campaign.running import report_only
 from cli.commands.results import results
-from cli.errors import ConfigError
 from cli.results.decision import Status
 from cli.results.store import open_verdict
-from cli.signals import Interrupts
+from cli.run.campaign.campaign import Campaign, open_campaign
+from cli.run.campaign.reporting import judge_campaign, write_report
+from cli.run.campaign.running import report_only
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 from simulator.contract import LatencyMs
 
 from ..made import open_loop

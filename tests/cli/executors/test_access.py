@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from cli.executors import asking
-from cli.executors.base import Event, Failed, PartChanged, ReportArrived
-from cli.executors.kubernetes import access
-from cli.executors.kubernetes.access import CollectorAccess, read_log
-from cli.kubeclient import KubeClient
+from cli.run.executors import asking
+from cli.run.executors.base import Event, Failed, PartChanged, ReportArrived
+from cli.run.executors.kubernetes import access
+from cli.run.executors.kubernetes.access import CollectorAccess, read_log
+from cli.run.kubeclient import KubeClient
 from simulator.contract import (
     FAILURE_PREFIX,
     REPORT_PREFIX,

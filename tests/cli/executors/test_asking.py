@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from cli.errors import RunFailed
-from cli.executors import asking
-from cli.executors.asking import Silence, find_patience_s
-from cli.executors.base import (
+from cli.run.executors import asking
+from cli.run.executors.asking import Silence, find_patience_s
+from cli.run.executors.base import (
     Event,
     Failed,
     PartChanged,
@@ -21,7 +20,8 @@ from cli.executors.base import (
     RunUnderWay,
     await_report,
 )
-from cli.executors.local import _LoopbackAsker
+from cli.run.executors.local import _LoopbackAsker
+from cli.system.errors import RunFailed
 from simulator.contract import GroupStatus, Phase, Role, Status
 
 from ...helpers import make_report, settings

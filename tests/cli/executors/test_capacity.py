@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from cli.cluster import Place, merge_chart_values
-from cli.errors import ConfigError
-from cli.executors.kubernetes import KubernetesExecutor
-from cli.executors.kubernetes.capacity import (
+from cli.run.cluster import Place, merge_chart_values
+from cli.run.executors.kubernetes import KubernetesExecutor
+from cli.run.executors.kubernetes.capacity import (
     Refusal,
     check_quantities,
     count_requests,
@@ -19,7 +18,8 @@ from cli.executors.kubernetes.capacity import (
     find_refusal,
     read_cluster,
 )
-from cli.signals import Interrupts
+from cli.system.errors import ConfigError
+from cli.system.signals import Interrupts
 
 NAMESPACE = "bench"
 
@@ -310,7 +310,9 @@ def test_what_is_a_quantity_is_taken() -> None:
 @pytest.fixture
 def executor(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], KubernetesExecutor]:
     """For a pool that has no node yet, and this patience."""
-    monkeypatch.setattr("cli.executors.kubernetes.read_nodes", lambda _: read_cluster([node()], []))
+    monkeypatch.setattr(
+        "cli.run.executors.kubernetes.read_nodes", lambda _: read_cluster([node()], [])
+    )
 
     def make(patience: str) -> KubernetesExecutor:
         values = {"nodeSelector": {"pool": "clients"}, "scheduling_patience": patience}

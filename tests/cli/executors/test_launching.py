@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from cli.errors import RunFailed
-from cli.executors import local
-from cli.executors.local import Launcher
-from cli.signals import Interrupts
+from cli.run.executors import local
+from cli.run.executors.local import Launcher
+from cli.system.errors import RunFailed
+from cli.system.signals import Interrupts
 
 STEP_S, SILENCE_S = 0.2, 1.0
 

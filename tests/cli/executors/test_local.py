@@ -12,9 +12,9 @@ from typing import Any
 import psutil
 import pytest
 
-from cli.errors import RunFailed
-from cli.executors.local import LocalExecutor, _LoopbackAsker
-from cli.signals import Interrupts
+from cli.run.executors.local import LocalExecutor, _LoopbackAsker
+from cli.system.errors import RunFailed
+from cli.system.signals import Interrupts
 from simulator.contract import Phase, Report, RunSettings, Status
 
 from ...e2e.tool import standard_error
@@ -65,7 +65,7 @@ class Local:
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
     monkeypatch.setattr(_LoopbackAsker, "report_timeout_s", 0.5)
     monkeypatch.setattr(_LoopbackAsker, "status_timeout_s", 0.5)
-    monkeypatch.setattr("cli.executors.local._END_PATIENCE_S", 0.3)
+    monkeypatch.setattr("cli.run.executors.local._END_PATIENCE_S", 0.3)
     with LocalExecutor(Interrupts()) as executor:
         yield Local(executor, tmp_path)
 

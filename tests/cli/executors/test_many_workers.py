@@ -7,10 +7,10 @@ from typing import Any, cast
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from cli.executors.base import POLL_S, ease
-from cli.executors.kubernetes.release import MOST_LOGS, choose_logged, describe_environment
-from cli.kubeclient import NODE, KubeClient
-from cli.probes.kubernetes import kubelets
+from cli.run.executors.base import POLL_S, ease
+from cli.run.executors.kubernetes.release import MOST_LOGS, choose_logged, describe_environment
+from cli.run.kubeclient import NODE, KubeClient
+from cli.run.probes.kubernetes import kubelets
 from simulator.collector.barrier import HOLD_S
 
 GOAL_PER_MIN = 50

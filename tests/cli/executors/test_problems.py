@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cli.executors.base import Problem
-from cli.executors.kubernetes.watching import event_problem, pod_problem
-from cli.kubeclient import has_ended, is_running
+from cli.run.executors.base import Problem
+from cli.run.executors.kubernetes.watching import event_problem, pod_problem
+from cli.run.kubeclient import has_ended, is_running
 
 MISSING = 'MountVolume.SetUp failed for volume "settings" : secret "adx-secret" not found'
 NOT_YET = (

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 import pytest
 
-from cli.cluster import Place
-from cli.executors.kubernetes import KubernetesExecutor, _Releases
-from cli.signals import Interrupts
+from cli.run.cluster import Place
+from cli.run.executors.kubernetes import KubernetesExecutor, _Releases
+from cli.system.signals import Interrupts
 from simulator.contract import DataSet, Group, Load, Phase, Report, RunSettings
 
 from ...helpers import insert_run, make_report
@@ -101,7 +101,7 @@ def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
 ) -> None:
     """And all that it takes to install and remove them is in a phase of one of the runs."""
     clock = Clock()
-    monkeypatch.setattr("cli.executors.kubernetes.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("cli.run.executors.kubernetes.time", SimpleNamespace(monotonic=clock))
     executor = Installed(clock, lost_in)
     logs = tmp_path / "logs"
     logs.mkdir()
@@ -123,9 +123,9 @@ def test_the_first_runs_start_begins_with_the_executor(monkeypatch: pytest.Monke
         clock.now_s += 2
 
     monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
-    monkeypatch.setattr("cli.executors.kubernetes.time", SimpleNamespace(monotonic=clock))
-    monkeypatch.setattr("cli.executors.kubernetes.Helm.find_version", ask)
-    monkeypatch.setattr("cli.executors.kubernetes.check_namespace", ask)
+    monkeypatch.setattr("cli.run.executors.kubernetes.time", SimpleNamespace(monotonic=clock))
+    monkeypatch.setattr("cli.run.executors.kubernetes.Helm.find_version", ask)
+    monkeypatch.setattr("cli.run.executors.kubernetes.check_namespace", ask)
     executor = KubernetesExecutor(Interrupts(), cast(Place, client), {})
     executor.__enter__()
     clock.now_s += 1

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.errors import RunFailed
-from cli.executors.base import (
+from cli.run.executors.base import (
     Failed,
     PartChanged,
     Problem,
@@ -17,6 +16,7 @@ from cli.executors.base import (
     RunUnderWay,
     await_report,
 )
+from cli.system.errors import RunFailed
 from simulator.contract import GroupStatus, Phase, Report, Role, Status
 
 from ...helpers import make_report

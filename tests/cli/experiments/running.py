@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from cli.executors.base import Executor, Series, Watch
-from cli.experiments.context import RunContext
-from cli.experiments.experiment import AnyExperiment, Runner
-from cli.experiments.session import CommonOptions, Session, open_session
-from cli.render.progress import PlainDisplay
 from cli.results.store import ResultFolder, now
-from cli.signals import Interrupts
+from cli.run.executors.base import Executor, Series, Watch
+from cli.run.experiments.context import RunContext
+from cli.run.experiments.experiment import AnyExperiment, Runner
+from cli.run.experiments.session import CommonOptions, Session, open_session
+from cli.show.progress import PlainDisplay
+from cli.system.signals import Interrupts
 from simulator.contract import Report, RunResult, RunSettings
 
 from ...helpers import make_report

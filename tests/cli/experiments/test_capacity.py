@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render.capacity import describe_capacity, tabulate_capacity
-from cli.render.comparison import describe_comparison
-from cli.render.stored import describe_result
-from cli.render.words import (
-    describe_measurement,
-    describe_stability,
-    describe_validity,
-    write_headline,
-)
 from cli.results.capacity import Capacity
 from cli.results.caveats import Kind
 from cli.results.comparison import compare
 from cli.results.export import list_rows
 from cli.results.model import Result
 from cli.results.verdicts import find_caveats, summarize_doubts
+from cli.show.capacity import describe_capacity, tabulate_capacity
+from cli.show.comparison import describe_comparison
+from cli.show.stored import describe_result
+from cli.show.words import (
+    describe_measurement,
+    describe_stability,
+    describe_validity,
+    write_headline,
+)
 
 from ..made import capacity, stored
 

@@ -6,22 +6,22 @@ import json
 
 import pytest
 
-from cli.campaign.ranking import describe_client_costs_of
-from cli.render.bars import draw_answer, draw_client_cpu, draw_clients
-from cli.render.chart import Chart, NamedResult
-from cli.render.clients import (
+from cli.results.caveats import Kind
+from cli.results.clients import collect_figures, compare_figures, find_cpu_us
+from cli.results.export import list_rows
+from cli.results.model import Result
+from cli.results.ranking import describe_client_costs_of
+from cli.results.verdicts import find_caveats
+from cli.show.bars import draw_answer, draw_client_cpu, draw_clients
+from cli.show.chart import Chart, NamedResult
+from cli.show.clients import (
     describe_clients,
     tabulate_clients,
     tabulate_questions,
     write_clients_headline,
 )
-from cli.render.stored import tabulate_result
-from cli.render.words import describe_measurement
-from cli.results.caveats import Kind
-from cli.results.clients import collect_figures, compare_figures, find_cpu_us
-from cli.results.export import list_rows
-from cli.results.model import Result
-from cli.results.verdicts import find_caveats
+from cli.show.stored import tabulate_result
+from cli.show.words import describe_measurement
 
 from ..made import compare_asking_in_turns, compare_in_turns, inserts, stored
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.experiments.long_runs import (
+from cli.results.model import GroupRun
+from cli.run.experiments.long_runs import (
     MOST_ENTRIES,
     MOST_GAPS,
     add_up_steps,
@@ -12,8 +13,7 @@ from cli.experiments.long_runs import (
     coarsen_run,
     keep_most,
 )
-from cli.render.run_charts import draw_timelines
-from cli.results.model import GroupRun
+from cli.show.run_charts import draw_timelines
 from simulator.contract import (
     GroupResult,
     Offered,

@@ -7,11 +7,11 @@ from typing import Any
 import click
 import pytest
 
-from cli.errors import CliError
-from cli.experiments.capacity import CapacityRequest
-from cli.experiments.experiment import AnyExperiment
 from cli.main import commands
-from cli.signals import Interrupts
+from cli.run.experiments.capacity import CapacityRequest
+from cli.run.experiments.experiment import AnyExperiment
+from cli.system.errors import CliError
+from cli.system.signals import Interrupts
 from simulator.contract import Arrivals, Load, Role, parse_stages
 
 
@@ -32,7 +32,7 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         requests.append(experiment.request)
         return 0
 
-    monkeypatch.setattr("cli.experiments.experiment.run_experiment", note)
+    monkeypatch.setattr("cli.run.experiments.experiment.run_experiment", note)
     return requests
 
 

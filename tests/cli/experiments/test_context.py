@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.experiments.context import open_context, tool_environment
-from cli.live.serving import LiveOptions, live_page
-from cli.signals import Interrupts
+from cli.run.experiments.context import open_context, tool_environment
+from cli.run.live.serving import LiveOptions, live_page
+from cli.system.signals import Interrupts
 
 from .running import open_blackhole
 

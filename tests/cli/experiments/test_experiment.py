@@ -12,21 +12,21 @@ from typing import Any, ClassVar
 
 import pytest
 
-from cli.errors import ConfigError, NotStarted, RunFailed, RunGivenUp
-from cli.executors.base import Series, Watch
-from cli.experiments.experiment import (
+from cli.plan.planning import PlannedRun, PlannedSeries, Request
+from cli.results.address import Address
+from cli.results.model import Result
+from cli.results.rules import find_in_whole
+from cli.results.store import read_result
+from cli.run.executors.base import Series, Watch
+from cli.run.experiments.experiment import (
     Experiment,
     Plan,
     describe_outcome,
     join_environments,
     run_experiment,
 )
-from cli.plan import PlannedRun, PlannedSeries, Request
-from cli.results.address import Address
-from cli.results.model import Result
-from cli.results.rules import find_in_whole
-from cli.results.store import read_result
-from cli.signals import Interrupted, Interrupts
+from cli.system.errors import ConfigError, NotStarted, RunFailed, RunGivenUp
+from cli.system.signals import Interrupted, Interrupts
 from simulator.contract import (
     CarriedState,
     DataSet,
@@ -95,7 +95,7 @@ def _raise(error: BaseException) -> Callable[[], None]:
 def _run(
     place: Path, database: _Database, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[_TwoRuns, Callable[[], int]]:
-    monkeypatch.setattr("cli.experiments.context.make_executor", lambda *_: database)
+    monkeypatch.setattr("cli.run.experiments.context.make_executor", lambda *_: database)
     experiment = _TwoRuns(place)
     return experiment, lambda: run_experiment(experiment, Interrupts())
 

@@ -8,21 +8,15 @@ from typing import Any
 
 import pytest
 
-from cli.errors import ConfigError
-from cli.experiments.experiment import choose_status
-from cli.experiments.limits import (
-    check_limits,
-    conclude,
-    judge_run,
-    parse_limit,
-    spread_limits,
-)
-from cli.experiments.measuring import InsertExperiment
-from cli.plan import Sweep
-from cli.render.notes import describe_limits, tabulate_limits
-from cli.render.words import give_answer, write_headline
+from cli.plan.planning import Sweep
 from cli.results.conditions import compare_conditions
 from cli.results.export import list_rows
+from cli.run.experiments.experiment import choose_status
+from cli.run.experiments.limits import check_limits, conclude, judge_run, parse_limit, spread_limits
+from cli.run.experiments.measuring import InsertExperiment
+from cli.show.notes import describe_limits, tabulate_limits
+from cli.show.words import give_answer, write_headline
+from cli.system.errors import ConfigError
 from simulator.contract import (
     Client,
     DataSet,

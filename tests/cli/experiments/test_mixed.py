@@ -8,10 +8,10 @@ from dataclasses import replace
 import click
 import pytest
 
-from cli.errors import CliError
 from cli.main import commands
-from cli.plan import Mix, plan_mix
-from cli.signals import Interrupts
+from cli.plan.planning import Mix, plan_mix
+from cli.system.errors import CliError
+from cli.system.signals import Interrupts
 from simulator.contract import DataSet, Load, Role
 
 MIX = Mix(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from cli.experiments.search import (
+from cli.run.experiments.search import (
     HIGHEST_SHARE,
     Goal,
     Interval,

@@ -11,16 +11,17 @@ from typing import Any, cast
 
 import pytest
 
-from cli.embedded import EmbeddedPostgres
-from cli.errors import ConfigError, RunFailed
-from cli.experiments.clients import ClientsExperiment, ClientsRequest
-from cli.experiments.context import name_durations
-from cli.experiments.measuring import QueryExperiment
-from cli.experiments.session import CommonOptions, Session, open_session
-from cli.experiments.tuning import TuneExperiment, TuneRequest
-from cli.faults.injector import FaultInjector, parse_disturbance
-from cli.plan import Request
-from cli.signals import Interrupts
+from cli.plan.disturbances import parse_disturbance
+from cli.plan.planning import Request
+from cli.run.embedded import EmbeddedPostgres
+from cli.run.experiments.clients import ClientsExperiment, ClientsRequest
+from cli.run.experiments.context import name_durations
+from cli.run.experiments.measuring import QueryExperiment
+from cli.run.experiments.session import CommonOptions, Session, open_session
+from cli.run.experiments.tuning import TuneExperiment, TuneRequest
+from cli.run.faults.injector import FaultInjector
+from cli.system.errors import ConfigError, RunFailed
+from cli.system.signals import Interrupts
 from simulator.contract import (
     DataSet,
     GroupResult,

@@ -6,15 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import RunFailed
-from cli.experiments.capacity import (
+from cli.plan.planning import derive_seed
+from cli.run.experiments.capacity import (
     CapacityExperiment,
     CapacityRequest,
     CapacitySearch,
     find_answer,
 )
-from cli.experiments.limits import parse_limit
-from cli.plan import derive_seed
+from cli.run.experiments.limits import parse_limit
+from cli.system.errors import RunFailed
 from simulator.contract import (
     DataSet,
     GroupResult,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import ConfigError, RunFailed
-from cli.experiments.candidates import (
+from cli.results.tuning import TunedSetting, Tuning
+from cli.run.experiments.candidates import (
     apply_settings,
     choose_better_half,
     choose_finalists,
@@ -22,12 +22,12 @@ from cli.experiments.candidates import (
     shuffle,
     stretch,
 )
-from cli.experiments.limits import parse_limit
-from cli.experiments.tuning import ROUGH_STEPS, TuneExperiment, TuneRequest, list_loads
-from cli.render.notes import list_notes
-from cli.render.tuning import advise, describe_tuning, tabulate_tuning
-from cli.render.words import describe_measurement, describe_validity, write_headline
-from cli.results.tuning import TunedSetting, Tuning
+from cli.run.experiments.limits import parse_limit
+from cli.run.experiments.tuning import ROUGH_STEPS, TuneExperiment, TuneRequest, list_loads
+from cli.show.notes import list_notes
+from cli.show.tuning import advise, describe_tuning, tabulate_tuning
+from cli.show.words import describe_measurement, describe_validity, write_headline
+from cli.system.errors import ConfigError, RunFailed
 from simulator.contract import DataSet, Load, Offered, RunResult, RunSettings
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.postgres.options import PostgresOptions

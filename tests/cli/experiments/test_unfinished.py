@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from cli.errors import RunFailed
-from cli.executors.base import Watch
-from cli.experiments.experiment import run_experiment
-from cli.experiments.long_runs import UnfinishedRun
-from cli.experiments.measuring import InsertExperiment
-from cli.plan import PlannedRun, Sweep
+from cli.plan.planning import PlannedRun, Sweep
 from cli.results.store import read_result
-from cli.signals import Interrupted, Interrupts
+from cli.run.executors.base import Watch
+from cli.run.experiments.experiment import run_experiment
+from cli.run.experiments.long_runs import UnfinishedRun
+from cli.run.experiments.measuring import InsertExperiment
+from cli.system.errors import RunFailed
+from cli.system.signals import Interrupted, Interrupts
 from simulator.contract import (
     DataSet,
     GroupStatus,
@@ -95,7 +95,7 @@ def test_long_run_that_is_ended_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, reason: str
 ) -> None:
     database = _LongRun(tmp_path, error)
-    monkeypatch.setattr("cli.experiments.context.make_executor", lambda *_: database)
+    monkeypatch.setattr("cli.run.experiments.context.make_executor", lambda *_: database)
     request = Sweep(load=LOAD, data=DataSet(), counts=[2], runs=1)
     with pytest.raises(type(error)):
         run_experiment(InsertExperiment(request, open_blackhole(tmp_path)), Interrupts())

@@ -14,21 +14,20 @@ from pathlib import Path
 import pytest
 from kubernetes.client import Configuration
 
-from cli.errors import ConfigError, RunFailed
-from cli.faults.injector import (
-    ENDED,
+from cli.plan.disturbances import (
     Action,
     Disturbance,
-    FaultInjector,
     add_pauses,
     check_disturbances,
     check_pauses,
     check_times,
     parse_disturbance,
 )
-from cli.faults.pods import PodFaultInjector, matches_own_pods
-from cli.kubeclient import KubeClient
-from cli.signals import Interrupted, Interrupts
+from cli.run.faults.injector import ENDED, FaultInjector
+from cli.run.faults.pods import PodFaultInjector, matches_own_pods
+from cli.run.kubeclient import KubeClient
+from cli.system.errors import ConfigError, RunFailed
+from cli.system.signals import Interrupted, Interrupts
 from simulator.contract import FleetPause, Load, Mark, Phase, SkippedFault, Status
 
 from ...helpers import eventually

@@ -13,12 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-from cli.errors import ConfigError, RunFailed
-from cli.live import server as server_module
-from cli.live.server import LiveServer
-from cli.live.serving import LiveOptions, live_page, serve_live
-from cli.live.state import LiveState
-from cli.signals import Interrupted, Interrupts
+from cli.run.live import server as server_module
+from cli.run.live.server import LiveServer
+from cli.run.live.serving import LiveOptions, live_page, serve_live
+from cli.run.live.state import LiveState
+from cli.system.errors import ConfigError, RunFailed
+from cli.system.signals import Interrupted, Interrupts
 from simulator.contract import Phase, Status
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cli.live.state import MOST_POINTS, JobState, LiveState, Totals
+from cli.run.live.state import MOST_POINTS, JobState, LiveState, Totals
 from simulator.contract import DatabaseUse, GroupStatus, Mark, Phase, Role, Status
 
 

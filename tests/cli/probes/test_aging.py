@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 from itertools import pairwise
 
-from cli.probes.database import Counters, Use, merge_uses
-from cli.probes.network import Link, NetworkSnapshot, merge_networks
-from cli.probes.timeline import AgingSeries, Step, Window, add_up, merge_steps
+from cli.run.probes.database import Counters, Use, merge_uses
+from cli.run.probes.network import Link, NetworkSnapshot, merge_networks
+from cli.run.probes.timeline import AgingSeries, Step, Window, add_up, merge_steps
 
 HOUR, DAY = 3_600, 86_400
 CPU = "cpu_s"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.probes.background import (
+from cli.run.probes.background import (
     KERNEL,
     MACHINE,
     OWN,
@@ -17,7 +17,7 @@ from cli.probes.background import (
     find_family,
     share_of_others,
 )
-from cli.probes.timeline import Step, Window
+from cli.run.probes.timeline import Step, Window
 
 TOOL, LAUNCHER, WORKER, SERVER, BACKEND = 100, 101, 102, 200, 201
 

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from cli.probes.network import NetworkSnapshot, read_traffic, sum_traffic
-from cli.probes.timeline import Window
+from cli.run.probes.network import NetworkSnapshot, read_traffic, sum_traffic
+from cli.run.probes.timeline import Window
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells it")

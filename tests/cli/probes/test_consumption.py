@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cli.probes.kubernetes.consumption import Consumption
-from cli.probes.kubernetes.kubelets import explain_too_little
-from cli.probes.kubernetes.metrics import Count, Kind, Mean, Memory, PodName
-from cli.probes.kubernetes.pods import DatabasePod
-from cli.probes.timeline import Window
+from cli.run.probes.kubernetes.consumption import Consumption
+from cli.run.probes.kubernetes.kubelets import explain_too_little
+from cli.run.probes.kubernetes.metrics import Count, Kind, Mean, Memory, PodName
+from cli.run.probes.kubernetes.pods import DatabasePod
+from cli.run.probes.timeline import Window
 from simulator.contract import Resources
 
 A, B, C = ("s", "a"), ("s", "b"), ("s", "c")

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from cli.probes.database import Counters, Root, Use, count_cpus, summarize_use
-from cli.probes.timeline import Window
+from cli.run.probes.database import Counters, Root, Use, count_cpus, summarize_use
+from cli.run.probes.timeline import Window
 
 OLD, NEW = (10, 1.0), (20, 105.0)
 

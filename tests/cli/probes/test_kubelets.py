@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from cli.kubeclient import KubeClient
-from cli.probes.kubernetes import kubelets
-from cli.probes.kubernetes.kubelets import PodSampler
+from cli.run.kubeclient import KubeClient
+from cli.run.probes.kubernetes import kubelets
+from cli.run.probes.kubernetes.kubelets import PodSampler
 from simulator.contract import (
     CarriedState,
     GroupResult,

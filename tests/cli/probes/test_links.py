@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.probes.network import Link, NetworkSnapshot, find_link_share, read_links
-from cli.probes.timeline import Window
+from cli.run.probes.network import Link, NetworkSnapshot, find_link_share, read_links
+from cli.run.probes.timeline import Window
 
 
 def snapshots(*steps: tuple[float, int, int], name: str = "eth0") -> list[NetworkSnapshot]:

@@ -16,12 +16,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.probes import machine as machine_module
-from cli.probes.background import read_families, take_snapshot
-from cli.probes.database import Counters, Use, merge_uses
-from cli.probes.machine import BackgroundLoadSampler
-from cli.probes.timeline import AgingSeries
-from cli.signals import Interrupted
+from cli.run.probes import machine as machine_module
+from cli.run.probes.background import read_families, take_snapshot
+from cli.run.probes.database import Counters, Use, merge_uses
+from cli.run.probes.machine import BackgroundLoadSampler
+from cli.run.probes.timeline import AgingSeries
+from cli.system.signals import Interrupted
 from simulator.contract import Machine
 from simulator.stalls import read_clock_s
 
@@ -58,8 +58,8 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # On a busy machine some five programs take more than the two here, and are named instead.
-    monkeypatch.setattr("cli.probes.timeline.NAMED", 1000)
-    monkeypatch.setattr("cli.probes.timeline.NAMED_SHARE", 0.0)
+    monkeypatch.setattr("cli.run.probes.timeline.NAMED", 1000)
+    monkeypatch.setattr("cli.run.probes.timeline.NAMED_SHARE", 0.0)
     # As if looks at all processes took so long that there can be but two.
     monkeypatch.setattr(machine_module, "_MOST_SHARE", 1e-9)
     monkeypatch.setattr(machine_module, "_INTERVAL_S", 0.1)

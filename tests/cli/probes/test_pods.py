@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.probes.kubernetes.pods import (
+from cli.run.probes.kubernetes.pods import (
     Selection,
     is_named,
     read_pod,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.probes.database import Servers
+from cli.run.probes.database import Servers
 
 from .connected import connected
 

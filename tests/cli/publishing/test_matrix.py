@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from cli.campaign.ranking import find_ranks
-from cli.publishing.matrix import Cell, Field, find_candidates, find_families, make_fields
-from cli.publishing.pages import describe_ratio
-from cli.publishing.sources import find_sources
 from cli.results.model import Result
+from cli.results.published import Cell, Field, find_candidates, find_families, make_fields
+from cli.results.ranking import find_ranks
+from cli.results.sources import find_sources
 from cli.results.store import NOTES
+from cli.show.site import describe_ratio
 
 from ..made import capacity
 from .published import SPEEDS, describe_server, keep_campaign, keep_result, make_results

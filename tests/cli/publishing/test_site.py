@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import ConfigError
-from cli.publishing.pages import check_folder, make_site, write_site
-from cli.publishing.sources import MANIFEST, find_sources
+from cli.results.sources import MANIFEST, find_sources
 from cli.results.store import NOTES
+from cli.show.site import check_folder, make_site, write_site
+from cli.system.errors import ConfigError
 
 from .published import SPEEDS, TIMES, describe_server, judge, keep_campaign, make_results
 

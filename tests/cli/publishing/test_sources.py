@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from cli.errors import ConfigError
 from cli.main import commands
-from cli.publishing.sources import MANIFEST, find_sources
 from cli.results.secrets import redact_result, redact_text
+from cli.results.sources import MANIFEST, find_sources
 from cli.results.store import NOTES
+from cli.system.errors import ConfigError
 
 from ..made import inserts
 from .published import keep_campaign, keep_result, make_results

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from cli.render.notes import describe_answers
-from cli.render.tables import describe_durations
 from cli.results.model import Result
+from cli.show.notes import describe_answers
+from cli.show.tables import describe_durations
 from simulator.contract import Answers, GroupResult, Role, RunResult, WrongAnswer
 
 

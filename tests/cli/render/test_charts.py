@@ -15,15 +15,17 @@ import pytest
 
 from cli.commands.plot import KINDS as OFFERED
 from cli.commands.plot import THEMES as OFFERED_THEMES
-from cli.errors import ConfigError
-from cli.render import drawing
-from cli.render.bars import MOST_BARS, draw_answer
-from cli.render.chart import Chart, NamedResult
-from cli.render.charts import KINDS, add_title, draw_all
-from cli.render.drawing import NARROW_PX, draw_narrow, embed, make_standalone_svg, to_png, to_svg
-from cli.render.notes import list_notes
-from cli.render.plotting import write_plot
-from cli.render.vega import (
+from cli.results.model import Result
+from cli.results.store import read_result
+from cli.results.tuning import TunedSetting
+from cli.show import drawing
+from cli.show.bars import MOST_BARS, draw_answer
+from cli.show.chart import Chart, NamedResult
+from cli.show.charts import KINDS, add_title, draw_all
+from cli.show.drawing import NARROW_PX, draw_narrow, embed, make_standalone_svg, to_png, to_svg
+from cli.show.notes import list_notes
+from cli.show.plotting import write_plot
+from cli.show.vega import (
     DARK,
     GRID,
     INK,
@@ -36,9 +38,7 @@ from cli.render.vega import (
     WIDTH,
     list_log_ticks,
 )
-from cli.results.model import Result
-from cli.results.store import read_result
-from cli.results.tuning import TunedSetting
+from cli.system.errors import ConfigError
 from simulator.contract import Allocation, MinuteLatency, Resources, Storage
 from simulator.histograms import (
     LatencyRecorder,

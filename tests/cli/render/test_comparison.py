@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from cli.render.comparison import (
+from cli.results.comparison import compare
+from cli.show.comparison import (
     describe_comparison,
     list_remarks,
     tabulate_asking,
     tabulate_overview,
     tabulate_ratios,
 )
-from cli.results.comparison import compare
 from simulator.contract import LatencyMs, Resources
 
 from ..made import client, inserts, open_loop, queries

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from tabulate import tabulate
 
-from cli.render.listing import choose_columns, write_list
-from cli.render.stored import write_cells
 from cli.results.index import ResultLine
 from cli.results.store import make_line
+from cli.show.listing import choose_columns, write_list
+from cli.show.stored import write_cells
 
 from ..made import inserts, queries, stored
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cli.render.notes import MOST_LINES, list_notes, summarize_notes
 from cli.results.store import read_result
+from cli.show.notes import MOST_LINES, list_notes, summarize_notes
 
 from ..made import STORED, disturbed, inserts, open_loop, queries
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from cli.live.serving import LiveOptions, live_page, serve_live
-from cli.output import Block, note
-from cli.render.progress import PlainDisplay, TerminalDisplay, draw_bar, lay_out, make_display
-from cli.render.status import Forecast, describe_left, describe_phase, seconds_left
-from cli.signals import Interrupts
+from cli.run.live.serving import LiveOptions, live_page, serve_live
+from cli.show.progress import PlainDisplay, TerminalDisplay, draw_bar, lay_out, make_display
+from cli.show.status import Forecast, describe_left, describe_phase, seconds_left
+from cli.system.output import Block, note
+from cli.system.signals import Interrupts
 from simulator.contract import GroupStatus, Load, Phase, Role, Status
 
 from ...screen import Screen
@@ -35,7 +35,7 @@ class Clock:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        monkeypatch.setattr("cli.render.progress.time.monotonic", lambda: self.now)
+        monkeypatch.setattr("cli.show.progress.time.monotonic", lambda: self.now)
 
 
 def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -386,7 +386,7 @@ def attach(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 
 def set_size(monkeypatch: pytest.MonkeyPatch, columns: int, rows: int = 24) -> None:
-    monkeypatch.setattr("cli.render.progress.terminal_size", lambda: (columns, rows))
+    monkeypatch.setattr("cli.show.progress.terminal_size", lambda: (columns, rows))
 
 
 def test_a_terminal_gets_a_bar_and_keeps_outcomes(

@@ -6,8 +6,8 @@ from math import inf
 
 import pytest
 
-from cli.render.ratios import describe_ratios, format_speed, format_speed_interval, lead_comparison
 from cli.results.comparison import compare
+from cli.show.ratios import describe_ratios, format_speed, format_speed_interval, lead_comparison
 
 from ..made import inserts, open_loop, queries
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from cli.render.chart import NamedResult
-from cli.render.charts import KINDS
-from cli.render.pages import mark_struck
-from cli.render.report import choose_drawn, make_report
-from cli.render.stored import describe_result
-from cli.render.verdict import MOST_SENTENCES, describe_hardware, judge_results
 from cli.results.model import Result
+from cli.show.chart import NamedResult
+from cli.show.charts import KINDS
+from cli.show.pages import mark_struck
+from cli.show.report import choose_drawn, make_report
+from cli.show.stored import describe_result
+from cli.show.verdict import MOST_SENTENCES, describe_hardware, judge_results
 from simulator.contract import Resources, SkippedFault
 
 from ..made import (

@@ -10,10 +10,10 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from cli.errors import ConfigError
-from cli.render.stored import describe_result, tabulate_result
 from cli.results.export import COLUMNS, FORMATS, choose_format, export_runs, list_rows
 from cli.results.store import read_result
+from cli.show.stored import describe_result, tabulate_result
+from cli.system.errors import ConfigError
 from simulator.contract import GroupResult, Machine, Role, RunResult
 
 from ..made import STORED, inserts, open_loop, queries, steps, stored

@@ -8,9 +8,12 @@ from typing import Any
 
 import pytest
 
-from cli.render.reads import tabulate_reads_by_query
-from cli.render.stored import tabulate_readers
-from cli.render.tables import (
+from cli.results.model import GroupRun, InsertSummary, QuerySummary, list_groups
+from cli.results.store import read_result
+from cli.results.summaries import find_unanswered, summarize_inserts
+from cli.show.reads import tabulate_reads_by_query
+from cli.show.stored import tabulate_readers
+from cli.show.tables import (
     INSERT_COLUMNS,
     Table,
     describe_durations,
@@ -22,9 +25,6 @@ from cli.render.tables import (
     tabulate_steps,
     tabulate_writers,
 )
-from cli.results.model import GroupRun, InsertSummary, QuerySummary, list_groups
-from cli.results.store import read_result
-from cli.results.summaries import find_unanswered, summarize_inserts
 from simulator.contract import GroupResult, Queryable, Role, RunResult
 
 from ...helpers import insert_run

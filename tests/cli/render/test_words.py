@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render import words
+from cli.show import words
 
 from ..made import ENVIRONMENT, inserts, open_loop, queries, steps
 

@@ -13,11 +13,11 @@ from uuid import uuid4
 import pytest
 from click.testing import CliRunner
 
-from cli.errors import ConfigError, RunFailed
 from cli.main import commands
 from cli.results import address as address_module
 from cli.results.address import MARK, Address
 from cli.results.store import FILE_NAME, ResultFolder, list_results, read_result
+from cli.system.errors import ConfigError, RunFailed
 
 from .object_store import ObjectStore
 from .test_store import NAME, STARTED, result

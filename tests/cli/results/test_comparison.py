@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cli.errors import ConfigError
 from cli.results.caveats import Place
 from cli.results.comparison import (
     MetricComparison,
@@ -17,6 +16,7 @@ from cli.results.comparison import (
 from cli.results.conditions import WARNED, compare_conditions
 from cli.results.model import Result
 from cli.results.statistics import combine_cv, count_runs_needed, estimate_ratio
+from cli.system.errors import ConfigError
 from simulator.conditions import Condition
 from simulator.contract import Execution
 

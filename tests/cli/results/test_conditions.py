@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from cli.render.comparison import list_differences
 from cli.results.conditions import Difference, compare_conditions
 from cli.results.model import Result
+from cli.show.comparison import list_differences
 from simulator.conditions import Condition, find_conditions
 from simulator.modules import load_module, module_names
 

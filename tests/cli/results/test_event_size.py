@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render.tables import tabulate_runs
 from cli.results.caveats import Caveat, Kind
 from cli.results.model import GroupRun
 from cli.results.rules import find_unknown_sizes
 from cli.results.summaries import EventSize, list_event_sizes, weigh_together
+from cli.show.tables import tabulate_runs
 from simulator.contract import Allocation, GroupResult, Level, Role, RunResult, Storage
 
 from ..made import inserts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cli.render.reads import tabulate_reads
 from cli.results.asking import QUERY_TABLE
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import (
@@ -17,6 +16,7 @@ from cli.results.figures import (
     split_queries,
 )
 from cli.results.thresholds import METRICS
+from cli.show.reads import tabulate_reads
 from simulator.contract import Resources
 
 from ..made import asked_by_the_clock, client, inserts, open_loop, queries, stored

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from cli.experiments.limits import parse_limit
+from cli.plan.target import Price
 from cli.results.decision import Cell, Status, VerdictMatrix
 from cli.results.evidence import Measured, Question, Repetition
 from cli.results.judging import judge
 from cli.results.model import Result
 from cli.results.requirements import Requirements
-from cli.target import Price
+from cli.run.experiments.limits import parse_limit
 from simulator.contract import (
     GAP_S,
     CatchUp,

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from cli.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
 from cli.results.model import Result
 from cli.results.store import (
     FILE_NAME,
@@ -24,6 +23,7 @@ from cli.results.store import (
     read_result,
 )
 from cli.results.summaries import summarize_inserts
+from cli.system.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
 
 from ...helpers import insert_run
 
@@ -126,7 +126,7 @@ def test_a_failed_write_leaves_the_old_file_whole(
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("cli.output.os.fsync", full)
+    monkeypatch.setattr("cli.system.output.os.fsync", full)
     with pytest.raises(
         RunFailed, match=r"can't write .*: No space left on device; make room, or .* another disk"
     ) as failed:

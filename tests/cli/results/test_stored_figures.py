@@ -15,15 +15,15 @@ from zlib import crc32
 
 import pytest
 
-from cli.render.chart import NamedResult
-from cli.render.charts import draw_all
-from cli.render.comparison import describe_comparison
-from cli.render.notes import summarize_notes
-from cli.render.report import make_report
-from cli.render.stored import describe_result
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import SUMMED
 from cli.results.store import StoredResult, read_result
+from cli.show.chart import NamedResult
+from cli.show.charts import draw_all
+from cli.show.comparison import describe_comparison
+from cli.show.notes import summarize_notes
+from cli.show.report import make_report
+from cli.show.stored import describe_result
 from simulator import __version__
 
 from ..undrawn import undrawn

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from cli.errors import ConfigError
 from cli.results.figures import LIMITED, READERS
 from cli.results.model import Result
 from cli.results.thresholds import METRICS, collect_values, find_breaches, parse_threshold
+from cli.system.errors import ConfigError
 from simulator.contract import Resources
 
 from ..made import client, inserts, queries

@@ -1,0 +1,1 @@
+"""What is asked for, typed and checked: config, targets, workloads, runs."""

@@ -1,0 +1,255 @@
+"""config.yaml -> typed settings, with errors that name file, line, key and remedy."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from simulator.documents import DocumentError, merge_values, read_yaml
+from simulator.errors import OptionError, did_you_mean, unknown_option
+from simulator.workloads import workload_names
+
+from ..system.errors import ConfigError
+from ..system.installation import program, shipped
+from .target import TARGET_KEYS, ExecutorName, Target, read_executor_name, read_target
+from .variables import VariableError, replace_variables
+
+_TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
+CHART_VALUES = "deployment/values.yaml"
+
+# Keys must be texts, or `<<`, which merges another mapping in.
+_TEXT_KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
+
+
+class Config:
+    """A config file. Targets are checked when asked for, so that one with an unset variable or a
+    module of another version doesn't keep the others from being used."""
+
+    def __init__(
+        self,
+        path: Path,
+        document: Mapping[str, Any],
+        lines: Mapping[Any, int],
+        root: yaml.MappingNode,
+    ) -> None:
+        self.path = path
+        self._root = root
+        self._workloads: Mapping[str, Any] = document.get("workloads") or {}
+        self._targets: Mapping[str, Any] = document["targets"]
+        self._kubernetes: Any = document.get("kubernetes") or {}
+        self._lines = lines
+        self.namespace = self.read_text(document.get("namespace"), "namespace") or "default"
+        """The Kubernetes namespace in which runs are made."""
+
+    @property
+    def target_names(self) -> list[str]:
+        """Names of the targets, in the file's order."""
+        return list(self._targets)
+
+    @property
+    def workload_names(self) -> list[str]:
+        """Names of the workloads that the file defines, in its order."""
+        return list(self._workloads)
+
+    def workload_definition(self, name: str) -> dict[str, Any]:
+        """The definition of one of them, as in JSON; ConfigError if anything is wrong with it."""
+        from simulator.modules import find_statement_problem
+        from simulator.workloads.definition import read_name
+        from simulator.workloads.yaml_source import check_document, read_document
+
+        keys = ("workloads", name)
+        value = self.replace_variables(self._workloads[name], keys)
+        try:
+            read_name(name)
+            if name in workload_names():
+                raise ValueError(f"{name} is a workload of this tool: choose another name")
+            if isinstance(value, str):
+                file = self.path.parent / Path(value).expanduser()
+                definition = read_document(file, find_problem=find_statement_problem)
+                return {**definition, "name": name}
+            if isinstance(value, dict) and value.setdefault("name", name) != name:
+                raise ValueError("the key above is its name: remove `name`")
+        except (OptionError, ValueError) as error:
+            raise ConfigError(f"{self.where(*keys)}: {error}") from error
+        node: yaml.Node = self._root
+        for key in keys:
+            node = next(below for above, below in node.value if above.value == key)
+        try:
+            return check_document(node, value, str(self.path), keys, find_statement_problem)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
+
+    def where(self, *keys: str) -> str:
+        """`file:line: targets.x.key`, for the start of an error message."""
+        line = next(
+            (self._lines[keys[:n]] for n in range(len(keys), 0, -1) if keys[:n] in self._lines), 1
+        )
+        return f"{self.path}:{line}: {'.'.join(keys)}"
+
+    def read_text(self, value: object, *keys: str) -> str | None:
+        """The value of these keys, a text if there is one; ConfigError for `no`, 0123 and the like."""
+        if value is None or isinstance(value, str):
+            return value
+        raise ConfigError(f"{self.where(*keys)}: YAML doesn't read this as text: put it in quotes")
+
+    def digest(self, name: str) -> str:
+        """A text that changes whenever the file says something else about a target, with variables as they
+        are written. Campaigns' folders keep it, so it is the same for the same text in each version of this
+        tool."""
+        parts = [self.section(name), self._kubernetes]
+        text = json.dumps(parts, sort_keys=True, default=str)
+        return sha256(text.encode()).hexdigest()
+
+    def place_of(self, name: str) -> tuple[str, ExecutorName]:
+        """Module and executor of a target, without looking at its options."""
+        raw = self.section(name)
+        module = self.replace_variables(raw.get("module"), ("targets", name, "module"))
+        if not isinstance(module, str):
+            misspelt = [str(key) for key in raw if did_you_mean(str(key), ["module"])]
+            hint = (
+                f"; is {misspelt[0]!r} a misspelling?" if "module" not in raw and misspelt else ""
+            )
+            raise ConfigError(f"{self.where('targets', name)}: key `module` is missing{hint}")
+        executor = raw.get("executor", ExecutorName.KUBERNETES)
+        keys = ("targets", name, "executor")
+        return module, read_executor_name(self, keys, self.replace_variables(executor, keys))
+
+    def unknown_keys(
+        self, name: str, options: Callable[[Mapping[str, Any]], Iterable[str]]
+    ) -> list[str]:
+        """An error for each key of a target that is neither this tool's, nor one of its module's
+        `options`, which may depend on their values, nor a value of the chart."""
+        section = self.section(name)
+        allowed = [*options(section), *TARGET_KEYS]
+        problems = [
+            f"{self.where('targets', name, key)}: {unknown_option(key, allowed)}"
+            for key in map(str, section)
+            if key not in allowed
+        ]
+        return problems + self.unknown_chart_keys(section, ("targets", name))
+
+    def unknown_shared_keys(self) -> list[str]:
+        """An error for each key below the file's `kubernetes` that is no value of the chart."""
+        return self.unknown_chart_keys({"kubernetes": self._kubernetes}, ())
+
+    def unknown_chart_keys(self, section: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
+        keys = (*keys, "kubernetes")
+        values = section.get("kubernetes") or {}
+        if not isinstance(values, dict):
+            return [f"{self.where(*keys)}: needs keys below it, as in {CHART_VALUES}"]
+        allowed = chart_keys()
+        return [
+            f"{self.where(*keys, key)}: unknown key{did_you_mean(key, allowed)}"
+            f" (known: {', '.join(allowed)})"
+            for key in map(str, values)
+            if key not in allowed
+        ]
+
+    def section(self, name: str) -> dict[str, Any]:
+        if name not in self._targets:
+            hint = did_you_mean(name, self.target_names)
+            names = ", ".join(self.target_names)
+            raise ConfigError(f"{self.path} has no target {name!r}{hint} (it has: {names})")
+        raw = self._targets[name]
+        if not isinstance(raw, dict):
+            where = self.where("targets", name)
+            raise ConfigError(f"{where}: needs keys below it, at least `module:`")
+        return raw
+
+    def target(self, name: str) -> Target:
+        """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
+        return read_target(self, name)
+
+    def chart_values(self) -> Mapping[str, Any]:
+        """The chart's values for all targets."""
+        return self.merge_chart_values("", {})
+
+    def merge_chart_values(self, target: str, own: Any) -> Mapping[str, Any]:
+        """The chart's values for a target; ConfigError for a key that the chart doesn't have."""
+        problems = self.unknown_shared_keys()
+        problems += self.unknown_chart_keys({"kubernetes": own}, ("targets", target))
+        for problem in problems:
+            raise ConfigError(problem)
+        shared = self.replace_variables(self._kubernetes, ("kubernetes",))
+        return merge_values(shared, own)
+
+    def replace_variables(self, value: Any, keys: tuple[str, ...]) -> Any:
+        """`value` with ${VARIABLES} replaced, in lists and mappings too."""
+        if isinstance(value, dict):
+            return {k: self.replace_variables(v, (*keys, str(k))) for k, v in value.items()}
+        if isinstance(value, list):
+            return [self.replace_variables(item, keys) for item in value]
+        if not isinstance(value, str):
+            return value
+
+        try:
+            return replace_variables(value)
+        except VariableError as error:
+            raise ConfigError(f"{self.where(*keys)}: {error}") from error
+
+
+def chart_keys() -> list[str]:
+    """The keys of the chart's values that a config file may set: all but `run`."""
+    _, values = read_yaml(shipped("deployment") / "values.yaml")
+    return [key for key in values if key != "run"]
+
+
+def load_config(path: Path) -> Config:
+    """Read a config file; ConfigError with file, line and key if it can't be used."""
+    try:
+        root, document = read_yaml(path)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no config file {path}: run from the folder that has it, name it with -c, or make"
+            f" one: {program()} targets --example > config.yaml"
+        ) from None
+    except DocumentError as error:
+        raise ConfigError(
+            error.at(f"config file {path}" if error.line is None else path)
+        ) from error
+    if document is None:
+        raise ConfigError(f"{path} is empty: it needs `targets:` with at least one target")
+    if not isinstance(document, dict):
+        raise ConfigError(f"{path}:1: must be a mapping with the key `targets`")
+    lines: dict[tuple[str, ...], int] = {}
+    _note_lines(path, root, (), lines)
+    for key in document:
+        if key not in _TOP_KEYS:
+            line = lines[(str(key),)]
+            hint, allowed = did_you_mean(str(key), _TOP_KEYS), ", ".join(_TOP_KEYS)
+            raise ConfigError(f"{path}:{line}: unknown key {key!r}{hint} (known: {allowed})")
+    targets = document.get("targets")
+    if not isinstance(targets, dict) or not targets:
+        line = lines.get(("targets",), 1)
+        raise ConfigError(f"{path}:{line}: `targets` needs at least one target below it")
+    workloads = document.get("workloads") or {}
+    if not isinstance(workloads, dict):
+        line = lines.get(("workloads",), 1)
+        raise ConfigError(
+            f"{path}:{line}: `workloads` needs names below it, each with its definition"
+        )
+    assert isinstance(root, yaml.MappingNode)
+    return Config(path, document, lines, root)
+
+
+def _note_lines(
+    path: Path, node: yaml.Node | None, keys: tuple[str, ...], lines: dict[tuple[str, ...], int]
+) -> None:
+    """Remember where each key stands; ConfigError for one that isn't a text."""
+    if not isinstance(node, yaml.MappingNode):
+        return
+    for key_node, value_node in node.value:
+        place = (*keys, str(key_node.value))
+        line = key_node.start_mark.line + 1
+        if key_node.tag not in _TEXT_KEYS:
+            raise ConfigError(
+                f"{path}:{line}: YAML doesn't read the key {key_node.value} as text:"
+                " put it in quotes"
+            )
+        lines[place] = line
+        _note_lines(path, value_node, place, lines)

@@ -1,0 +1,470 @@
+"""Options + target -> the list of runs to do. Pure: no I/O."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+from pydantic_core import to_json
+
+from simulator.contract import (
+    DataSet,
+    Load,
+    Role,
+    RunLimit,
+    Tables,
+    Timestamps,
+    fields_of,
+    format_stages,
+    split_list,
+)
+from simulator.errors import OptionError
+from simulator.modules.base import AnyModule, Job, Support, require
+from simulator.modules.options import Options
+from simulator.units import format_count
+from simulator.workloads import load_options_model, load_workload, workload_names
+from simulator.workloads.base import SHARING_WORKERS, Workload
+from simulator.workloads.clock import make_retention
+from simulator.workloads.schema import Schema
+
+from ..system.errors import ConfigError
+from ..system.installation import load_each
+from .clock import check_prefill, compress_clock
+from .target import Target
+from .workloads import count_history, make_workload_of, parse_pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a command that measures is asked for: what all of them have in common."""
+
+    load: Load
+    """The writers' load; the readers', where they alone are at work."""
+    data: DataSet
+    readers: Load | None = None
+    """The load of readers beside the writers."""
+    runs: int = 3
+    """How often the same run is made."""
+    limits: Sequence[RunLimit] = ()
+    """What each run is to keep to."""
+    abort_on_limit: bool = False
+    """End a run as soon as it can't keep one of them any more."""
+    given: frozenset[str] = frozenset()
+    """Names of the options that stood on the command line."""
+
+    @property
+    def workers(self) -> int:
+        """How many there are in both groups."""
+        return self.load.workers + (self.readers.workers if self.readers else 0)
+
+    def list_options(self) -> dict[str, Any]:
+        """The options as they are kept in the result."""
+        options = {
+            "workers": [self.load.workers],
+            "runs": self.runs,
+            **public_load(self.load),
+            **public_data(self.data),
+        }
+        if self.readers is not None:
+            options |= {
+                "readers": self.readers.workers,
+                "query_rate_per_s": self.readers.rate_per_s,
+                "reader_in_flight": self.readers.in_flight,
+                "queries": self.readers.weights or self.readers.queries,
+                "redraw": self.readers.redraw,
+                "check": self.readers.check,
+            }
+        return options | self.list_limits()
+
+    def list_limits(self) -> dict[str, Any]:
+        """The limits as they are kept in the result, if there are some."""
+        if not self.limits:
+            return {}
+        aborts = {"abort_on_limit": True} if self.abort_on_limit else {}
+        return {"limits": [str(limit) for limit in self.limits], **aborts}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep(Request):
+    """An `insert` request: one load on a data set, repeated for each worker count."""
+
+    counts: Sequence[int]
+    """Numbers of workers, instead of the load's."""
+    steps: int = 0
+
+    def list_options(self) -> dict[str, Any]:
+        return super().list_options() | {"workers": list(self.counts), "steps": self.steps}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mix(Request):
+    """What `mixed` is asked for: writers and readers on one data set, several times."""
+
+    readers: Load
+    baseline: bool = False
+    """Make each run with one group at a time, too."""
+
+    def list_options(self) -> dict[str, Any]:
+        more = {"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}
+        if self.readers.stages:
+            more["query_stages"] = format_stages(self.readers.stages)
+        return super().list_options() | {"baseline": self.baseline} | more
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run that is to be made."""
+
+    label: str
+    """What it is called while it is made, as in `4 workers, run 2 of 3`."""
+    run: int
+    """Its number in the result: for insert among the runs of its worker count; with `steps`, the step's."""
+    data: DataSet
+    loads: tuple[Load, ...]
+    """One of each group of workers; the first says how long the run goes on. A group that isn't at work in a
+    run of a baseline is there all the same, so that all runs have as many workers and connections, and the
+    same data to begin with."""
+    options: Mapping[str, Any] | None = None
+    """The module's options, if they aren't the target's."""
+    loads_by_prefill: bool = False
+    abort_limits: Sequence[RunLimit] = ()
+    chance: int | None = None
+    """See `RunSettings`."""
+
+    @property
+    def load(self) -> Load:
+        """The load that says how long the run goes on."""
+        return self.loads[0]
+
+    @property
+    def prefill(self) -> int:
+        """Events that are inserted before it, unless a history is kept that is there."""
+        if not self.data.has_history:
+            return self.data.prefill
+        if self.load.role is Role.READ or not self.data.clean:
+            return 0
+        return count_history(self.data, self.load.workers)
+
+    @property
+    def at_work(self) -> list[Load]:
+        """The loads of the groups that are measured."""
+        return [load for load in self.loads if load.role in (Role.WRITE, Role.READ)]
+
+    @property
+    def workers(self) -> int:
+        """How many workers take part."""
+        return sum(load.workers for load in self.loads)
+
+
+@dataclass(frozen=True)
+class PlannedSeries:
+    """Runs that one collector makes, one after the other; they differ in what is stored before them alone."""
+
+    name: str
+    """The name of the folder with their logs."""
+    runs: Sequence[PlannedRun]
+    left: Sequence[Load] | None = None
+    """For each run that may still come, these among them, the load that says how long it goes on, where that
+    differs from what was expected."""
+
+
+def derive_seed(*names: object) -> int:
+    """A seed that follows from these, so that chance lets requests be due at other times in each step of a
+    search, run of a command, or repetition of a campaign. Below 2^48: every JSON reader has it whole."""
+    text = json.dumps([str(name) for name in names])
+    return int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
+
+
+LONGEST_SERIES = 200
+"""Runs: all their settings go into one Kubernetes Secret, which holds 1 MiB
+(https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
+_SERIES_BYTES, _RUN_BYTES = 700_000, 2_500
+"""The most for all their settings, and the most for a run's without the workload's definition."""
+
+
+def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, Any]:
+    """The fields that are options of the command line, by their names there."""
+    names = fields_of(type(model), role)
+    return model.model_dump(mode="json", by_alias=True, include=names)
+
+
+def public_data(data: DataSet) -> dict[str, Any]:
+    """The data set as it is kept in the result. The workload's options are among the module's."""
+    own = {} if data.definition is None else {"definition": data.definition}
+    shown = public_fields(data)
+    if not data.has_history:
+        del shown["prefill_span_s"], shown["prefill_every_s"]
+    return shown | own
+
+
+def public_load(load: Load) -> dict[str, Any]:
+    """The load's options as they are kept in the result. Of those that end a run, only the one that did."""
+    shown = public_fields(load, load.role)
+    if load.rate_per_s is None:
+        shown.pop("arrivals")
+    if not load.stages:
+        shown.pop("stages")
+    if load.duration_s is not None:
+        for name in ("num_inserts", "runs"):
+            shown.pop(name, None)
+    return shown
+
+
+def merge_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:
+    """The target's options with `--extra-option key=value` on top."""
+    return {**target.options, **parse_pairs("--extra-option", extra_options)}
+
+
+@dataclass(frozen=True)
+class SplitOptions:
+    """A target's options, by what they concern."""
+
+    module: dict[str, Any]
+    workload: dict[str, Any]
+    queries: list[str] | None
+    others: Sequence[str]
+    """Names that a target may have besides the module's own."""
+
+
+def option_names(module: type[AnyModule], values: Mapping[str, Any]) -> list[str]:
+    """All options that a target with these values may have, which may be wrong."""
+    return [
+        *module.options_model.option_names(values),
+        *_find_workloads_of_options(),
+        QUERIES,
+    ]
+
+
+def _find_workloads_of_options() -> dict[str, str]:
+    """Option -> a workload that has it."""
+    return {
+        option: name
+        for name, model in load_each(workload_names(), load_options_model).items()
+        for option in model.model_fields
+    }
+
+
+QUERIES = "queries"
+"""The target's key for what readers ask."""
+
+
+def split_options(
+    values: Mapping[str, Any], workload: type[Workload], insisted: Collection[str]
+) -> SplitOptions:
+    """Sort a target's options: the module's, the workload's, and the readers'.
+
+    An option of another workload is left out, since a target serves them all. OptionError if it is
+    among those `insisted` upon (on the command line).
+    """
+    own = workload.options_model.model_fields
+    owners = _find_workloads_of_options()
+    foreign = set(owners) - set(own)
+    for name in foreign & set(insisted):
+        raise OptionError(f"{name} is an option of workload {owners[name]}, not of {workload.name}")
+    module = {
+        name: value
+        for name, value in values.items()
+        if name not in own and name != QUERIES and name not in foreign
+    }
+    queries = values.get(QUERIES)
+    return SplitOptions(
+        module,
+        {name: value for name, value in values.items() if name in own},
+        None if queries is None else split_list(queries),
+        [*own, QUERIES],
+    )
+
+
+def check_load(load: Load, named_options: Collection[str]) -> None:
+    """ConfigError if fields of the load don't go together; `named_options`: those on the command line."""
+    if load.duration_s is not None:
+        if "events" in named_options:
+            raise ConfigError(
+                "--num-inserts and --duration both say when a run ends: give one of them"
+            )
+        if "runs" in named_options and load.role is Role.READ:
+            raise ConfigError("--runs and --duration both say when a run ends: give one of them")
+        if load.warm_up_s >= load.duration_s:
+            raise ConfigError(
+                f"--warm-up {load.warm_up_s:g}s leaves nothing of --duration {load.duration_s:g}s to"
+                " measure: the warm-up is a part of the duration"
+            )
+    if "arrivals" in named_options and load.rate_per_s is None:
+        raise ConfigError("--arrivals says how the requests of --rate follow each other: give both")
+
+
+def plan_inserts(sweep: Sweep) -> list[PlannedSeries]:
+    """The runs of an insert command, in series of one worker count each, in order.
+
+    A sweep makes `runs` runs for each worker count; `steps` makes that many runs on the data of
+    those before. ConfigError if what is asked for doesn't go together.
+    """
+    check_load(sweep.load, sweep.given)
+    if sweep.steps:
+        _check_steps(sweep)
+    series = []
+    for workers in sweep.counts:
+        runs = [_plan_run(sweep, workers, run) for run in range(1, (sweep.steps or sweep.runs) + 1)]
+        each = _RUN_BYTES + len(to_json(sweep.data.definition))
+        most = min(LONGEST_SERIES, _SERIES_BYTES // each)
+        for part, start in enumerate(range(0, len(runs), most), 1):
+            name = f"workers-{workers:02d}" + (f"-part-{part}" if part > 1 else "")
+            series.append(PlannedSeries(name, runs[start : start + most]))
+    return series
+
+
+def plan_queries(request: Request) -> PlannedSeries:
+    """The run of a query command. ConfigError if what is asked for doesn't go together."""
+    load = request.load
+    check_load(load, request.given)
+    if load.duration_s is None and (load.rate_per_s or load.warm_up_s):
+        raise ConfigError("--rate and --warm-up need a --duration: say how long to ask")
+    length = f"{load.runs} runs" if load.duration_s is None else f"{load.duration_s:g} s"
+    label = f"{format_count(load.workers, 'worker')}, {length}"
+    return PlannedSeries("queries", [PlannedRun(label, 1, request.data, (load,))])
+
+
+def plan_mix(mix: Mix) -> PlannedSeries:
+    """The runs of a mixed command, in order: with a baseline in turns, beginning with another group each
+    time, so that drift meets all alike. ConfigError if what is asked for doesn't go together."""
+    for load in (mix.load, mix.readers):
+        check_load(load, mix.given - {"arrivals", "runs"})
+    if "arrivals" in mix.given and not (mix.load.rate_per_s or mix.readers.rate_per_s):
+        raise ConfigError(
+            "--arrivals says how the requests of --rate or --query-rate follow each other: give one"
+        )
+    writers = format_count(mix.load.workers, "writer")
+    readers = format_count(mix.readers.workers, "reader")
+    idle = mix.readers.model_copy(update={"role": Role.CHECK})
+    filling = mix.load.model_copy(update={"role": Role.FILL})
+    data = share_devices(mix.data, mix.load.workers)
+    if data.retention_s is not None:
+        data = compress_clock(data, mix.load)
+        check_prefill(data, mix.load)
+    turns = [(f"{writers} and {readers}", (mix.load, mix.readers))]
+    if mix.baseline:
+        turns.append((f"{writers} alone", (mix.load, idle)))
+        turns.append((f"{readers} alone", (filling, mix.readers)))
+    return PlannedSeries(
+        "mixed",
+        [
+            PlannedRun(f"{title}, run {run} of {mix.runs}", run, data, loads, loads_by_prefill=True)
+            for run in range(1, mix.runs + 1)
+            for title, loads in turns[(run - 1) % len(turns) :] + turns[: (run - 1) % len(turns)]
+        ],
+    )
+
+
+def _check_steps(sweep: Sweep) -> None:
+    """ConfigError if something was asked for that steps don't go with."""
+    if len(sweep.counts) > 1:
+        raise ConfigError("--steps needs one worker count: give a single number to --workers")
+    if sweep.runs > 1:
+        raise ConfigError("--steps makes one run per step: give --runs 1")
+    if sweep.data.prefill or sweep.data.has_history:
+        raise ConfigError("--steps and --prefill can't be used together")
+
+
+def _plan_run(sweep: Sweep, workers: int, run: int) -> PlannedRun:
+    """A run with so many workers; a step goes on with the data of the one before it, whatever was asked."""
+    load = sweep.load.model_copy(update={"workers": workers})
+    clean = sweep.data.clean and not (sweep.steps and run > 1)
+    # A run that goes on with the events of others must share out the devices as they did.
+    data = share_devices(sweep.data, workers if clean else max(sweep.counts))
+    data = data.model_copy(update={"clean": clean})
+    if data.retention_s is not None:
+        data = compress_clock(data, load)
+    which = f"step {run} of {sweep.steps}" if sweep.steps else f"run {run} of {sweep.runs}"
+    label = f"{format_count(workers, 'worker')}, {which}"
+    return PlannedRun(label, run, data, (load,))
+
+
+def share_devices(data: DataSet, workers: int) -> DataSet:
+    """The data set with the devices that a workload has in all shared out over so many workers, unless
+    the user says over how many."""
+    fields = load_workload(data.workload, data.definition).options_model.model_fields
+    options = data.workload_options
+    if SHARING_WORKERS not in fields or options.get(SHARING_WORKERS, 1) != 1:
+        return data
+    return data.model_copy(update={"workload_options": options | {SHARING_WORKERS: workers}})
+
+
+def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
+    """The job of a run with this load, as far as it is known before the run; OptionError, which says why, if
+    the module can't store the workload."""
+    workload = make_workload_of(data)
+    retention = None if data.retention_s is None else make_retention(workload, data, load)
+    job = Job(workload.schema, load, retention=retention)
+    module.CAPABILITIES.require_workload(job.schema, data.workload, module.name)
+    return job
+
+
+def check_capabilities(
+    request: Request, module: type[AnyModule], settings: Options | None, load: Load | None = None
+) -> None:
+    """ConfigError if the module can't do what is asked for; `settings`: None if not all are known here;
+    `load`: if it isn't the request's.
+
+    Unsupported defaults are ignored; only explicit options are checked.
+    """
+    can, load = module.CAPABILITIES, load or request.load
+    data = share_devices(request.data, load.workers)
+    try:
+        job = check_workload(load, data, module)
+        if "primary_key" in request.given:
+            key = load.primary_key
+            require(can.primary_keys.get(key), f"--primary-key {key}", module.name)
+        if load.tables is Tables.MULTIPLE:
+            require(can.multiple_tables, "--tables multiple", module.name)
+        if settings is not None:
+            module(settings, job)
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+    if data.timestamps is Timestamps.RESTART:
+        _check_restart(data.workload, job.schema, module)
+
+
+def _check_restart(workload: str, schema: Schema, module: type[AnyModule]) -> None:
+    if module.CAPABILITIES.repeated_timestamps is not Support.FULL:
+        raise ConfigError(
+            "--timestamps restart would overwrite events:"
+            f" module {module.name} stores one per device and time"
+        )
+    if not schema.sequence:
+        raise ConfigError(
+            f"--timestamps restart would repeat events of workload {workload},"
+            " which have no sequence number"
+        )
+
+
+def check_query(
+    load: Load,
+    data: DataSet,
+    module: type[AnyModule],
+    settings: Options | None,
+    loading: str | None = None,
+) -> None:
+    """ConfigError if the module can't query the workload. `loading`: the option that stores events before the
+    queries, if the run itself must do that."""
+    try:
+        if not module.CAPABILITIES.queries:
+            raise OptionError(f"module {module.name} stores nothing that could be queried")
+        job = check_workload(load, data, module)
+        if settings is None:
+            return
+        asked = module(settings, job)
+        chosen = asked.choose_queries()
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+    if loading is None or not data.clean or data.prefill or data.has_history:
+        return
+    for name in chosen:
+        query = asked.describe_query(name)
+        if query is not None and query.is_drawn:
+            raise ConfigError(
+                f"query {name} draws devices or times of stored events, and none are stored before: add"
+                f" {loading}, as in {loading} 1M"
+            )

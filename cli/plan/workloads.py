@@ -1,0 +1,191 @@
+"""The workload that a command is about: the tool's, the config file's or that of a file of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from simulator.contract import DataSet, Timestamps
+from simulator.errors import OptionError, did_you_mean
+from simulator.modules import find_statement_problem
+from simulator.modules.options import parse_options
+from simulator.workloads import load_workload, workload_names
+from simulator.workloads.base import Workload, WorkloadOptions
+from simulator.workloads.history import WithHistory, add_history
+
+from ..system.errors import ConfigError
+from ..system.installation import CONFIG_FILE
+from ..system.output import note
+from .config import Config, load_config
+
+FLAG = "--workload-option"
+_ENDINGS = (".yaml", ".yml")
+
+
+@dataclass(frozen=True)
+class ChosenWorkload:
+    """A workload and where it comes from."""
+
+    kind: type[Workload]
+    definition: dict[str, Any] | None = None
+    """As JSON, unless it is one of the tool's own."""
+    file: str | None = None
+    """The file as it was named."""
+
+
+def choose_workload(name: str, config: Config | None) -> ChosenWorkload:
+    """What `--workload` names; ConfigError, which says where, if there is none or it is wrong."""
+    if config is not None and name in config.workload_names:
+        definition = config.workload_definition(name)
+        return ChosenWorkload(load_workload(name, definition), definition)
+    try:
+        if name in workload_names():
+            return ChosenWorkload(load_workload(name))
+        if Path(name).is_file() or name.endswith(_ENDINGS):
+            return _read_file(name)
+    except OptionError as error:
+        raise ConfigError(f"--workload: {error}") from error
+    names = [*workload_names(), *(config.workload_names if config else ())]
+    raise ConfigError(
+        f"--workload: there is no workload {name!r}{did_you_mean(name, names)} (known:"
+        f" {', '.join(names)}; or name a file that ends in .yaml)"
+    )
+
+
+def _read_file(name: str) -> ChosenWorkload:
+    from simulator.workloads.yaml_source import read_document
+
+    file = Path(name).expanduser()
+    definition = read_document(file, workload_names(), find_statement_problem)
+    return ChosenWorkload(load_workload(definition["name"], definition), definition, name)
+
+
+def find_config(file: Path) -> Config | None:
+    """The config file, for commands that need none: None if none is named and there is none here."""
+    if file == Path(CONFIG_FILE) and not file.exists():
+        return None
+    return load_config(file)
+
+
+def parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
+    """The values of an option `flag` that is given as key=value, several times."""
+    values = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"{flag} {pair!r}: write it as key=value")
+        values[key.strip()] = value
+    return values
+
+
+def read_options(
+    kind: type[Workload],
+    values: Mapping[str, Any],
+    pairs: Sequence[str],
+    where: Callable[[str], str] = str,
+) -> WorkloadOptions:
+    """The workload's options: `pairs` of the command line over `values`, which stand `where` it says."""
+    chosen = parse_pairs(FLAG, pairs)
+    try:
+        return parse_options(
+            kind.options_model,
+            {**values, **chosen},
+            lambda key: FLAG if key in chosen else where(key),
+        )
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+
+
+def make_workload(name: str, config: Config | None, pairs: Sequence[str], seed: int) -> Workload:
+    """A workload whose events are looked at here, with such options."""
+    kind = choose_workload(name, config).kind
+    options = begin(kind, read_options(kind, {}, pairs))
+    try:
+        return kind(seed, **options.model_dump())
+    except OptionError as error:
+        raise ConfigError(f"{FLAG}: {error}") from error
+
+
+def complete_data(
+    data: DataSet, chosen: ChosenWorkload, options: WorkloadOptions, existing: bool
+) -> DataSet:
+    """The data set with a workload; if that begins now, its first event has this time.
+
+    ConfigError if it is about `existing` events of such a workload: somebody must say when they began.
+    """
+    kind = chosen.kind
+    if kind.begins_now(options):
+        if existing:
+            raise ConfigError(
+                f"workload {kind.name} begins when it is inserted: give the time that the insert printed"
+                f" and stored in its result, as in {FLAG} epoch=2026-01-31T12:00:00Z"
+            )
+        options = begin(kind, options, _find_history_s(data))
+        epoch = options.model_dump()["epoch"]
+        note(f"events begin at {epoch}: query them with {FLAG} epoch={epoch}")
+    return data.model_copy(
+        update={
+            "workload": kind.name,
+            "workload_options": options.model_dump(mode="json"),
+            "definition": chosen.definition,
+            "workload_file": chosen.file,
+        }
+    )
+
+
+def _find_history_s(data: DataSet) -> float:
+    """How long before the measured data a data set begins."""
+    span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s
+    return span_s // every_s * every_s if every_s else 0.0
+
+
+def check_history(data: DataSet) -> None:
+    """ConfigError, with the remedy, if the data set's history is none, or doesn't go with the rest."""
+    span_s, every_s = data.prefill_span_s, data.prefill_every_s
+    if span_s is None and every_s is None:
+        return
+    if span_s is None or every_s is None:
+        raise ConfigError(
+            "--prefill-span (how long a history is) and --prefill-every (how often each device has an event)"
+            " go together: give both, as in --prefill-span 30d --prefill-every 10m"
+        )
+    if data.prefill:
+        raise ConfigError(
+            "a number of events (--prefill, --fill) and --prefill-span both say what is stored before: give"
+            " one of them"
+        )
+    if data.timestamps is Timestamps.RESTART:
+        raise ConfigError(
+            "--timestamps restart would put the measured data into the history of --prefill-span: leave one"
+            " of them out"
+        )
+    try:
+        count_history(data, 1)
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+
+
+def count_history(data: DataSet, workers: int) -> int:
+    """How many events the data set's history has, for the devices of so many workers. OptionError if there
+    can't be such."""
+    kind = load_workload(data.workload, data.definition)
+    workload = add_history(kind(data.seed, **data.workload_options), data)
+    assert isinstance(workload, WithHistory)
+    return sum(map(workload.count_history, range(workers)))
+
+
+def make_workload_of(data: DataSet) -> Workload:
+    """The workload of a data set, with its options; OptionError if they don't fit."""
+    kind = load_workload(data.workload, data.definition)
+    options = parse_options(kind.options_model, data.workload_options, str)
+    return kind(data.seed, **options.model_dump())
+
+
+def begin(kind: type[Workload], options: WorkloadOptions, before_s: float = 0.0) -> WorkloadOptions:
+    """The options, with this second for a workload that begins now, or so long before it."""
+    if not kind.begins_now(options):
+        return options
+    return kind.begin_at(options, int(time.time() - before_s) * 1000)

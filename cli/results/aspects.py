@@ -1,0 +1,258 @@
+"""What can matter of a database, and how much of it a candidate's repetitions show. Pure.
+
+An aspect's samples are speeds: the more, the better, so that all are compared in one way. Of times, bytes and
+CPU they are the reciprocals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, log
+from statistics import fmean, geometric_mean
+
+from simulator.units import format_count
+
+from .caveats import Place
+from .comparison import collect_samples
+from .figures import FIGURES, Entry, Form, list_entries
+from .model import Result
+from .samples import CandidateFigures, Samples, collect_measured
+from .statistics import t_quantile
+from .summaries import weigh_each, weigh_together
+
+OUTAGE_SHIFT_S = 1.0
+"""Added to each outage before they are compared: an outage that can't be seen is not infinitely better than
+one of a tenth of a second."""
+
+
+@dataclass(frozen=True)
+class Aspect:
+    """Something that can matter."""
+
+    key: str
+    name: str
+    """What the choice of what matters calls it."""
+    heading: str
+    """The heading of its column."""
+    about: str
+    form: Form
+    collect: Callable[[Result], Mapping[str, float]]
+    """What a result shows: place (the question's name, or else empty) -> figure in the heading's unit."""
+    less: bool = False
+    """Whether less is better."""
+    several: bool = True
+    """Whether each of its tests has a column; else only the one in which most candidates have a figure."""
+    shift: float = 0.0
+    """Added to figures before they are compared."""
+
+    def to_speed(self, value: float) -> float:
+        """A figure as the more, the better."""
+        return 1 / (value + self.shift) if self.less else value
+
+    def from_speed(self, speed: float) -> float:
+        """The figure for a speed."""
+        return 1 / speed - self.shift if self.less else speed
+
+    def show(self, value: float) -> str:
+        """The figure as it is written in a cell."""
+        return self.form.show(max(0.0, value))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a candidate's repetitions show of an aspect in a test."""
+
+    aspect: Aspect
+    figures: CandidateFigures
+    """The candidate's speeds."""
+    detail: str = ""
+    """What must stand beside the figure."""
+
+    @property
+    def value(self) -> float:
+        """The geometric mean over repetitions and places, in the heading's unit."""
+        return self.aspect.from_speed(geometric_mean(self.scores))
+
+    @property
+    def scores(self) -> list[float]:
+        """The overall speed of each repetition."""
+        return [
+            geometric_mean([fmean(values) for values in repetition.values()])
+            for repetition in self.figures.samples
+        ]
+
+    @property
+    def logs(self) -> dict[str, float]:
+        """Question, or else empty -> logarithm of its speed, the mean over the repetitions that have it."""
+        logs: dict[str, list[float]] = {}
+        for repetition in self.figures.samples:
+            for place, values in repetition.items():
+                logs.setdefault(place.group, []).append(log(fmean(values)))
+        return {place: fmean(values) for place, values in logs.items()}
+
+    @property
+    def variance(self) -> float | None:
+        """The squared standard error of the value's logarithm; None if there is only one repetition."""
+        logs = [log(score) for score in self.scores]
+        if len(logs) < 2:
+            return None
+        mean = fmean(logs)
+        variance = fsum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
+        # The answers of all repetitions of a search may be one and the same step.
+        return max(variance, log(1 + self.figures.precision) ** 2 / 12) / len(logs)
+
+
+def _is_closed(result: Result) -> bool:
+    """Whether a measured rate is how fast the database is, and not what it was asked for."""
+    load = result.settings.load
+    return load.rate_per_s is None and not load.stages and not _is_disturbed(result)
+
+
+def _is_disturbed(result: Result) -> bool:
+    return any(run.marks for run in result.runs)
+
+
+def _list_valid(result: Result) -> list[Entry]:
+    if result.command not in ("insert", "mixed"):
+        return []
+    return [entry for entry in list_entries(result.writers) if entry.group.valid]
+
+
+def _average(key: str, entries: Sequence[Entry]) -> dict[str, float]:
+    """The geometric mean of a figure of the registry."""
+    values = [value for entry in entries if (value := FIGURES[key].read(entry)) is not None]
+    values = [value for value in values if value > 0]
+    return {"": geometric_mean(values)} if values else {}
+
+
+def _collect_inserts(result: Result) -> dict[str, float]:
+    """The rate at the number of workers that insert fastest; on growing data, over all fill levels."""
+    entries = _list_valid(result) if _is_closed(result) else []
+    if result.by_fill_level:
+        return _average("inserts_per_s", entries)
+    counts = {entry.group.workers for entry in entries}
+    averages = [
+        _average("inserts_per_s", [entry for entry in entries if entry.group.workers == count])
+        for count in counts
+    ]
+    return max(
+        (average for average in averages if average), key=lambda average: average[""], default={}
+    )
+
+
+def _collect_response(result: Result) -> dict[str, float]:
+    """The response times of open loops, which count from when a request was due."""
+    entries = [] if _is_disturbed(result) else _list_valid(result)
+    return _average("latency_p99_ms", [entry for entry in entries if entry.group.offered])
+
+
+def _collect_capacity(result: Result) -> dict[str, float]:
+    capacity = result.capacity
+    return {"": capacity.events_per_s} if capacity and capacity.events_per_s else {}
+
+
+def _collect_hot(result: Result) -> dict[str, float]:
+    return {
+        place.query: 1000 * fmean(values)
+        for place, values in collect_samples(result).items()
+        if place.query is not None
+    }
+
+
+def _collect_cold(result: Result) -> dict[str, float]:
+    if result.command != "query":
+        return {}
+    return {summary.query: 1000 * summary.cold for summary in result.query_summary if summary.cold}
+
+
+def _collect_disk(result: Result) -> dict[str, float]:
+    weigh = weigh_together if result.command == "capacity" else weigh_each
+    size = weigh([run for run in result.writers if run.group.valid]).lasting_bytes
+    return {"": size} if size else {}
+
+
+def _collect_cpu(result: Result) -> dict[str, float]:
+    """The CPU of inserts alone."""
+    entries = [] if _is_disturbed(result) else _list_valid(result)
+    return _average(
+        "cpu_us_per_event", [entry for entry in entries if entry.group_run.run.readers is None]
+    )
+
+
+def _collect_outage(result: Result) -> dict[str, float]:
+    gaps = [outage.gap_s for run in result.writers for outage in run.group.outages]
+    return {"": max(gaps)} if gaps and result.valid else {}
+
+
+ASPECTS = (
+    Aspect("inserts", "Inserts", FIGURES["inserts_per_s"].heading,
+           "events acknowledged per second in a closed loop, at the number of workers that suits best",
+           Form.RATE, _collect_inserts),
+    Aspect("capacity", "Capacity", "Capacity, events/s",
+           "the highest rate that holds within the limits", Form.RATE, _collect_capacity),
+    Aspect("response", "Response time", "Response p99 ms",
+           "p99 of inserts at a given rate, from when each was due", Form.DIGITS, _collect_response,
+           less=True),
+    Aspect("hot", "Questions, hot", "Questions, hot, ms",
+           "geometric mean over the questions of the mean time of all but each reader's first execution",
+           Form.DIGITS, _collect_hot, less=True),
+    Aspect("cold", "Questions, cold", "Questions, cold, ms",
+           "the same for each reader's first execution", Form.DIGITS, _collect_cold, less=True,
+           several=False),
+    Aspect("disk", "Disk", "Disk, " + FIGURES["bytes_per_event"].heading,
+           "bytes on disk per event, from growth, after compaction if there is one",
+           Form.BYTES, _collect_disk, less=True, several=False),
+    Aspect("cpu", "CPU per event", "CPU, " + FIGURES["cpu_us_per_event"].heading,
+           "the database's CPU ÷ events acknowledged, of inserts alone",
+           FIGURES["cpu_us_per_event"].form, _collect_cpu, less=True, several=False),
+    Aspect("outage", "Outage", "Outage s",
+           "the longest time after a fault in which nothing was acknowledged", Form.TENTHS, _collect_outage,
+           less=True, shift=OUTAGE_SHIFT_S),
+)  # fmt: skip
+
+
+def measure(aspect: Aspect, results: Sequence[Result], failed: int = 0) -> Shown | None:
+    """What a candidate's repetitions of a test show; None if there is no figure. `failed`: number of jobs
+    that have no result."""
+    samples: list[Samples] = []
+    missing = failed
+    for result in results:
+        values = aspect.collect(result)
+        if values:
+            samples.append({
+                Place(group=place): [aspect.to_speed(value)]
+                for place, value in values.items()
+            })  # fmt: skip
+        else:
+            missing += 1
+    if not samples:
+        return None
+    if aspect.key == "capacity":
+        # A search knows its answer as an interval, and "no rate holds" is an answer, too.
+        figures = collect_measured(results, failed)
+    else:
+        figures = CandidateFigures(samples, failed=missing)
+    return Shown(aspect, figures, _describe(figures))
+
+
+def _describe(figures: CandidateFigures) -> str:
+    least = "at least" if float("inf") in figures.bounds else ""
+    counted = len(figures.samples)
+    coverage = (
+        ""
+        if figures.complete
+        else f"in {counted} of {format_count(figures.repetitions, 'repetition')}"
+    )
+    return ", ".join(filter(None, [least, coverage]))
+
+
+def find_interval(shown: Shown) -> tuple[float, float] | None:
+    """The 95 % interval of the value's speed, by Student's t on the logarithms; None with only one
+    repetition."""
+    variance = shown.variance
+    if variance is None:
+        return None
+    half = min(20.0, t_quantile(0.975, len(shown.scores) - 1) * variance**0.5)
+    middle = log(geometric_mean(shown.scores))
+    return exp(middle - half), exp(middle + half)

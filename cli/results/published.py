@@ -1,0 +1,486 @@
+"""Candidates × figures: which candidates can stand beside each other, how good each figure is beside the
+best, and which pairs the repetitions decide. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import exp, log
+from statistics import fmean
+
+from ..show.words import name_database
+from .aspects import ASPECTS, Aspect, Shown, find_interval, measure
+from .caveats import Place
+from .conditions import find_durability
+from .model import Result, as_mapping
+from .naming import format_options, format_value
+from .ranking import bound_rank, is_faster, share_error
+from .samples import CandidateFigures, estimate_speed
+from .sources import Source, Sources
+from .statistics import Ratio, t_quantile
+
+_Key = tuple[str, str, str, str]
+"""A candidate's name, a digest of its configuration, its database's version and its durability."""
+
+MOST_OPTIONS = 3
+"""The most options by which candidates of the same name are told apart."""
+MOST_FREEDOM = 40
+"""The most degrees of freedom for which quantiles are given; with more they hardly change."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is compared: one database in one version and configuration."""
+
+    name: str
+    slug: str
+    """The name of its page."""
+    database: str
+    """The database with its version, as it reports it."""
+    durability: str
+    sources: Sequence[Source]
+    failed: Sequence[Source] = ()
+
+    @property
+    def client(self) -> str:
+        """Which client measured it, and from where."""
+        result = self.sources[0].result
+        path = (
+            "official client" if result.settings.module.get("client") == "official" else "lean path"
+        )
+        return f"{path}, {'Kubernetes' if result.executor == 'kubernetes' else 'local processes'}"
+
+    @property
+    def tags(self) -> dict[str, str]:
+        """The tags of all of its results."""
+        tags: dict[str, str] = {}
+        for source in self.sources:
+            tags |= source.result.tags
+        return dict(sorted(tags.items()))
+
+    @property
+    def notes(self) -> list[str]:
+        """Notes on why its figures are surprising."""
+        return list(dict.fromkeys(source.note for source in self.sources if source.note))
+
+    def list_traits(self) -> dict[str, str]:
+        """Traits by which the first page filters candidates."""
+        tags = {f"tag.{key}": value for key, value in self.tags.items()}
+        return {"durability": self.durability, "client": self.client, **tags}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A candidate's figure in a column."""
+
+    shown: Shown
+    better_than: Sequence[int]
+    """Rows of the candidates that it is shown to be better than."""
+    alike: Sequence[int]
+    """Rows of the candidates from which no difference worth naming is left."""
+    rank: str
+    """`1`, `1 to 3`; empty if the repetitions can't rank anybody."""
+    leads: bool
+    """Whether no candidate is shown to be better."""
+    share: float
+    """The figure as a share of the best: 1 is the best."""
+    spread: float | None
+    """The interval goes from the figure ÷ this to the figure × this; None if there is only one repetition."""
+    note: str = ""
+
+    @property
+    def text(self) -> str:
+        """The figure."""
+        return self.shown.aspect.show(self.shown.value)
+
+
+@dataclass(frozen=True)
+class Column:
+    """An aspect in a test."""
+
+    key: str
+    """Its name in the address of a view."""
+    aspect: Aspect
+    heading: str
+    test: str
+    ratios: Mapping[tuple[int, int], Ratio | None]
+    """(row, row) -> how many times as good the first is."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A candidate, with a cell for each column; None where it has no figure."""
+
+    candidate: Candidate
+    cells: Sequence[Cell | None]
+    absent: Sequence[str]
+    """Why there is no figure in each column, if there is none although it was measured; otherwise empty."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """Candidates that were measured with the same workload on the same hardware: only they are compared."""
+
+    slug: str
+    workload: str
+    hardware: str
+    campaign: str
+    """The title of their campaign, if others that share nothing with these candidates were measured there
+    with the same workload."""
+    columns: Sequence[Column]
+    rows: Sequence[Row]
+    quantiles: Sequence[float]
+    """Quantiles of Student's t, from 1 degree of freedom on, for comparing two candidates."""
+
+    tests: Mapping[str, str]
+    """Key -> a name that no other test has."""
+
+    @property
+    def name(self) -> str:
+        """The workload's name, and what tells the table from others of that workload."""
+        return f"{self.workload}: {self.campaign}" if self.campaign else self.workload
+
+    def list_notes(self) -> list[tuple[str, str]]:
+        """(candidate, why its figures are surprising), for what is compared here."""
+        notes = [
+            (row.candidate.name, source.note)
+            for row in self.rows
+            for source in _select(row.candidate, self.workload, self.hardware)
+            if source.note
+        ]
+        return list(dict.fromkeys(notes))
+
+    def list_tests(self) -> dict[str, dict[str, list[Result]]]:
+        """Test -> candidate -> its results."""
+        tests: dict[str, dict[str, list[Result]]] = {}
+        for row in self.rows:
+            for source in _select(row.candidate, self.workload, self.hardware):
+                candidates = tests.setdefault(self.tests[source.test_key], {})
+                candidates.setdefault(row.candidate.name, []).append(source.result)
+        return tests
+
+
+# --- who is compared ------------------------------------------------------------------------------
+
+
+def find_candidates(sources: Sources) -> list[Candidate]:
+    """All candidates, by name; those of the same name are told apart by version, options or durability."""
+    groups: dict[_Key, list[Source]] = {}
+    for source in sources.done:
+        version, durability = _name_version(source.result), describe_durability(source.result)
+        key = (source.candidate, source.identity, version, durability)
+        groups.setdefault(key, []).append(source)
+    ordered = sorted(groups.items(), key=lambda pair: _sort_naturally(" ".join(pair[0])))
+    names = [_name(key, group, groups) for key, group in ordered]
+    slugs = name_slugs(names)
+    candidates = []
+    for (parts, group), name, slug in zip(ordered, names, slugs, strict=True):
+        failed = [
+            source for source in sources.failed if (source.candidate, source.identity) == parts[:2]
+        ]
+        candidates.append(Candidate(name, slug, parts[2], parts[3], group, failed))
+    return candidates
+
+
+def _name(key: _Key, group: Sequence[Source], groups: Mapping[_Key, Sequence[Source]]) -> str:
+    namesakes = {other: sources for other, sources in groups.items() if other[0] == key[0]}
+    if len(namesakes) == 1:
+        return key[0]
+    parts = [key[0]]
+    if len({other[2] for other in namesakes}) > 1:
+        parts.append(key[2])
+    rest = [other for other in namesakes if other[2] == key[2]]
+    if len(rest) > 1:
+        options = [namesakes[other][0].own for other in rest]
+        mine = group[0].own
+        different = [name for name in mine if len({repr(own.get(name)) for own in options}) > 1]
+        if 0 < len(different) <= MOST_OPTIONS:
+            parts.append(format_options({name: mine[name] for name in different}))
+        elif len({other[3] for other in rest}) == len(rest):
+            parts.append(f"({key[3]})")
+        else:
+            parts.append(f"({1 + rest.index(key)})")
+    return " ".join(parts)
+
+
+def name_slugs(names: Iterable[str]) -> list[str]:
+    """A distinct file name for each of the names, in the same order."""
+    slugs: list[str] = []
+    for name in names:
+        base = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60] or "one"
+        number = 1
+        while (slug := base if number == 1 else f"{base}-{number}") in slugs:
+            number += 1
+        slugs.append(slug)
+    return slugs
+
+
+def _sort_naturally(text: str) -> list[tuple[int, str]]:
+    """A sort key by which 9 comes before 10."""
+    parts = re.findall(r"\d+|\D+", text.lower())
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
+
+
+def _name_version(result: Result) -> str:
+    version = name_database(result)
+    if version is None:
+        return f"{result.module}, version not known"
+    return version if re.search("[a-zA-Z]", version) else f"{result.module} {version}"
+
+
+def describe_durability(result: Result) -> str:
+    """The settings that decide what an acknowledgement is worth."""
+    settings = find_durability(result)
+    return (
+        ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
+        or "not known"
+    )
+
+
+def describe_hardware(result: Result) -> str:
+    """The hardware that client and database ran on, as far as it must be the same."""
+    client = result.describe("client")
+    parts = [str(client["cpu_model"])] if client.get("cpu_model") else []
+    if client.get("cpus"):
+        parts.append(f"{client['cpus']} CPUs")
+    if client.get("memory_mb"):
+        parts.append(f"{client['memory_mb'] / 1000:.0f} GB")
+    nodes = [
+        as_mapping(node) for node in as_mapping(result.describe("kubernetes").get("nodes")).values()
+    ]
+    kinds = [str(node.get("instance_type") or node.get("cpu") or "node") for node in nodes]
+    parts += [f"{kinds.count(kind)} × {kind}" for kind in sorted(set(kinds))]
+    return ", ".join(parts) or "hardware not known"
+
+
+# --- what they are compared by --------------------------------------------------------------------
+
+
+def make_fields(candidates: Sequence[Candidate]) -> list[Field]:
+    """The tables of the first page, the one with most candidates first."""
+    places: dict[tuple[str, str], list[Candidate]] = {}
+    for candidate in candidates:
+        for place in dict.fromkeys(_place(source.result) for source in candidate.sources):
+            places.setdefault(place, []).append(candidate)
+    fields = []
+    for place, members in places.items():
+        parts = _part(*place, members)
+        for part in parts:
+            field = _make_field(*place, part)
+            if field.columns:
+                campaigns = {
+                    source.campaign for candidate in part for source in _select(candidate, *place)
+                }
+                title = " and ".join(sorted(filter(None, campaigns))) if len(parts) > 1 else ""
+                fields.append(replace(field, campaign=title))
+    fields.sort(key=lambda field: (-len(field.rows), -len(field.columns), field.workload))
+    slugs = name_slugs(field.workload for field in fields)
+    return [replace(field, slug=slug) for field, slug in zip(fields, slugs, strict=True)]
+
+
+def _part(workload: str, hardware: str, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
+    """Candidates that share a test or a campaign, directly or through others, belong in the same table."""
+    parts: list[tuple[set[tuple[str, str]], list[int]]] = []
+    for number, candidate in enumerate(candidates):
+        links, members = set[tuple[str, str]](), [number]
+        for source in _select(candidate, workload, hardware):
+            links |= {("test", source.test_key), ("campaign", source.campaign)}
+        for part in [part for part in parts if part[0] & links]:
+            parts.remove(part)
+            links, members = links | part[0], [*part[1], *members]
+        parts.append((links, members))
+    return [[candidates[number] for number in sorted(members)] for _, members in parts]
+
+
+def _place(result: Result) -> tuple[str, str]:
+    """Workload and hardware, which decide the table that a result belongs to."""
+    return result.settings.data.workload, describe_hardware(result)
+
+
+def _select(candidate: Candidate, workload: str, hardware: str) -> list[Source]:
+    return [source for source in candidate.sources if _place(source.result) == (workload, hardware)]
+
+
+def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -> Field:
+    selected = [_select(candidate, workload, hardware) for candidate in candidates]
+    tests = _name_tests(source for sources in selected for source in sources)
+    columns: list[Column] = []
+    cells: list[list[Cell | None]] = [[] for _ in candidates]
+    absent: list[list[str]] = [[] for _ in candidates]
+    for aspect in ASPECTS:
+        measured = {
+            key: [
+                _measure(aspect, candidate, sources, key)
+                for candidate, sources in zip(candidates, selected, strict=True)
+            ]
+            for key in tests
+        }
+        for key in _choose_tests(aspect, measured):
+            ratios = _compare(measured[key])
+            heading = aspect.heading
+            if aspect.several and sum(any(shown) for shown in measured.values()) > 1:
+                heading = f"{heading}: {tests[key]}"
+            number = sum(column.aspect is aspect for column in columns)
+            name = aspect.key if not number else f"{aspect.key}-{number + 1}"
+            columns.append(Column(name, aspect, heading, tests[key], ratios))
+            for place, cell in enumerate(_make_cells(measured[key], ratios)):
+                cells[place].append(cell)
+                absent[place].append("" if cell else _explain(selected[place], key))
+    rows = [Row(*parts) for parts in zip(candidates, cells, absent, strict=True)]
+    filled = [row for row in rows if any(row.cells)]
+    if len(filled) < len(rows):
+        # Cells name rows by their numbers.
+        return _make_field(workload, hardware, [row.candidate for row in filled])
+    error = share_error(len(rows))
+    quantiles = [round(t_quantile(1 - error / 2, n), 4) for n in range(1, MOST_FREEDOM + 1)]
+    return Field("", workload, hardware, "", columns, rows, quantiles, tests)
+
+
+def _name_tests(sources: Iterable[Source]) -> dict[str, str]:
+    """Key -> a name that no other test has: where several have the same name, with the campaign's title."""
+    firsts: dict[str, Source] = {}
+    for source in sources:
+        firsts.setdefault(source.test_key, source)
+    counts = Counter(source.test for source in firsts.values())
+    names: dict[str, str] = {}
+    for key, source in firsts.items():
+        base = (
+            f"{source.test}, {source.campaign}"
+            if source.campaign and counts[source.test] > 1
+            else source.test
+        )
+        number = 1
+        while (name := base if number == 1 else f"{base} ({number})") in names.values():
+            number += 1
+        names[key] = name
+    return names
+
+
+def _explain(sources: Sequence[Source], key: str) -> str:
+    """What speaks against the results of a test: the first reason."""
+    runs = [run for source in sources if source.test_key == key for run in source.result.all_runs]
+    reasons = (reason for run in runs for group in run.groups for reason in group.invalid_reasons)
+    return next(reasons, "")
+
+
+def _measure(
+    aspect: Aspect, candidate: Candidate, sources: Sequence[Source], key: str
+) -> Shown | None:
+    results = [source.result for source in sources if source.test_key == key]
+    failed = sum(source.test_key == key for source in candidate.failed)
+    return measure(aspect, results, failed) if results else None
+
+
+def _choose_tests(aspect: Aspect, measured: Mapping[str, Sequence[Shown | None]]) -> list[str]:
+    """The tests that have a column: those where candidates can be compared, if there are any."""
+    counts = {key: sum(shown is not None for shown in column) for key, column in measured.items()}
+    most = max(counts.values(), default=0)
+    if not most:
+        return []
+    if not aspect.several:
+        return [max(counts, key=lambda key: counts[key])]
+    chosen = [key for key, count in counts.items() if count > 1]
+    for key in sorted(counts, key=lambda key: -counts[key]):
+        # Of the other tests, those that have all the figures there are of some candidate.
+        covered = {row for test in chosen for row, shown in enumerate(measured[test]) if shown}
+        if any(shown and row not in covered for row, shown in enumerate(measured[key])):
+            chosen.append(key)
+    return [key for key in counts if key in chosen]
+
+
+def _compare(column: Sequence[Shown | None]) -> dict[tuple[int, int], Ratio | None]:
+    """The ratio of each pair of rows that have a figure."""
+    error = share_error(sum(shown is not None for shown in column))
+    return {
+        (first, second): estimate_speed(shown.figures, other.figures, error)
+        for first, shown in enumerate(column)
+        for second, other in enumerate(column)
+        if first != second and shown is not None and other is not None
+    }
+
+
+def _make_cells(
+    column: Sequence[Shown | None], ratios: Mapping[tuple[int, int], Ratio | None]
+) -> list[Cell | None]:
+    places = dict.fromkeys(place for shown in column if shown for place in shown.logs)
+    logs = [shown.logs for shown in column if shown is not None]
+    best = {place: max(speeds[place] for speeds in logs if place in speeds) for place in places}
+    # As in ClickBench: a question that a candidate has no answer to counts as twice the slowest answer.
+    missing = {
+        place: min(speeds[place] for speeds in logs if place in speeds) - log(2) for place in places
+    }
+    alone = max((shown.figures.repetitions for shown in column if shown), default=0) < 2
+    cells: list[Cell | None] = []
+    for row, shown in enumerate(column):
+        if shown is None:
+            cells.append(None)
+            continue
+        others = [other for other, each in enumerate(column) if each is not None and other != row]
+        better = [other for other in others if is_faster(ratios[row, other])]
+        alike = [
+            other for other in others if (ratio := ratios[row, other]) is not None and ratio.alike
+        ]
+        first, last = bound_rank([ratios[other, row] for other in others])
+        rank = f"{first}" if first == last else f"{first} to {last}"
+        shares = [shown.logs.get(place, missing[place]) - best[place] for place in places]
+        interval = find_interval(shown)
+        spread = None if interval is None else (interval[1] / interval[0]) ** 0.5
+        note = shown.detail
+        if len(shown.logs) < len(places):
+            note = ", ".join(filter(None, [f"{len(shown.logs)} of {len(places)} questions", note]))
+        cells.append(
+            Cell(
+                shown, better, alike, "" if alone or len(others) == 0 else rank, first == 1,
+                exp(fmean(shares)), spread, note,
+            )
+        )  # fmt: skip
+    return cells
+
+
+def restrict(shown: Shown, query: str) -> Shown | None:
+    """What a candidate's repetitions show of one question."""
+    place = Place(group=query)
+    samples = [
+        {place: repetition[place]} for repetition in shown.figures.samples if place in repetition
+    ]
+    if not samples:
+        return None
+    failed = shown.figures.repetitions - len(samples)
+    return replace(shown, figures=CandidateFigures(samples, failed=failed))
+
+
+def judge_alone(shown: Sequence[Shown | None]) -> list[Cell | None]:
+    """The cells of a column, judged by itself."""
+    return _make_cells(shown, _compare(shown))
+
+
+# --- one candidate over its versions --------------------------------------------------------------
+
+
+def find_families(field: Field) -> list[list[int]]:
+    """Rows of the same database at several versions, the oldest first: of one target, or of targets whose
+    names differ only in a number (`pg16`, `pg17`)."""
+    families: dict[tuple[str, ...], list[int]] = {}
+    for number, row in enumerate(field.rows):
+        candidate = row.candidate
+        target, *rest = candidate.sources[0].candidate.split(" ")
+        target = re.sub(r"[^a-z]*v?\d[\d.]*$", "", target.lower())
+        key = (
+            target,
+            *rest,
+            candidate.sources[0].result.module,
+            candidate.durability,
+            repr(candidate.sources[0].own),
+        )
+        families.setdefault(key, []).append(number)
+
+    def name_version(number: int) -> str:
+        return field.rows[number].candidate.database
+
+    return [
+        sorted(family, key=lambda number: _sort_naturally(name_version(number)))
+        for family in families.values()
+        if len(family) > 1 and len(set(map(name_version, family))) == len(family)
+    ]

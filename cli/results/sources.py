@@ -1,0 +1,350 @@
+"""The results that a site is made of, found below folders, each with its candidate, test and command."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from pydantic_core import to_json
+
+from simulator.conditions import Condition
+from simulator.contract import format_stages
+from simulator.documents import DocumentError, read_json
+
+from ..run.campaign.folder import WORKLOAD, match_name
+from ..run.campaign.plan import find_command, list_options, write_arguments
+from ..system.errors import ConfigError
+from ..system.output import note
+from .conditions import Origin, find_declared, list_settings
+from .decision import VerdictMatrix
+from .model import Result, as_mapping
+from .naming import find_changed_options, format_options
+from .publication import read_notes
+from .secrets import redact_result, redact_text
+from .store import (
+    CAMPAIGN,
+    FAILED,
+    FILE_NAME,
+    NOTES,
+    PLAN,
+    SET_ASIDE,
+    StoredResult,
+    UnreadableResult,
+    open_verdict,
+    read_result,
+)
+
+MANIFEST = "site-files.json"
+"""The file in a site's folder that lists what the site has. No results are looked for below such a folder."""
+_NO_RESULTS = frozenset({"logs", SET_ASIDE})
+MOST_DEPTH = 6
+"""How many levels of folders in folders are searched."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A result, or the failure of a job that has none."""
+
+    name: str
+    """The name of its file in the site, without the ending."""
+    stored: StoredResult | None
+    candidate: str
+    """What its campaign calls the candidate; without a campaign, its target."""
+    test: str
+    """What was done, in a few words; the same for all sources whose figures can stand beside each other."""
+    test_key: str
+    """Tells tests apart."""
+    identity: str
+    """Tells candidates of the same name apart, together with `own`."""
+    own: Mapping[str, Any]
+    """The module's options, if it belongs to no campaign."""
+    command: str
+    """The command line that repeats it."""
+    failure: str = ""
+    campaign: str = ""
+    """The title of its campaign, or the name of the campaign's folder; empty if it belongs to none."""
+    note: str = ""
+    """Why its candidate's figures are surprising."""
+
+    @property
+    def result(self) -> Result:
+        """The stored result; there is none of a job that failed."""
+        assert self.stored is not None
+        return self.stored.result
+
+
+@dataclass(frozen=True)
+class Sources:
+    """All that a site is made of."""
+
+    done: Sequence[Source]
+    failed: Sequence[Source]
+    campaigns: Mapping[str, str]
+    """Campaign -> its file's text."""
+    verdicts: Mapping[str, VerdictMatrix]
+    """Campaign -> which candidates meet its requirements, if it has any."""
+
+
+def find_sources(folders: Sequence[Path]) -> Sources:
+    """The results below these folders, without what must not be published. ConfigError, which says what to
+    do, if there are none, or if one can't be read."""
+    sources: dict[Path, Source] = {}
+    failed: list[Source] = []
+    campaigns: dict[str, str] = {}
+    verdicts: dict[str, VerdictMatrix] = {}
+    seen: set[Path] = set()
+    for folder in folders:
+        if not folder.is_dir():
+            problem = "a file: name the folder that it is in" if folder.exists() else "missing"
+            raise ConfigError(
+                f"{folder} is {problem}; publish takes campaigns' folders, and folders with results"
+            )
+        for path in _walk(folder):
+            if path.resolve() in seen:
+                continue
+            seen.add(path.resolve())
+            if (path / PLAN).is_file():
+                _take_campaign(path, sources, failed)
+                name = _name_campaign(path, campaigns)
+                if (path / CAMPAIGN).is_file():
+                    text = (path / CAMPAIGN).read_text(encoding="utf-8", errors="replace")
+                    campaigns[name] = redact_text(text)
+                verdict = open_verdict(path)
+                if verdict is not None:
+                    document = redact_result(verdict.model_dump(mode="json"))
+                    verdicts[name] = VerdictMatrix.model_validate(document)
+            else:
+                for file in _list_files(path):
+                    if file.resolve() not in sources:
+                        _take_alone(file, sources)
+    if not sources:
+        where = ", ".join(map(str, folders))
+        raise ConfigError(
+            f"there is no complete result in {where}: name a folder with a {FILE_NAME} somewhere below it,"
+            " or with results under other names (.json)"
+        )
+    done = sorted(
+        sources.values(), key=lambda source: (source.result.started_at, source.name, source.test)
+    )
+    return Sources(_name_apart(done), failed, campaigns, verdicts)
+
+
+def _name_campaign(folder: Path, taken: Collection[str]) -> str:
+    """A name for a campaign, after its folder, that no other campaign has."""
+    name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
+    while name in taken:
+        name += "-"
+    return name
+
+
+def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
+    """The folder and those below it, down to campaigns. Sites, logs and hidden folders are left out."""
+    if (folder / MANIFEST).exists():
+        return
+    yield folder
+    if depth == MOST_DEPTH or (folder / PLAN).is_file():
+        return
+    try:
+        inner = sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    except OSError as error:
+        raise ConfigError(f"can't read {folder}: {error.strerror}; make it readable") from error
+    for path in inner:
+        if path.name not in _NO_RESULTS and not path.name.startswith("."):
+            yield from _walk(path, depth + 1)
+
+
+def _list_files(folder: Path) -> list[Path]:
+    """The folder's result.json; without one, all JSON files that say their format."""
+    if (folder / FILE_NAME).is_file():
+        return [folder / FILE_NAME]
+    return [
+        path
+        for path in sorted(folder.glob("*.json"))
+        if path.is_file() and b'"format"' in path.read_bytes()
+    ]
+
+
+def _read(file: Path) -> Result:
+    """The result without what must not be published. UnreadableResult, with a remedy, if the file is none."""
+    try:
+        result = read_result(file)
+    except UnreadableResult as error:
+        raise UnreadableResult(
+            f"{error.message}\nRepair it, or remove it from the folder, and publish again."
+        ) from error
+    return Result.model_validate(redact_result(result.model_dump(mode="json")))
+
+
+def _take_alone(file: Path, sources: dict[Path, Source]) -> None:
+    """Add a result that belongs to no campaign."""
+    result = _read(file)
+    if not result.complete:
+        note(f"left out: {file} ended early; run the same command for a complete one")
+        return
+    name = file.parent.name if file.name == FILE_NAME else file.stem
+    declared = find_declared(result)
+    changed = find_changed_options(result)
+    settings = {
+        setting.name: stated
+        for setting, stated in list_settings(result, declared).items()
+        if setting.origin is Origin.COMMAND
+    }
+    schema = {name for name, stated in settings.items() if stated.condition is Condition.SCHEMA}
+    options = schema | (set(result.settings.module) & declared.option_names)
+    own = {name: value for name, value in changed.items() if name in options}
+    lengths = {key: result.options.get(key) for key in ("workers", "num_inserts", "duration_s")}
+    # The statement by which events are sent differs from database to database.
+    left_out = schema | {"insert_mode"}
+    load = {
+        name: str(stated.value) for name, stated in settings.items() if name not in left_out
+    } | lengths
+    words = {
+        name: value
+        for name, value in changed.items()
+        if name not in own and name not in ("definition", "workload")
+    }
+    sources[file.resolve()] = Source(
+        name,
+        StoredResult(name, file, result),
+        result.target,
+        f"{result.command} {format_options(words)}".strip(),
+        _write_key([result.command, load]),
+        _write_key([result.module, result.executor, own]),
+        own,
+        write_command(result),
+    )
+
+
+def _write_key(parts: Sequence[Any]) -> str:
+    return to_json(parts, fallback=str).decode()
+
+
+def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Source]) -> None:
+    """Add the complete results of a campaign's jobs, and the jobs that failed."""
+    plan = _read_document(folder / PLAN)
+    jobs = {
+        str(job["name"]): job
+        for job in plan.get("jobs") or []
+        if isinstance(job, dict) and {"name", "candidate", "command", "arguments"} <= job.keys()
+    }
+    definition = as_mapping(plan.get("definition"))
+    targets = as_mapping(plan.get("targets"))
+    notes = read_notes(folder / NOTES, {str(job["candidate"]) for job in jobs.values()})
+    shared = [definition.get(key) for key in ("options", "requirements", "steps")]
+    key = _write_key(
+        [*shared, {name: target for name, target in targets.items() if name.startswith(WORKLOAD)}]
+    )
+    title = redact_text(str(definition.get("title") or folder.resolve().name))
+    numbered = all(re.search(r" \d+$", name) for name in jobs)
+
+    def make(name: str, label: str) -> Source:
+        job = jobs[label]
+        candidate = str(job["candidate"])
+        step = label.removeprefix(candidate).strip()
+        step = re.sub(r" \d+$", "", step) if numbered else step
+        words = [str(job["command"]), *map(str, job["arguments"])]
+        line = redact_text(shlex.join(["iotbench", *words]))
+        target = next((word for word in words if word.startswith("--target=")), "")
+        identity = str(targets.get(target.removeprefix("--target=")))
+        test_key = f"{step} {key}"
+        return Source(
+            name, None, candidate, step, test_key, identity, {}, line, campaign=title,
+            note=redact_text(notes.get(candidate, "")),
+        )  # fmt: skip
+
+    done: set[str] = set()
+    inner = folder / "results"
+    for path in sorted(inner.iterdir()) if inner.is_dir() else []:
+        file = path / FILE_NAME
+        if not file.is_file() or file.resolve() in sources:
+            continue
+        result = _read(file)
+        label = match_name(result.label, jobs)
+        if not result.complete or label is None:
+            note(f"left out: {file} isn't a complete result of a job of its campaign")
+            continue
+        done.add(label)
+        sources[file.resolve()] = replace(
+            make(path.name, label), stored=StoredResult(path.name, file, result)
+        )
+    failures = _read_document(folder / FAILED) if (folder / FAILED).is_file() else {}
+    broken: dict[tuple[str, str], str] = {}
+    for label, job in jobs.items():
+        # After a failure the rest of a turn isn't run.
+        turn = str(job["candidate"]), label.split(" ")[-1] if numbered else ""
+        why = next((why for name, why in failures.items() if match_name(name, [label])), None)
+        if why is not None:
+            broken[turn] = label
+            failed.append(replace(make("", label), failure=redact_text(str(why))))
+        elif turn in broken and label not in done:
+            failed.append(
+                replace(make("", label), failure=f"left out, since {broken[turn]} failed")
+            )
+
+
+def _read_document(file: Path) -> dict[str, Any]:
+    try:
+        document = read_json(file)
+    except DocumentError as error:
+        raise ConfigError(
+            f"{file} is damaged: it {error}; remove the campaign, or run it again"
+        ) from error
+    if not isinstance(document, dict):
+        raise ConfigError(
+            f"{file} is damaged: it has no keys; remove the campaign, or run it again"
+        )
+    return document
+
+
+def _name_apart(sources: Sequence[Source]) -> list[Source]:
+    """The sources with distinct names: results of several folders may have the same one."""
+    used: dict[str, int] = {}
+    apart = []
+    for source in sources:
+        used[source.name] = number = used.get(source.name, 0) + 1
+        apart.append(source if number == 1 else replace(source, name=f"{source.name}-{number}"))
+    return apart
+
+
+# --- the command that repeats a result ------------------------------------------------------------
+
+_KEYS = {"events": "num_inserts", "query_rate": "query_rate_per_s", "disturb": "disturbances"}
+"""Parameter of a command -> its key in a result, where that differs."""
+_NO_OPTIONS = frozenset({"target", "label", "tags", "output", "workload_pairs", "extra_options"})
+
+
+def write_command(result: Result) -> str:
+    """The command line that gave a result, as far as the result says so, with the options that aren't at
+    their defaults."""
+    options: dict[str, Any] = {}
+    command = find_command(result.command)
+    settings = result.settings.module
+    for word, option in list_options(command).items():
+        name = option.name or ""
+        value = result.options.get(_KEYS.get(name, name))
+        if name == "rate_per_s" and result.settings.load.stages:
+            value = format_stages(result.settings.load.stages)
+        if name in _NO_OPTIONS or value in (None, [], {}) or _is_default(value, option.default):
+            continue
+        if name.endswith("_s") and isinstance(value, int | float) and not name.endswith("_per_s"):
+            value = f"{value:g}s"
+        options[word] = list(map(str, value)) if isinstance(value, list) else value
+    declared = find_declared(result).option_names
+    for name, value in find_changed_options(result).items():
+        if name in settings:
+            word = "extra-option" if name in declared else "workload-option"
+            options.setdefault(word, {})[name] = (
+                value if isinstance(value, bool | int | float) else str(value)
+            )
+    arguments = write_arguments(options, list_options(command))
+    return redact_text(
+        shlex.join(["iotbench", result.command, f"--target={result.target}", *arguments])
+    )
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value == default or [str(default)] == value or str(value).lower() == str(default).lower()

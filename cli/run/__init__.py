@@ -1,0 +1,1 @@
+"""Makes runs: experiments, campaigns, executors, probes, faults, installation."""

@@ -1,0 +1,238 @@
+"""What a campaign is: its file, read and planned, with the config file and its folder."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import chain
+from pathlib import Path
+
+import click
+
+from simulator.documents import DocumentError, read_yaml
+from simulator.errors import did_you_mean
+
+from ...plan.config import Config, load_config
+from ...plan.disturbances import Action
+from ...plan.workloads import choose_workload
+from ...results.evidence import Question
+from ...system.errors import ConfigError
+from ...system.output import note, print_text
+from ...system.signals import Interrupts
+from ..experiments.session import Session, find_module
+from .definition import Definition, load_definition
+from .folder import WORKLOAD, CampaignFolder
+from .following import add_steps, make_question
+from .installing import Site, add_recipe_options, find_sites
+from .plan import Candidate, Job, Turn, find_command, list_left, name_target, plan_turns
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What was asked for, read and planned."""
+
+    file: Path
+    config_file: Path
+    config: Config
+    folder: CampaignFolder
+    definition: Definition
+    turns: list[Turn]
+    sites: Mapping[str, Site]
+    """Job -> the database that is installed for it, for jobs that have one."""
+    interrupts: Interrupts
+    question: Question | None = None
+    """What its verdict answers; None if nothing is required."""
+    without: Collection[str] = ()
+    """Candidates of the file that the user leaves out this time."""
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all jobs, in the plan's order."""
+        return [job.name for job in self.jobs]
+
+    @property
+    def jobs(self) -> list[Job]:
+        """All jobs, in the plan's order."""
+        return list(chain.from_iterable(self.turns))
+
+    def list_candidates(self) -> list[Candidate]:
+        """All candidates that take part, in the file's order."""
+        definition = self.definition
+        targets, variants = list(definition.targets), [None, *definition.variants]
+        return sorted(
+            dict.fromkeys(job.candidate for job in self.jobs),
+            key=lambda candidate: (
+                targets.index(candidate.target), candidate.nodes or 0,
+                variants.index(candidate.variant),
+            ),
+        )  # fmt: skip
+
+    def list_left(self) -> list[Job]:
+        """The jobs that are still to do, judging by what the folder has."""
+        done, failed = self.folder.find_done(self.names), self.folder.find_failed(self.names)
+        return list(chain.from_iterable(list_left(self.turns, done, failed)))
+
+    def digest_targets(self) -> dict[str, str]:
+        """Target of the config file -> a digest that tells whether it was changed; and `workload NAME` -> the
+        same for each workload that the user has defined."""
+        named = [name_target(self.definition, job.candidate) for job in self.jobs]
+        digests = {name: self.config.digest(name) for name in dict.fromkeys(named)}
+        flag = "--workload="
+        workloads = [
+            text.removeprefix(flag)
+            for job in self.jobs
+            for text in job.arguments
+            if text.startswith(flag)
+        ]
+        for name in dict.fromkeys(workloads):
+            definition = choose_workload(name, self.config).definition
+            if definition is not None:
+                text = json.dumps(definition, sort_keys=True)
+                digests[f"{WORKLOAD}{name}"] = sha256(text.encode()).hexdigest()
+        return digests
+
+    def run(self, job: Job) -> int:
+        """Run a job as the command line does; its exit status. It runs below the campaign's own context, so
+        that a warning is given once for all jobs."""
+        shared = (f"--config={self.config_file}", f"--output={self.folder.results}")
+        status = find_command(job.command).main(
+            [*job.arguments, *shared, f"--label={job.name}"],
+            job.command,
+            standalone_mode=False,
+            obj=self.interrupts,
+            parent=click.get_current_context(silent=True),
+        )
+        return status if isinstance(status, int) else 0
+
+
+def open_campaign(
+    file: Path,
+    config_file: Path,
+    output: Path | None,
+    interrupts: Interrupts,
+    without: Sequence[str] = (),
+    size: str | None = None,
+) -> Campaign:
+    """Read and plan a campaign; ConfigError if the file is wrong. `without`: candidates that are left out;
+    `size`: one of the sizes that the file names."""
+    definition = load_definition(file, size)
+    name = file.stem if size is None else f"{file.stem}-{size}"
+    folder = CampaignFolder(output or Path("campaigns") / name)
+    config = load_config(config_file)
+    question = make_question(definition, config, file)
+    definition = add_steps(definition, question, config, file)
+    try:
+        planned = plan_turns(definition)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}") from error
+    turns, left_out = select_turns(planned, without)
+    try:
+        turns = _leave_out(turns, definition, config)
+        sites = find_sites(turns, definition, config)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}") from error
+    turns = add_recipe_options(turns, sites, config)
+    return Campaign(
+        file, config_file, config, folder, definition, turns, sites, interrupts, question, left_out
+    )
+
+
+def select_turns(turns: list[Turn], without: Sequence[str]) -> tuple[list[Turn], list[str]]:
+    """The turns of all candidates but those in `without`, and the names of those. They are named as in a
+    ranking, by their target, or by target and variant for any number of nodes. ConfigError if there is no
+    such candidate, or no other one."""
+    candidates = list(dict.fromkeys(turn[0].candidate for turn in turns))
+    names = {
+        candidate: {str(candidate), candidate.target, candidate.series} for candidate in candidates
+    }
+    labels = list(dict.fromkeys(map(str, candidates)))
+    for name in without:
+        if not any(name in aliases for aliases in names.values()):
+            raise ConfigError(
+                f"--without: there is no candidate {name!r}{did_you_mean(name, labels)} (there are:"
+                f" {', '.join(labels)})"
+            )
+    left_out = [candidate for candidate in candidates if names[candidate] & set(without)]
+    if len(left_out) == len(candidates):
+        raise ConfigError("--without leaves out every candidate: leave one in")
+    remaining = [turn for turn in turns if turn[0].candidate not in left_out]
+    return remaining, list(map(str, left_out))
+
+
+def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> list[Turn]:
+    """The turns without `clients` of databases that have no official client: a note says so, and the others
+    are compared all the same. ConfigError if no database has one."""
+    lacking: dict[str, str] = {}
+    jobs = [job for turn in turns for job in turn if job.command == "clients"]
+    for job in jobs:
+        target = config.target(name_target(definition, job.candidate))
+        clients = find_module(config, target).CAPABILITIES.clients
+        asks = any(word.startswith("--queries") for word in job.arguments)
+        if not any(client.asker if asks else client.ways for client in clients.values()):
+            lacking[job.name] = target.module
+    if not lacking:
+        return turns
+    if len(lacking) == len(jobs):
+        raise ConfigError("step clients: none of these databases has an official client")
+    modules = {job.candidate.target: lacking[job.name] for job in jobs if job.name in lacking}
+    for label, module in modules.items():
+        note(f"left out: {label} clients: module {module} has no official client")
+    return [[job for job in turn if job.name not in lacking] for turn in turns]
+
+
+# --- what its file may do only if the user, who may not have read it, allows it ---------------------
+
+
+def list_permissions(campaign: Campaign, sessions: Iterable[Session]) -> list[str]:
+    """A line for each command that a campaign's file runs on this machine, for each of its kubeconfigs, with
+    the programs that it starts, and for each option that decides who gets a target's secrets. What the config
+    file has is the user's own."""
+    commands: dict[str, None] = {}
+    diversions: dict[str, None] = {}
+    for label in dict.fromkeys(candidate.target for candidate in campaign.list_candidates()):
+        target = campaign.definition.targets[label]
+        if target.start is not None:
+            commands[f"start of {label}: {target.start}"] = None
+            commands[f"stop of {label}: {target.stop}"] = None
+    for session in sessions:
+        if session.request.disturb:
+            for disturbance in session.disturbances:
+                if disturbance.action is Action.RUN:
+                    commands[str(disturbance)] = None
+        if session.request.kubeconfig:
+            commands.update(dict.fromkeys(_describe_kubeconfig(session.request.kubeconfig)))
+        if diverted := session.list_diversions():
+            diversions[f"sends secrets of {session.target.name} with {', '.join(diverted)}"] = None
+    return [*(f"runs on this machine: {command}" for command in commands), *diversions]
+
+
+def _describe_kubeconfig(path: str) -> Iterator[str]:
+    yield f"kubeconfig {path}, which may run programs"
+    try:
+        _, document = read_yaml(Path(path).expanduser())
+    except (FileNotFoundError, DocumentError):
+        return  # whoever uses it will say so
+    users = document.get("users") if isinstance(document, dict) else None
+    for entry in users if isinstance(users, list) else ():
+        user = entry.get("user") if isinstance(entry, dict) else None
+        program = user.get("exec") if isinstance(user, dict) else None
+        if isinstance(program, dict):
+            words = [program.get("command"), *(program.get("args") or ())]
+            yield f"kubeconfig {path} runs: {' '.join(map(str, words))}"
+
+
+def ask_permission(file: Path, permissions: list[str], allowed: bool) -> bool:
+    """Show what the file needs permission for; whether it has it: `allowed` beforehand, or confirmed on a
+    terminal. ConfigError if nobody is there to ask."""
+    if not permissions:
+        return True
+    listed = "".join(f"\n  {line}" for line in permissions)
+    if not allowed and not sys.stdin.isatty():
+        raise ConfigError(
+            f"{file} needs your permission: read these lines, and add --allow-run to give it:{listed}"
+        )
+    print_text(f"{file} needs your permission:{listed}")
+    return allowed or click.confirm("Allow it?")

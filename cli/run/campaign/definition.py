@@ -1,0 +1,480 @@
+"""A campaign's file, typed; errors say in which file and line, at which key, and what to do."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from simulator.documents import DocumentError, merge_values, read_yaml
+from simulator.errors import OptionError, did_you_mean
+from simulator.units import read_duration_s
+from simulator.workloads.yaml_source import find_place
+from simulator.written import Written
+
+from ...plan.target import Price
+from ...results.requirements import (
+    History,
+    InsertLimits,
+    Number,
+    QueryLimits,
+    RequiredPart,
+    Requirements,
+)
+from ...system.errors import ConfigError
+from ...system.installation import program
+
+EXAMPLES = {
+    "steps": Path(__file__).with_name("example.yaml"),
+    "requirements": Path(__file__).with_name("requirements.yaml"),
+}
+"""Files to begin with: what they show -> where they are."""
+REPEATS_OF_VERDICT = 3
+"""The repetitions of a campaign with requirements, unless the file says otherwise: one decides nothing."""
+
+COMMANDS = {
+    "insert": "insert", "query": "query", "mixed": "mixed", "capacity": "capacity", "tune": "tune",
+    "clients": "clients", "steps": "insert", "disturb": "insert",
+}  # fmt: skip
+"""What a step may be -> the command that keeps its result."""
+
+SIZES = "sizes"
+"""The key of a file below which sizes of the campaign are named, as in {quick: {repeats: 1}}."""
+
+TARGET = "target"
+"""The key of a labelled target that says which one of the config file it is."""
+
+_NAME = re.compile(r"\w[\w.+=-]{0,23}")
+
+
+def _fill_empty(value: object) -> object:
+    """Nothing below a key means no options."""
+    return {} if value is None else value
+
+
+Options = Annotated[dict[str, Any], BeforeValidator(_fill_empty)]
+"""Options of the command line, by their long names without dashes."""
+
+
+class Order(StrEnum):
+    """The order in which targets and variants have their turns."""
+
+    INTERLEAVED = "interleaved"
+    BLOCKS = "blocks"
+
+
+class _Part(Written, BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Installation(_Part):
+    """How a database is installed before its turns, as `db install` does it, and removed after them."""
+
+    variant: Literal["vendor", "local"] | None = None
+    """The vendor's operator or chart, or this tool's own chart; default: the recipe's."""
+    size: Literal["default", "small"] = "default"
+    """How many resources it gets."""
+    image: str | None = None
+    """Another image than the recipe's."""
+    storage_class: str | None = None
+    """Storage class of the data volumes; default: the cluster's."""
+    timeout: float = Field(900.0, gt=0)
+    """Seconds that a step of it may take."""
+
+    @field_validator("timeout", mode="before")
+    @classmethod
+    def _read_timeout(cls, value: object) -> object:
+        return read_duration_s(value)
+
+
+def _read_installation(value: object) -> object:
+    """`true` is short for the recipe's defaults, `false` for none."""
+    if isinstance(value, bool):
+        return {} if value else None
+    return value
+
+
+def _read_nodes(value: object) -> object:
+    """One number is short for a series of one."""
+    return [value] if isinstance(value, int) else value
+
+
+def _check_distinct(counts: list[int]) -> list[int]:
+    if len(set(counts)) < len(counts):
+        raise ValueError("a number of nodes is given twice")
+    return counts
+
+
+Installing = Annotated[Installation | None, BeforeValidator(_read_installation)]
+NodeCounts = Annotated[
+    list[Annotated[int, Field(ge=1, le=1000)]],
+    BeforeValidator(_read_nodes),
+    AfterValidator(_check_distinct),
+    Field(min_length=1),
+]
+
+
+Command = Annotated[str, Field(min_length=1)]
+"""A command of this machine's shell: run only if the user allows it."""
+
+
+class Target(_Part):
+    """A target below its label. What isn't named here is an option of the command line."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    target: str | None = None
+    """Its name in the config file; default: the label's."""
+    nodes: NodeCounts | dict[Annotated[int, Field(ge=1)], str] | None = None
+    """Numbers of nodes to install; or number -> the target that has so many."""
+    install: Installing = None
+    """How it is installed, or `true`."""
+    start: Command | None = None
+    """The command that starts its server before each of its turns; needs `stop`."""
+    stop: Command | None = None
+    """The command that stops it afterwards."""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The target's own options."""
+        return dict(self.model_extra or {})
+
+    @model_validator(mode="after")
+    def _has_both(self) -> Target:
+        if (self.start is None) is not (self.stop is None):
+            raise ValueError("start and stop belong together: give both, or neither")
+        return self
+
+
+class Step(_Part):
+    """One command, which each target and variant has in its turn."""
+
+    insert: Options = {}
+    """Options of the command."""
+    query: Options = {}
+    """The same."""
+    mixed: Options = {}
+    """The same."""
+    capacity: Options = {}
+    """The same."""
+    tune: Options = {}
+    """The same."""
+    clients: Options = {}
+    """The same."""
+    steps: Options = {}
+    """An insert on growing data."""
+    disturb: Options = {}
+    """An insert in whose runs something is done to the database."""
+    label: str | None = None
+    """What results call the step; default: its kind."""
+    _without: frozenset[str] = PrivateAttr(frozenset())
+
+    @property
+    def without(self) -> frozenset[str]:
+        """Labels of the targets that don't have it, since they can't do what it is about."""
+        return self._without
+
+    def leave_out(self, targets: Iterable[str]) -> Step:
+        """The same step without these targets."""
+        step = self.model_copy()
+        step._without = frozenset(targets)
+        return step
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_name(cls, value: object) -> object:
+        """A step's name alone is short for a step without options."""
+        return {value: None} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _is_one_command(self) -> Step:
+        if len(self.model_fields_set & set(COMMANDS)) != 1:
+            raise ValueError(f"a step is one of {', '.join(COMMANDS)}, with its options below it")
+        if self.kind in ("steps", "disturb") and self.kind not in self.options:
+            raise ValueError(f"a step `{self.kind}` is an insert that has the option `{self.kind}`")
+        return self
+
+    @property
+    def kind(self) -> str:
+        """What the file calls it."""
+        return next(name for name in COMMANDS if name in self.model_fields_set)
+
+    @property
+    def command(self) -> str:
+        """The command's name."""
+        return COMMANDS[self.kind]
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The step's own options."""
+        options: dict[str, Any] = getattr(self, self.kind)
+        return options
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return self.label or self.kind
+
+
+class PriceList(RequiredPart):
+    """What CPUs and disks cost, of targets that don't say it themselves."""
+
+    cpu_hour: Number | None = None
+    """An hour of a CPU."""
+    gb_month: Number | None = None
+    """10^9 bytes stored for a month."""
+
+
+def _read_targets(value: object) -> object:
+    """A list of names is short for labels without options."""
+    if isinstance(value, dict):
+        return {name: _fill_empty(target) for name, target in value.items()}
+    if not isinstance(value, list):
+        return value
+    names = [str(name) for name in value]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(
+                f"{name} is listed twice: to use a target again with other options, give it a label"
+            )
+    return {name: {} for name in names}
+
+
+class Definition(_Part):
+    """What a campaign is to do."""
+
+    title: str = Field("Campaign", min_length=1)
+    """The heading of its report."""
+    targets: Annotated[dict[str, Target], BeforeValidator(_read_targets)] = Field(min_length=1)
+    """Names of targets, or labels with options."""
+    variants: dict[str, Options] = {}
+    """A name, and options of the command line: each target is measured with each of them."""
+    options: Options = {}
+    """Options of all steps."""
+    steps: list[Step] = Field([], min_length=1)
+    """None: they follow from the requirements."""
+    requirements: Requirements | None = None
+    """What a verdict is given on."""
+    price: PriceList = PriceList()
+    """What CPUs and disks cost, of targets that don't say it themselves."""
+    install: Installing = None
+    """Of all targets without an `install` of their own."""
+    nodes: NodeCounts | None = None
+    """Numbers of nodes to install."""
+    order: Order | None = None
+    """None: in turns, unless databases are installed."""
+    repeats: int = Field(1, ge=1, le=1000)
+    """With requirements three unless it is given."""
+    seed: int = Field(0, ge=0)
+    """The order of the turns follows from it."""
+    settle: float = Field(0.0, ge=0)
+    """Seconds between two jobs."""
+
+    @field_validator("settle", mode="before")
+    @classmethod
+    def _read_settle(cls, value: object) -> object:
+        return read_duration_s(value)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _repeat_for_verdict(cls, value: object) -> object:
+        if isinstance(value, dict) and "requirements" in value:
+            return {"repeats": REPEATS_OF_VERDICT, **value}
+        return value
+
+    @model_validator(mode="after")
+    def _has_steps(self) -> Definition:
+        if not self.steps and self.requirements is None:
+            raise ValueError("key `steps` is missing (or `requirements`, from which steps follow)")
+        return self
+
+    @model_validator(mode="after")
+    def _check_nodes(self) -> Definition:
+        for label, target in self.targets.items():
+            installed = self.find_installation(label) is not None
+            if installed and target.start is not None:
+                raise ValueError(f"target {label}: use either install, or start and stop, not both")
+            if isinstance(target.nodes, dict) and installed:
+                raise ValueError(
+                    f"target {label}: nodes names a target for each number, and such targets are not"
+                    " installed: set `install: false`"
+                )
+            if isinstance(target.nodes, list) and not installed:
+                raise ValueError(
+                    f"target {label}: nodes is the number to install: add `install: true`, or name a"
+                    " target for each number, as in nodes: {1: small, 3: large}"
+                )
+        if self.nodes and not any(map(self.find_installation, self.targets)):
+            raise ValueError("nodes is the number to install: add `install: true`")
+        return self
+
+    def find_installation(self, label: str) -> Installation | None:
+        """How a target is installed: as it says itself, and otherwise as the campaign says; None if it is
+        there already."""
+        target = self.targets[label]
+        if (
+            "install" not in target.model_fields_set
+            or target.install is None
+            or self.install is None
+        ):
+            return target.install if "install" in target.model_fields_set else self.install
+        overrides = {
+            name: getattr(target.install, name) for name in target.install.model_fields_set
+        }
+        return self.install.model_copy(update=overrides)
+
+    def list_nodes(self, label: str) -> list[int | None]:
+        """The numbers of nodes that a target is tried with; None: as it is, or as its recipe has it."""
+        nodes = self.targets[label].nodes
+        if nodes is not None:
+            return list(nodes)
+        return list(self.nodes) if self.nodes and self.find_installation(label) else [None]
+
+    @property
+    def prices(self) -> Price:
+        """What CPUs and disks cost."""
+        return Price(None, self.price.cpu_hour, self.price.gb_month)
+
+    def find_order(self) -> Order:
+        """The order of turns: interleaved, unless databases are installed; then each has all its turns while
+        it is there."""
+        if self.order is not None:
+            return self.order
+        return Order.BLOCKS if any(map(self.find_installation, self.targets)) else Order.INTERLEAVED
+
+    @field_validator("targets", "variants")
+    @classmethod
+    def _check_names(cls, named: Mapping[str, Any]) -> Mapping[str, Any]:
+        for name in named:
+            _check_name(name)
+        return named
+
+    @field_validator("steps")
+    @classmethod
+    def _number_steps(cls, steps: Sequence[Step]) -> Sequence[Step]:
+        names = [step.name for step in steps]
+        for name in names:
+            _check_name(name)
+            if names.count(name) > 1:
+                raise ValueError(
+                    f"{names.count(name)} steps are called {name}: give each a `label`"
+                )
+        return steps
+
+
+def _check_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} isn't a label: write up to 24 letters, digits, or any of . + = - _, and no spaces"
+        )
+
+
+def load_definition(path: Path, size: str | None = None) -> Definition:
+    """Read a campaign's file, with what it says for this size; ConfigError with file, line and key if it
+    can't be used."""
+    try:
+        root, document = read_yaml(path)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"there is no file {path}; to make one: {program()} campaign --example > {path}"
+        ) from None
+    except DocumentError as error:
+        raise ConfigError(error.at(path)) from error
+    except OptionError as error:
+        raise ConfigError(str(error)) from error
+    if not isinstance(document, dict):
+        raise ConfigError(
+            f"{path}:1: a campaign needs the key `targets:`, and `steps:` or `requirements:`"
+        )
+    document = _choose_size(document, size, path)
+    try:
+        return Definition.model_validate(document)
+    except ValidationError as error:
+        raise ConfigError(_locate(error, root, path)) from error
+
+
+def _choose_size(document: Mapping[str, Any], size: str | None, path: Path) -> Mapping[str, Any]:
+    """The document with what it says below `sizes` for this size over the rest: keys of the file, and options
+    of steps by the steps' names."""
+    rest = dict(document)
+    sizes = rest.pop(SIZES, None) or {}
+    if size is None:
+        return rest
+    changes = sizes.get(size) if isinstance(sizes, dict) else None
+    if not isinstance(changes, dict):
+        names = ", ".join(map(str, sizes)) or "none"
+        raise ConfigError(f"{path}: there is no size {size!r} below `{SIZES}` (there are: {names})")
+    over = dict(changes.get("steps") or {})
+    rest = merge_values(rest, {key: value for key, value in changes.items() if key != "steps"})
+    rest["steps"] = [
+        _merge_step(step, over) if isinstance(step, dict) else step
+        for step in rest.get("steps") or []
+    ]
+    if over:
+        raise ConfigError(f"{path}: {SIZES}.{size}.steps: there is no step {', '.join(over)}")
+    return rest
+
+
+def _merge_step(step: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """The step with its options from `over`, which are taken out of there."""
+    kind = next((name for name in COMMANDS if name in step), "")
+    options = over.pop(step.get("label") or kind, None)
+    return {**step, kind: merge_values(step[kind] or {}, options)} if options else step
+
+
+def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:
+    """The first of the problems, with file, line and key. An unknown key comes before one that is missing: it
+    may be the missing one, misspelt."""
+    problems = error.errors(include_url=False, include_input=False)
+    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
+    way = first["loc"]
+    line, names = find_place(root, way)
+    where = f"{path}:{line}: " + (f"{'.'.join(names)}: " if names else "")
+    if first["type"] == "extra_forbidden":
+        keys = list(_find_part(way).model_fields)
+        return f"{where}unknown key{did_you_mean(str(way[-1]), keys)} (known: {', '.join(keys)})"
+    if first["type"] == "missing":
+        return f"{where}key `{way[-1]}` is missing"
+    if "[key]" in way:
+        return f"{where}{way[-2]!r} isn't a name: put quotes around text with a comma within {{}}"
+    message = first["msg"].removeprefix("Value error, ")
+    return where + message[:1].lower() + message[1:]
+
+
+def locate_key(path: Path, *way: str) -> str:
+    """`file:line: requirements.devices: `, to begin the message of an error that is found after reading."""
+    root, _ = read_yaml(path)
+    line, names = find_place(root, way)
+    return f"{path}:{line}: {'.'.join(names)}: "
+
+
+def _find_part(way: Sequence[str | int]) -> type[BaseModel]:
+    """The model that the key at the end of the way belongs to."""
+    if way[0] == "requirements" and len(way) > 1:
+        return _PARTS.get(str(way[1]) if len(way) > 2 else "", Requirements)
+    if way[0] == "price" and len(way) > 1:
+        return PriceList
+    if "install" in way[:-1]:
+        return Installation
+    return Step if way[0] == "steps" else Definition
+
+
+_PARTS: Mapping[str, type[BaseModel]] = {
+    "insert": InsertLimits, "queries": QueryLimits, "history": History,
+}  # fmt: skip
+"""What stands below a key of the requirements."""

@@ -1,0 +1,303 @@
+"""A campaign's folder: its plan, its results, what failed. What is done is known from it alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from simulator import __version__
+from simulator.documents import DocumentError, printable_line, read_json
+
+from ...results.store import (
+    CAMPAIGN,
+    FAILED,
+    FILE_NAME,
+    PLAN,
+    SET_ASIDE,
+    VERDICT,
+    StoredResult,
+    list_results,
+    now,
+)
+from ...system.errors import ConfigError, RunFailed
+from ...system.output import explain, write_whole
+from ...system.processes import lock_file
+from .definition import Definition
+from .plan import Turn
+
+WORKLOAD = "workload "
+"""The prefix of a workload's name among targets' names, which have no prefix with a space."""
+
+
+class CampaignFolder:
+    """One folder with all that belongs to a campaign."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.results = path / "results"
+        """A folder with results like any other: `--results` may name it."""
+        self.report = path / "report.html"
+        self.verdict = path / VERDICT
+        self.installed = path / "installed.json"
+        """Says which database the campaign has installed, while it is there."""
+        self.started = path / "started.json"
+        """Says whose server the campaign has started, while it runs."""
+        self._replaced = path / SET_ASIDE
+        self._plan = path / PLAN
+        self._failed = path / FAILED
+        self._times = path / "times.json"
+        self._log = path / "campaign.log"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Make the folder, and keep other campaigns out of it; ConfigError if one is at work there."""
+        with ExitStack() as stack:
+            try:
+                self.results.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(lock_file(self.path / ".lock"))
+            except BlockingIOError as error:
+                raise ConfigError(
+                    f"another campaign is running in {self.path}: wait for it to end, or name another"
+                    " folder with --output"
+                ) from error
+            except OSError as error:
+                raise ConfigError(
+                    f"can't write to {self.path}: {error.strerror}; name another folder with --output"
+                ) from error
+            yield
+
+    def keep_plan(
+        self, file: Path, definition: Definition, targets: Mapping[str, str], turns: list[Turn]
+    ) -> None:
+        """Write the plan, with a copy of the file; candidates of an earlier plan stay. `targets`: target ->
+        digest of what the config file says of it; and `workload NAME` -> digest of its definition."""
+        before = self._read(self._plan) if self._plan.exists() else {}
+        jobs = {job["name"]: job for job in before.get("jobs", [])}
+        jobs |= {
+            job.name: {
+                "name": job.name, "candidate": str(job.candidate), "command": job.command,
+                "arguments": list(job.arguments),
+            }
+            for turn in turns
+            for job in turn
+        }  # fmt: skip
+        plan = {
+            "version": __version__,
+            "made_at": now().isoformat(timespec="seconds"),
+            **before,
+            "definition": join_definitions(
+                before.get("definition", {}), definition.model_dump(mode="json", exclude_unset=True)
+            ),
+            "targets": before.get("targets", {}) | dict(targets),
+            "jobs": list(jobs.values()),
+        }
+        # The plan comes first: by it the folder is known.
+        write_whole(self._plan, json.dumps(plan, indent=1))
+        write_whole(self.path / CAMPAIGN, file.read_bytes())
+
+    def list_candidates(self) -> list[str]:
+        """All candidates that the campaign has had, in order."""
+        jobs = self._read(self._plan)["jobs"] if self._plan.exists() else []
+        return list(dict.fromkeys(job.get("candidate", job["name"]) for job in jobs))
+
+    def check_plan(self, file: Path, definition: Definition, targets: Mapping[str, str]) -> None:
+        """ConfigError, which says what has changed, if the folder was begun with another plan, or has
+        files of others where a campaign's would be. Candidates may come and go, and repetitions be added."""
+        if not self._plan.exists():
+            self._check_free(file)
+            return
+        before = self._read(self._plan)
+        now_ = definition.model_dump(mode="json", exclude_unset=True)
+        changes = list_changes(self._keep_measured(before["definition"]), now_)
+        changes += [
+            f"{name} is defined differently"
+            if name.startswith(WORKLOAD)
+            else f"target {name} in the config file"
+            for name, digest in targets.items()
+            if before["targets"].get(name, digest) != digest
+        ]
+        if changes:
+            more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
+            raise ConfigError(
+                f"{file} differs from what {self.path} was begun with: {'; '.join(changes[:3])}{more}\n"
+                "Undo that to continue, or start anew in another folder with --output. Targets, variants and"
+                " repeats may be added, targets and variants left out."
+            )
+
+    def _check_free(self, file: Path) -> None:
+        """ConfigError if a campaign of this file would replace what it hasn't written."""
+        files = (self.verdict, self.report, self.installed, self.started, self._failed, self._times)
+        taken = [path.name for path in (*files, self._log) if path.exists()]
+        copy = self.path / CAMPAIGN
+        if copy.exists() and copy.read_bytes() != file.read_bytes():
+            taken.append(CAMPAIGN)
+        if taken:
+            raise ConfigError(
+                f"{self.path} is no campaign's folder, and its {', '.join(sorted(taken))} would be"
+                " replaced: name another folder with --output"
+            )
+
+    def _keep_measured(self, definition: Mapping[str, Any]) -> dict[str, Any]:
+        """A definition without the targets that have been left out so far."""
+        names = self.list_candidates()
+        targets = {
+            label: target
+            for label, target in (definition.get("targets") or {}).items()
+            if any(f"{name} ".startswith(f"{label} ") for name in names)
+        }
+        return {**definition, "targets": targets}
+
+    def find_done(self, names: Collection[str]) -> dict[str, StoredResult]:
+        """Job -> its result, for jobs that have a complete one."""
+        if not self.results.is_dir():
+            return {}
+        return {
+            name: stored
+            for stored in list_results(self.results)
+            if stored.result.complete and (name := match_name(stored.result.label, names))
+        }
+
+    def find_others(self, names: Collection[str]) -> list[str]:
+        """Folders with complete results of candidates that aren't in the plan any more."""
+        jobs = self._read(self._plan)["jobs"] if self._plan.exists() else []
+        earlier = {job["name"] for job in jobs} - set(names)
+        return [
+            stored.id
+            for stored in list_results(self.results)
+            if stored.result.complete
+            and stored.result.label in earlier
+            and not match_name(stored.result.label, names)
+        ]
+
+    def find_failed(self, names: Collection[str]) -> dict[str, str]:
+        """Job -> why it failed."""
+        reasons = self._read(self._failed) if self._failed.exists() else {}
+        return {name: why for label, why in reasons.items() if (name := match_name(label, names))}
+
+    def find_times(self, names: Collection[str]) -> dict[str, float]:
+        """Job -> seconds that it took."""
+        times = self._read_times()
+        return {
+            name: took_s for label, took_s in times.items() if (name := match_name(label, names))
+        }
+
+    def _read_times(self) -> dict[str, float]:
+        return self._read(self._times) if self._times.exists() else {}
+
+    def keep_time(self, name: str, took_s: float) -> None:
+        """Note how long a job took."""
+        times = self._read_times() | {name: round(took_s, 3)}
+        write_whole(self._times, json.dumps(times, indent=1))
+
+    def keep_failed(self, failed: Mapping[str, str]) -> None:
+        """Replace the failures that are kept."""
+        write_whole(self._failed, json.dumps(dict(failed), indent=1))
+
+    def set_aside(self, kept: Collection[str]) -> None:
+        """Move away all results but these (names of folders): half-written ones, and those of turns that
+        are made anew."""
+        try:
+            for path in sorted(self.results.iterdir()):
+                if path.name not in kept:
+                    self._replaced.mkdir(exist_ok=True)
+                    shutil.move(path, self._replaced / path.name)
+        except OSError as error:
+            raise RunFailed(f"can't write to {self._replaced}: {explain(error)}") from error
+
+    def list_folders(self) -> set[str]:
+        """Names of the folders that have a result, whole or not."""
+        return {path.name for path in self.results.iterdir() if (path / FILE_NAME).exists()}
+
+    def write_log(self, text: str) -> None:
+        """Add a line, with the time in UTC."""
+        try:
+            with self._log.open("a", encoding="utf-8") as file:
+                file.write(f"{now():%Y-%m-%dT%H:%M:%SZ} {printable_line(text)}\n")
+        except OSError as error:
+            raise RunFailed(f"can't write {self._log}: {explain(error)}") from error
+
+    @staticmethod
+    def _read(file: Path) -> dict[str, Any]:
+        try:
+            document = read_json(file)
+            if not isinstance(document, dict):
+                raise DocumentError("is damaged")
+        except (FileNotFoundError, DocumentError) as error:
+            raise ConfigError(f"{file} {error}: start anew in another folder") from error
+        return document
+
+
+# --- plans that a folder was begun with -----------------------------------------------------------
+
+
+def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
+    """What differs between two definitions as plain values: `variants.small.batch: 100 is now 200`."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        keys = dict.fromkeys([*before, *now])
+        return [
+            text
+            for key in keys
+            for text in describe_change(
+                before.get(key), now.get(key), f"{place}.{key}" if place else str(key)
+            )
+        ]
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        return [
+            text
+            for number, (old, new) in enumerate(zip(before, now, strict=True), 1)
+            for text in describe_change(old, new, f"{place}[{number}]")
+        ]
+    if before == now:
+        return []
+    if before is None or now is None:
+        return [f"{place} is {'new' if before is None else 'gone'}"]
+    return [f"{place}: {before} is now {now}"]
+
+
+def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two definitions, but must not. Requirements may change as long as the same is
+    measured, as may prices: the verdict is given anew. Where steps follow from requirements, these are named
+    instead of the steps."""
+    old, new = keep_common(before, now)
+    for definition in (old, new):
+        definition.pop("price", None)
+    required = describe_change(
+        old.pop("requirements", None), new.pop("requirements", None), "requirements"
+    )
+    steps = describe_change(old.pop("steps", None), new.pop("steps", None), "steps")
+    if steps and required and before.get("requirements") and now.get("requirements"):
+        steps = required
+    return steps + describe_change(old, new)
+
+
+def keep_common(
+    before: Mapping[str, Any], now: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two definitions as plain values without what may change under way: targets and variants that only one
+    of them has, and more repetitions."""
+    kept_before, kept_now = dict(before), dict(now)
+    for key in ("targets", "variants"):
+        old, new = before.get(key) or {}, now.get(key) or {}
+        kept_before[key] = {name: part for name, part in old.items() if name in new}
+        kept_now[key] = {name: part for name, part in new.items() if name in old}
+    if now.get("repeats", 1) >= before.get("repeats", 1):
+        kept_before["repeats"] = kept_now["repeats"] = None
+    return kept_before, kept_now
+
+
+def join_definitions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """A definition, together with the targets and variants of an earlier one, which have results."""
+    joined = dict(now)
+    for key in ("targets", "variants"):
+        if before.get(key) or now.get(key):
+            joined[key] = {**(before.get(key) or {}), **(now.get(key) or {})}
+    return joined
+
+
+def match_name(label: str | None, names: Collection[str]) -> str | None:
+    """The job that a result belongs to; in a campaign that had one repetition at first, the first one."""
+    return next((name for name in (label, f"{label} 1") if name in names), None)

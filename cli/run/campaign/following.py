@@ -1,0 +1,412 @@
+"""The steps that follow from requirements: the load with its questions, the capacity within the same limits,
+the disk, each fault. And what the requirements are checked against: the workload, and the modules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from simulator.contract import (
+    SHORTEST_S,
+    Measure,
+    Retention,
+    Role,
+    RunLimit,
+    Storage,
+    estimate_events,
+    find_step_ms,
+)
+from simulator.errors import OptionError, did_you_mean
+from simulator.histograms import LEAST_REQUESTS
+from simulator.units import format_duration, read_duration_s
+
+from ...plan.config import Config
+from ...plan.workloads import begin, choose_workload, read_options
+from ...results.evidence import Question
+from ...results.requirements import Requirements, find_pause_s
+from ...system.errors import ConfigError
+from ..experiments.session import find_module
+from .definition import Definition, Step, locate_key
+from .plan import name_targets, normalize
+
+WORKERS = 4
+"""The workers of a step for which the file names none."""
+SHORTEST_WINDOW_S = 50.0
+"""How long the load is measured at least."""
+READERS, MOST_PLACES = 2, 256
+"""Each reader is a process, and has as many questions under way as the limits may need, up to so many."""
+STEP_S, LONGEST_STEP_S = 30.0, 120.0
+"""How long a step of the search takes at least and at most."""
+PRECISION, MOST_STEPS = "10%", 12
+"""The precision and the most steps of the search: headroom is worth no more time."""
+ENOUGH = 1.5
+"""This many times as many requests as a percentile needs are sent, since they come by chance."""
+WARM_UP = 6
+"""The first sixth of a run is warm-up."""
+BEFORE_S, AFTER_S = 15, 15
+"""Seconds of a run before a fault, and after the longest outage that is allowed."""
+LEAST_ON_DISK, MOST_ON_DISK = 200_000, 16_000_000
+"""The least and the most events by which the disk is measured, whatever the database allocates at a time."""
+DISK_LEVELS = 2
+"""Both levels are read after the workers' end, since some databases don't tell their size while writing."""
+DISK_MARGIN = 3
+"""So many times as many events are inserted, since values of 8 bytes may be compressed to a third."""
+DISK_BATCH = 1000
+_LENGTHS = ("duration", "warm-up")
+"""Options that are left out where a number of events ends a run."""
+_VALUE_BYTES = 8
+
+
+def make_question(definition: Definition, config: Config, file: Path) -> Question | None:
+    """What the verdict is to answer; None without requirements. ConfigError, with the line, if the workload
+    doesn't have what they are about."""
+    needed = definition.requirements
+    if needed is None:
+        return None
+    try:
+        workload = _read_workload(definition, config)
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}") from error
+    described = {query.name: query for query in workload.schema.descriptions}
+    queries = described.keys() | set(workload.schema.queries)
+    for name in needed.queries:
+        if name not in queries:
+            where = locate_key(file, "requirements", "queries", name)
+            raise ConfigError(
+                f"{where}workload {workload.name} has no query {name!r}"
+                f"{did_you_mean(name, queries)} (it has: {', '.join(sorted(queries))})"
+            )
+        query = described.get(name)
+        if not definition.steps and needed.history is None and query and query.is_drawn:
+            raise ConfigError(
+                f"{locate_key(file, 'requirements', 'queries', name)}it draws devices or times of stored"
+                " events, and none are stored before: add `history` to requirements, as in"
+                " history: {events: 1M}"
+            )
+    _check_history(definition, workload, file)
+    if needed.events_per_s is not None:
+        return Question(needed, needed.events_per_s)
+    assert needed.devices is not None
+    if "devices" not in workload.options_model.model_fields:
+        raise ConfigError(
+            f"{locate_key(file, 'requirements', 'devices')}devices of workload {workload.name} have no"
+            " fixed interval: give events_per_s, or a workload with `devices`, as in options:"
+            " {workload: machines}"
+        )
+    try:
+        options = read_options(workload, {}, [f"devices={needed.devices}"])
+        interval_s = workload(0, **options.model_dump()).device_interval_ms / 1000
+    except (ConfigError, OptionError) as error:
+        raise ConfigError(f"{locate_key(file, 'requirements', 'devices')}{error}") from error
+    return Question(needed, needed.devices / interval_s)
+
+
+def _check_history(definition: Definition, kind: Any, file: Path) -> None:
+    """ConfigError, with the line, if a history is to have events more often than devices have them."""
+    assert definition.requirements is not None
+    history = definition.requirements.history
+    if history is None or history.every is None:
+        return
+    options = begin(kind, read_options(kind, {}, _list_workload_pairs(definition)))
+    interval_s = kind(0, **options.model_dump()).device_interval_ms / 1000
+    if history.every < interval_s:
+        raise ConfigError(
+            f"{locate_key(file, 'requirements', 'history', 'every')}"
+            f"{format_duration(history.every)} is shorter than the"
+            f" {format_duration(interval_s)} between two events of a device of workload {kind.name}:"
+            " give a longer time, or leave `every` out"
+        )
+
+
+def _read_workload(definition: Definition, config: Config) -> Any:
+    """The one workload of all jobs. ConfigError if there are several."""
+    general = [
+        normalize(definition.options),
+        *(normalize(step.options) for step in definition.steps),
+    ]
+    others = [
+        *(target.options for target in definition.targets.values()),
+        *definition.variants.values(),
+    ]
+    named = [options["workload"] for options in general if "workload" in options]
+    if any("workload" in normalize(options) for options in others) or len(set(map(str, named))) > 1:
+        raise ConfigError(
+            "requirements are about one workload: name it below `options`, and nowhere else"
+        )
+    return choose_workload(str(named[0]) if named else "temperature", config).kind
+
+
+def add_steps(
+    definition: Definition, question: Question | None, config: Config, file: Path
+) -> Definition:
+    """The definition with the steps that follow from its requirements, if it names none. ConfigError if an
+    option says something else than they do."""
+    if question is None or definition.steps:
+        return definition
+    try:
+        _check_options(definition, question.needed)
+        _check_disturbances(definition, config)
+        steps = list(_Follow(definition, question, config).list_steps())
+    except ConfigError as error:
+        raise ConfigError(f"{file}: {error.message}") from error
+    return definition.model_copy(update={"steps": steps})
+
+
+def _check_options(definition: Definition, needed: Requirements) -> None:
+    fixed = {
+        "rate": "devices or events_per_s", "query-rate": "queries", "queries": "queries",
+        "limit": "insert and queries", "disturb": "faults",
+    }  # fmt: skip
+    if needed.insert.batch is not None:
+        fixed["batch"] = "insert.batch"
+    if needed.history is not None:
+        fixed |= dict.fromkeys(("prefill", "fill", "prefill-span", "prefill-every"), "history")
+    places = {"options": definition.options}
+    places |= {f"target {name}": target.options for name, target in definition.targets.items()}
+    places |= {f"variant {name}": options for name, options in definition.variants.items()}
+    for place, options in places.items():
+        for key in normalize(options):
+            if key in fixed:
+                raise ConfigError(
+                    f"{place}: {key} follows from requirements ({fixed[key]}): leave it out, or write `steps`"
+                )
+    if needed.devices is not None and "devices" in _list_workload_options(definition.options):
+        raise ConfigError("options: workload-option devices follows from requirements.devices")
+
+
+def _check_disturbances(definition: Definition, config: Config) -> None:
+    """ConfigError if the config file has disturbances: they would strike in every step."""
+    for label in definition.targets:
+        for name in name_targets(definition, label):
+            if config.target(name).disturbances:
+                where = config.where("targets", name, "disturbances")
+                raise ConfigError(
+                    f"{where}: they would be done in every step: remove them, and list them below"
+                    " requirements.faults"
+                )
+
+
+def _list_workload_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The workload's options, whether they are written as keys or as texts."""
+    written = normalize(options).get("workload-option") or {}
+    if isinstance(written, Mapping):
+        return dict(written)
+    texts = written if isinstance(written, list) else [written]
+    pairs = [str(text).partition("=") for text in texts]
+    return {key.strip(): value for key, _, value in pairs}
+
+
+def _list_workload_pairs(definition: Definition) -> list[str]:
+    return [f"{key}={value}" for key, value in _list_workload_options(definition.options).items()]
+
+
+@dataclass(frozen=True)
+class _Follow:
+    """Makes steps from requirements."""
+
+    definition: Definition
+    question: Question
+    config: Config
+
+    def list_steps(self) -> Iterator[Step]:
+        """The steps in the order of a turn. Each begins on tables of its own or, after the first, on the
+        history that the first has loaded; the disk, whose tables are new, is then filled last."""
+        needed = self.question.needed
+        load = self._ask(self._offer(self._find_window(), "duration"))
+        yield self._make("mixed" if needed.queries else "insert", "load", {**load, "runs": 1})
+        yield self._make("capacity", "capacity", self._search() | self._kept)
+        if not self._kept:
+            yield from self._list_disk()
+        names: list[str] = []
+        for fault, outage_s in needed.faults.items():
+            name = re.sub(r"[^\w.+=-]+", "-", fault)[:20].strip("-")
+            names.append(name)
+            label = name if names.count(name) == 1 else f"{name}-{names.count(name)}"
+            # The length of the run follows from the fault.
+            struck = self._strike(fault, outage_s) | self._kept
+            yield self._make("insert", label, struck, kept=_LENGTHS)
+        if self._kept:
+            yield from self._list_disk()
+        unable = [label for label in self.definition.targets if not self._can_delete(label)]
+        if needed.retention is not None and len(unable) < len(self.definition.targets):
+            # The run fills the database itself, at a clock of its own.
+            offer = self._offer(SHORTEST_WINDOW_S, "duration")
+            offer = {key: value for key, value in offer.items() if not key.startswith("prefill-")}
+            options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
+            yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
+
+    def _list_disk(self) -> Iterator[Step]:
+        if self.question.needed.retention is not None:
+            kept = ("num-inserts", "steps", *_LENGTHS)
+            yield self._make("insert", "disk", self._fill_disk(), kept)
+
+    def _store(self, number: str = "prefill") -> dict[str, Any]:
+        """The options for what is stored before; `number`: the option for a number of events."""
+        history = self.question.needed.history
+        if history is None:
+            return {}
+        if history.span is None or history.every is None:
+            return {number: self.question.history}
+        span, every = map(format_duration, (history.span, history.every))
+        return {"prefill-span": span, "prefill-every": every}
+
+    @property
+    def _kept(self) -> dict[str, Any]:
+        """Options that let a step go on with the history of the one before. A workload that begins now begins
+        anew in each step."""
+        history = self.question.needed.history
+        if history is None or history.every is None:
+            return {}
+        kind = _read_workload(self.definition, self.config)
+        options = read_options(kind, {}, _list_workload_pairs(self.definition))
+        return {} if kind.begins_now(options) else {"clean": False}
+
+    def _make(
+        self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
+    ) -> Step:
+        """A step. The file's options for all steps override these, except for `kept` and the workload's."""
+        own = {key: value for key, value in options.items() if key not in self._said or key in kept}
+        if self.question.needed.devices is not None:
+            devices = {"devices": self.question.needed.devices}
+            own["workload-option"] = _list_workload_options(self.definition.options) | devices
+        return Step.model_validate({command: own, "label": label})
+
+    @property
+    def _said(self) -> dict[str, Any]:
+        """What the file says for all steps."""
+        return normalize(self.definition.options)
+
+    @property
+    def _batch(self) -> int:
+        """How many events a request has."""
+        needed = self.question.needed.insert.batch
+        batch = self._said.get("batch", 0)
+        return max(1, needed or (batch if isinstance(batch, int) else 1))
+
+    @property
+    def _base(self) -> dict[str, Any]:
+        needed = self.question.needed.insert.batch
+        batch = {} if needed is None else {"batch": needed}
+        return {"workers": WORKERS, **batch}
+
+    def _offer(self, window_s: float, length: str) -> dict[str, Any]:
+        """The options for the required inserts on the required history, for so long without the warm-up."""
+        duration_s = ceil(window_s * WARM_UP / (WARM_UP - 1))
+        return {
+            **self._base, **self._store(), "rate": self.question.rate_per_s,
+            length: f"{duration_s}s", "warm-up": f"{duration_s // WARM_UP}s",
+        }  # fmt: skip
+
+    def _ask(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """These options, with the required questions beside them."""
+        queries = self.question.needed.queries
+        if not queries:
+            return dict(options)
+        # Enough for questions that take as long as they may.
+        places = min(MOST_PLACES, self.question.count_places(self._batch)[Role.READ][0])
+        count = self._said.get("readers", READERS)
+        readers = count if isinstance(count, int) and count > 0 else READERS
+        return {
+            **options,
+            "readers": readers,
+            "reader-in-flight": max(1, ceil(ENOUGH * places / readers)),
+            "query-rate": self.question.needed.query_rate_per_s,
+            "queries": {name: _write_decimal(limits.rate) for name, limits in queries.items()},
+        }
+
+    def _find_window(self) -> float:
+        """A window so long that every percentile has its requests."""
+        rates = self.question.find_request_rates(self._batch)
+        times = [
+            ENOUGH * _count_for(limit) / rates[limit.query]
+            for limit in self.question.needed.list_limits()
+        ]
+        return max([SHORTEST_WINDOW_S, *times])
+
+    def _search(self) -> dict[str, Any]:
+        needed = self.question.needed
+        requests = [_count_for(limit) for limit in needed.insert.list_limits()]
+        enough_s = 2 * ENOUGH * max(requests, default=100) * self._batch / self.question.rate_per_s
+        step_s = ceil(min(LONGEST_STEP_S, max(STEP_S, enough_s)))
+        duration = self._said.get("step-duration")
+        with suppress(ValueError):  # what is no duration is refused as the option that it is
+            step_s = step_s if duration is None else max(1, round(read_duration_s(duration)))
+        window_s = step_s - step_s // WARM_UP
+        limits = [
+            str(limit if self._is_measurable(limit, window_s) else _take_p90(limit))
+            for limit in needed.list_limits()
+        ]
+        return {
+            **self._ask({**self._base, **self._store("fill")}), "limit": list(dict.fromkeys(limits)),
+            "step-duration": f"{step_s}s", "precision": PRECISION, "max-steps": MOST_STEPS,
+        }  # fmt: skip
+
+    def _is_measurable(self, limit: RunLimit, window_s: float) -> bool:
+        """Whether a step of the search asks often enough for this percentile."""
+        if limit.query is None:
+            return True
+        rate = self.question.needed.queries[limit.query].rate
+        return rate * window_s >= _count_for(limit)
+
+    def _can_delete(self, label: str) -> bool:
+        """Whether a target's module deletes what is older than the retention."""
+        retention_s = self.question.needed.retention or 0.0
+        if retention_s < SHORTEST_S:
+            return False
+        retention = Retention(
+            period_ms=round(retention_s * 1000), step_ms=find_step_ms(round(retention_s * 1000))
+        )
+        for name in name_targets(self.definition, label):
+            module = find_module(self.config, self.config.target(name))
+            try:
+                module.CAPABILITIES.ageing.require(retention, module.name)
+            except OptionError:
+                return False
+        return True
+
+    def _fill_disk(self) -> dict[str, Any]:
+        """Options for so many events that all databases show growth from one fill level to the next."""
+        schema = _read_workload(self.definition, self.config).schema
+        size = Storage(event_bytes=_VALUE_BYTES * len(schema.columns))
+        events = LEAST_ON_DISK
+        for label in self.definition.targets:
+            for name in name_targets(self.definition, label):
+                target = self.config.target(name)
+                allocation = find_module(self.config, target).CAPABILITIES.allocation
+                events = max(events, DISK_MARGIN * (estimate_events(size, allocation) or 0))
+        workers = self._said.get("workers", WORKERS)
+        count = workers if isinstance(workers, int) and workers > 0 else WORKERS
+        inserts = ceil(min(events, MOST_ON_DISK) / count / DISK_LEVELS)
+        return {
+            "workers": count, "batch": DISK_BATCH, "num-inserts": inserts, "steps": DISK_LEVELS,
+            "runs": 1, "compact": True,
+            **{name: None for name in _LENGTHS if name in self._said},
+        }  # fmt: skip
+
+    def _strike(self, fault: str, outage_s: float) -> dict[str, Any]:
+        """The options for the required inserts through a fault, tried again until long after the outage
+        should be over."""
+        return {
+            **self._base, **self._store(), "rate": self.question.rate_per_s,
+            "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": "0s",
+            "patience": f"{ceil(2 * outage_s + AFTER_S)}s",
+            "disturb": [f"{BEFORE_S}s {fault}"], "runs": 1,
+        }  # fmt: skip
+
+
+def _count_for(limit: RunLimit) -> int:
+    return LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
+
+
+def _take_p90(limit: RunLimit) -> RunLimit:
+    return limit.model_copy(update={"measure": Measure.P90})
+
+
+def _write_decimal(value: float) -> str:
+    """The number as weights are written: without an exponent."""
+    return f"{value:.9f}".rstrip("0").rstrip(".")

@@ -1,0 +1,413 @@
+"""Definition -> the jobs of a campaign, in order, and how long they take. Pure: no I/O."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from itertools import product
+from typing import Any
+
+import click
+from pydantic import BaseModel
+
+from simulator.conditions import Condition, find_conditions
+from simulator.contract import Load, Role
+from simulator.errors import did_you_mean
+from simulator.units import format_count
+
+from ...plan.target import ExecutorName
+from ...system.errors import ConfigError
+from ..experiments.experiment import AnyExperiment
+from .definition import TARGET, Definition, Installation, Order, Step
+
+OWN = {
+    TARGET: f"name the target below `targets`, with a label and `{TARGET}:`",
+    "config": "give --config to the campaign",
+    "output": "give --output to the campaign, whose folder has all results",
+    "label": "the campaign labels its results: use labels of targets, variants and steps",
+    "json": "the campaign's folder has all results",
+    **dict.fromkeys(
+        ("live", "open", "prometheus"), "give it to the campaign, whose page shows all jobs"
+    ),
+    "debug": "give --debug to the campaign",
+    "help": "it isn't an option of a job",
+}
+"""Options that the campaign sets itself, and what to do instead."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is compared: a target with a number of nodes and a variant, by their labels."""
+
+    target: str
+    variant: str | None = None
+    nodes: int | None = None
+
+    @property
+    def series(self) -> str:
+        """Its name, whatever the number of nodes."""
+        return " ".join(filter(None, [self.target, self.variant]))
+
+    def __str__(self) -> str:
+        nodes = None if self.nodes is None else format_count(self.nodes, "node")
+        return " ".join(filter(None, [self.target, nodes, self.variant]))
+
+
+@dataclass(frozen=True)
+class Job:
+    """One command of a campaign."""
+
+    name: str
+    """Distinct within the campaign: the label of its result."""
+    candidate: Candidate
+    step: str
+    command: str
+    repeat: int
+    arguments: tuple[str, ...]
+    """The command's arguments, without those that the campaign sets: config file, folder, label."""
+    install: Installation | None = None
+    """What is installed before, unless it is there from the job before."""
+    has_start: bool = False
+    """Whether its turn begins with starting the server, and ends with stopping it."""
+
+    @property
+    def adds(self) -> bool:
+        """Whether it goes on with the events that others have left."""
+        return "--no-clean" in self.arguments
+
+    @property
+    def needs_whole_turn(self) -> bool:
+        """Whether, after an interruption, the jobs before it must be made again: it may have added some
+        events already, or what it asks about went with the server that was stopped."""
+        return self.adds or (self.has_start and self.command == "query")
+
+
+Turn = Sequence[Job]
+"""The steps of one candidate, one after the other, since each meets the data that the one before left."""
+
+
+def plan_turns(definition: Definition) -> list[Turn]:
+    """All jobs, in order; ConfigError for an option that doesn't exist."""
+    candidates = [
+        Candidate(target, variant, nodes)
+        for target in definition.targets
+        for nodes, variant in product(definition.list_nodes(target), definition.variants or [None])
+    ]
+    _check_shared(definition)
+    arguments = {
+        (candidate, step.name): _write_arguments(definition, candidate, step)
+        for candidate in candidates
+        for step in definition.steps
+        if candidate.target not in step.without
+    }
+    return [
+        [
+            Job(
+                _name_job(candidate, step, repeat, definition.repeats),
+                candidate,
+                step.name,
+                step.command,
+                repeat,
+                arguments[candidate, step.name],
+                definition.find_installation(candidate.target),
+                definition.targets[candidate.target].start is not None,
+            )
+            for step in definition.steps
+            if candidate.target not in step.without
+        ]
+        for candidate, repeat in order_turns(
+            candidates,
+            definition.repeats,
+            definition.find_order(),
+            definition.seed,
+            together=[name for name in definition.targets if definition.find_installation(name)],
+        )
+    ]
+
+
+def order_turns(
+    candidates: Sequence[Candidate],
+    repeats: int,
+    order: Order,
+    seed: int,
+    together: Collection[str] = (),
+) -> list[tuple[Candidate, int]]:
+    """The order of turns, by chance that follows from the seed. Interleaved: each candidate has one turn in
+    each repetition, in an order of its own (a randomized complete block design). In blocks, each has all its
+    turns at once; the variants of the targets `together` have theirs interleaved, while the database with so
+    many nodes is there."""
+    chance = random.Random(seed)
+    groups: dict[object, list[Candidate]] = {}
+    for candidate in candidates:
+        key = (candidate.target, candidate.nodes) if candidate.target in together else candidate
+        groups.setdefault(key if order is Order.BLOCKS else None, []).append(candidate)
+    ordered = list(groups.values())
+    if len(ordered) > 1:
+        ordered = chance.sample(ordered, len(ordered))
+    return [
+        (candidate, repeat)
+        for group in ordered
+        for repeat in range(1, repeats + 1)
+        for candidate in chance.sample(group, len(group))
+    ]
+
+
+def find_command(name: str) -> click.Command:
+    """The command that a step runs."""
+    command = getattr(import_module(f"cli.commands.{name}"), name)
+    assert isinstance(command, click.Command)
+    return command
+
+
+def list_options(command: click.Command) -> dict[str, click.Option]:
+    """Long name without dashes -> option."""
+    return {
+        word.removeprefix("--"): option
+        for option in command.params
+        if isinstance(option, click.Option)
+        for word in option.opts
+        if word.startswith("--")
+    }
+
+
+def write_arguments(
+    options: Mapping[str, Any], declared: Mapping[str, click.Option]
+) -> tuple[str, ...]:
+    """The options as they would stand on a command line. Texts and numbers as they are; lists with commas,
+    or each on its own where an option may be repeated."""
+    arguments: list[str] = []
+    for name, value in options.items():
+        option = declared[name]
+        if option.is_flag:
+            if not isinstance(value, bool):
+                raise ConfigError(f"{name}: write true or false, not {value!r}")
+            arguments += [f"--{name}"] if value else option.secondary_opts
+            continue
+        arguments += [f"--{name}={text}" for text in _write_value(name, value, option)]
+    return tuple(arguments)
+
+
+def _write_value(name: str, value: Any, option: click.Option) -> list[str]:
+    parts = [value]
+    if isinstance(value, Mapping):
+        parts = [f"{key}={_write_scalar(name, part)}" for key, part in value.items()]
+    elif isinstance(value, list):
+        parts = value
+    texts = [_write_scalar(name, part) for part in parts]
+    return texts if option.multiple else [",".join(texts)]
+
+
+def _write_scalar(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ConfigError(
+        f"{name}: {value!r} can't be the value of an option: write a text or a number"
+    )
+
+
+def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -> tuple[str, ...]:
+    """A job's arguments. The particular overrides the general: options of all steps, the step's, the
+    target's, the variant's. A step's `null` leaves out an option of all steps."""
+    declared = list_options(find_command(step.command))
+    target = definition.targets[candidate.target]
+    variant = definition.variants[candidate.variant] if candidate.variant else {}
+    merged: dict[str, Any] = {}
+    for options in (definition.options, step.options, target.options, variant):
+        for key, value in normalize(options).items():
+            if key not in declared:
+                continue  # of another step: `_check_shared` has seen to that
+            before = merged.get(key)
+            if value is None and before is not None and options is step.options:
+                del merged[key]
+            elif isinstance(before, Mapping) and isinstance(value, Mapping):
+                merged[key] = {**before, **value}
+            else:
+                merged[key] = value
+    name = name_target(definition, candidate)
+    return (f"--target={name}", *write_arguments(merged, declared))
+
+
+def name_target(definition: Definition, candidate: Candidate) -> str:
+    """The candidate's target in the config file."""
+    target = definition.targets[candidate.target]
+    if isinstance(target.nodes, dict) and candidate.nodes is not None:
+        return target.nodes[candidate.nodes]
+    return target.target or candidate.target
+
+
+def name_targets(definition: Definition, label: str) -> list[str]:
+    """The targets in the config file that a labelled one has, for all numbers of nodes."""
+    return [
+        name_target(definition, Candidate(label, nodes=nodes))
+        for nodes in definition.list_nodes(label)
+    ]
+
+
+def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their long names, however the file writes them."""
+    return {str(key).replace("_", "-"): value for key, value in options.items()}
+
+
+def _check_shared(definition: Definition) -> None:
+    """ConfigError for an option that no step has, or of the campaign; a step's must be its command's."""
+    by_step = {
+        step.name: set(list_options(find_command(step.command))) for step in definition.steps
+    }
+    for step in definition.steps:
+        place = f"step {step.name}"
+        _check_options(place, step.options, by_step[step.name], f"option of {step.command}")
+    of_any = set().union(*by_step.values())
+    _check_options("options", definition.options, of_any, "option of these steps")
+    for label, target in definition.targets.items():
+        _check_options(f"target {label}", target.options, of_any, "option of these steps")
+    for label, options in definition.variants.items():
+        _check_options(f"variant {label}", options, of_any, "option of these steps")
+
+
+def _check_options(place: str, options: Mapping[str, Any], allowed: set[str], kind: str) -> None:
+    for key in normalize(options):
+        if key in OWN:
+            raise ConfigError(f"{place}: {key} can't be given here: {OWN[key]}")
+        if key not in allowed:
+            names = sorted(allowed - set(OWN))
+            raise ConfigError(
+                f"{place}: {key} isn't an {kind}{did_you_mean(key, names)} (known: {', '.join(names)})"
+            )
+
+
+def _name_job(candidate: Candidate, step: Step, repeat: int, repeats: int) -> str:
+    number = [str(repeat)] if repeats > 1 else []
+    return " ".join([str(candidate), step.name, *number])
+
+
+def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:
+    """The turns that are still to do, in order, by the names of the jobs that are done or have failed.
+
+    Of an interrupted turn, what is left is made, or all of it if its next job needs that. Turns with a
+    failure are made anew, and last: others have been at the data since.
+    """
+    left, again = [], []
+    for turn in turns:
+        open_jobs = [place for place, job in enumerate(turn) if job.name not in done]
+        if any(job.name in failed for job in turn):
+            again.append(turn)
+        elif open_jobs:
+            begin = 0 if turn[open_jobs[0]].needs_whole_turn else open_jobs[0]
+            left.append(turn[begin:])
+    return left + again
+
+
+# The steps of a turn measure one schema: what inserts have paid for is what queries go through.
+
+
+def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) -> None:
+    """ConfigError, which says what to do, if steps of a turn would make or expect different tables."""
+    for turn in turns:
+        first_with: dict[tuple[str, str], tuple[Job, Any]] = {}
+        for job in turn:
+            experiment = prepared[job.name]
+            for name, value in list_schema(experiment).items():
+                key = experiment.session.request.workload, name
+                other, before = first_with.setdefault(key, (job, value))
+                if value != before:
+                    raise ConfigError(
+                        f"{job.candidate}: the steps would measure different schemas: {name} is {before} in"
+                        f" {other.step} and {value} in {job.step}: give it to all steps (below `options`,"
+                        " or the target's), or to compare both, make each a variant (below `variants`)"
+                    )
+
+
+def list_schema(prepared: AnyExperiment) -> dict[str, Any]:
+    """The options of a job by which its tables are made."""
+    session = prepared.session
+    loads = [load for load in prepared.lengths[:1] if load.role is not Role.READ]
+    models: list[BaseModel] = [session.assume_options(), session.workload_options, *loads]
+    return {
+        name: getattr(model, name)
+        for model in models
+        for name in type(model).model_fields
+        if find_conditions(type(model)).get(name) is Condition.SCHEMA
+    }
+
+
+# --- how long jobs take: at first by a model, then by those that were measured ---------------------
+
+
+JOB_OVERHEADS = {ExecutorName.LOCAL: (5.0, 3.0, 0.3), ExecutorName.KUBERNETES: (10.0, 15.0, 0.5)}
+"""The seconds around a run's window, at most, on a machine that isn't idle: once in each job (a server that
+the tool starts, the executor, the result), in each run (processes or pods, tables, the connection barrier,
+the count, the end), and for each worker of it."""
+VERIFY_SHARE = 0.1
+"""Counting what was stored takes this share of the window, since it is about what was inserted."""
+FILL_PER_S = 20_000
+"""Events per second by which tables are filled, in batches: fewer than most databases take."""
+FILL_BATCH = 100
+"""Inserts of a number of events are as fast from so many events a request on."""
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long jobs take."""
+
+    known_s: float
+    open_runs: int = 0
+    """Runs that last until the last event or query, of which nothing was measured yet."""
+
+
+def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: ExecutorName) -> Estimate:
+    """How long a job takes, by the loads of its runs and the events that are inserted before each: rather too
+    long than too short."""
+    known_s, run_s, worker_s = JOB_OVERHEADS[executor]
+    open_runs = 0
+    for load, prefill in zip(loads, prefills, strict=True):
+        window_s = load.duration_s
+        if window_s is None and load.role is Role.WRITE and load.batch >= FILL_BATCH:
+            window_s = load.workers * load.events / FILL_PER_S
+        open_runs += window_s is None
+        known_s += (window_s or 0.0) * (1 + VERIFY_SHARE) + prefill / FILL_PER_S
+        known_s += run_s + load.workers * worker_s
+    return Estimate(known_s, open_runs)
+
+
+def estimate_left(
+    left: Sequence[Job],
+    modelled: Mapping[str, Estimate],
+    measured_s: Mapping[Job, float],
+    settle_s: float,
+) -> Estimate:
+    """How long these jobs still take: as long as the candidate's earlier ones of the same step, or else the
+    other candidates', or else by the model, corrected by what it said of other steps of the same command.
+    `modelled`: by the jobs' names."""
+    known_s, open_runs = settle_s * max(0, len(left) - 1), 0
+    corrections = _find_corrections(modelled, measured_s)
+    for job in left:
+        alike = [took_s for other, took_s in measured_s.items() if other.step == job.step]
+        own = [
+            took_s
+            for other, took_s in measured_s.items()
+            if (other.step, other.candidate) == (job.step, job.candidate)
+        ]
+        if times := own or alike:
+            known_s += sum(times) / len(times)
+        else:
+            known_s += modelled[job.name].known_s * corrections.get(job.command, 1.0)
+            open_runs += modelled[job.name].open_runs
+    return Estimate(known_s, open_runs)
+
+
+def _find_corrections(
+    modelled: Mapping[str, Estimate], measured_s: Mapping[Job, float]
+) -> dict[str, float]:
+    """Command -> what its jobs took ÷ what the model said, for jobs whose length it knew."""
+    estimated: dict[str, float] = {}
+    took: dict[str, float] = {}
+    for job, took_s in measured_s.items():
+        estimate = modelled.get(job.name)
+        if estimate is not None and not estimate.open_runs:
+            estimated[job.command] = estimated.get(job.command, 0.0) + estimate.known_s
+            took[job.command] = took.get(job.command, 0.0) + took_s
+    return {command: took[command] / estimated[command] for command in estimated}

@@ -1,0 +1,356 @@
+"""The work of `campaign`: check all jobs, run those that are left, report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from importlib.util import find_spec
+from itertools import chain
+
+import click
+
+from simulator.errors import one_line
+from simulator.units import format_count, format_span
+
+from ...show.tables import Table
+from ...system.errors import EXIT_LIMIT, CliError, ConfigError, RunFailed
+from ...system.output import NO_ROOM, note, print_prose, print_text, terminal_width
+from ...system.signals import Interrupted
+from ..exclusion import Lease, claim_databases
+from ..experiments.experiment import AnyExperiment, check_only
+from ..install.work import Consent
+from ..live.serving import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
+from ..live.state import JobState
+from .campaign import Campaign, ask_permission, list_permissions
+from .installing import Installer, TurnServer
+from .plan import Estimate, Job, Turn, check_schemas, estimate_left, list_left, model_job
+from .reporting import report_campaign, write_report
+
+
+def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
+    """Job -> the experiment that it would make; ConfigError if it can't be made. Nothing is started."""
+    experiments: dict[tuple[str, ...], AnyExperiment] = {}
+    for job in campaign.jobs:
+        key = (job.command, *job.arguments)
+        if key in experiments:
+            continue
+        try:
+            with check_only() as prepared:
+                campaign.run(job)
+        except click.ClickException as error:
+            text = error.format_message()
+            raise ConfigError(f"{campaign.file}: {job.name}: {text}") from error
+        (experiments[key],) = prepared
+        _refuse_secrets(campaign, job, experiments[key])
+    jobs = {job.name: experiments[(job.command, *job.arguments)] for job in campaign.jobs}
+    try:
+        check_schemas(campaign.turns, jobs)
+    except ConfigError as error:
+        raise ConfigError(f"{campaign.file}: {error.message}") from error
+    return jobs
+
+
+def _refuse_secrets(campaign: Campaign, job: Job, prepared: AnyExperiment) -> None:
+    """ConfigError if an option is secret: the plan is kept, and shown, as it is."""
+    session = prepared.session
+    secret = {
+        name for name, field in session.module.options_model.model_fields.items() if not field.repr
+    }
+    shown = session.public_options()
+    for pair in session.request.extra_options:
+        key = pair.partition("=")[0].strip()
+        if key in secret or "***" in str(shown.get(key)):
+            raise ConfigError(
+                f"{campaign.file}: {job.name}: {key} is secret: give it in {campaign.config_file}, as in"
+                f" {key}: ${{NAME}}"
+            )
+
+
+def show_plan(campaign: Campaign) -> None:
+    """Print all jobs with their options, what of them is done, and how long the others take."""
+    prepared = prepare(campaign)
+    folder = campaign.folder
+    folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
+    failed, left = folder.find_failed(campaign.names), campaign.list_left()
+    again = {job.name for job in left}
+    rows: list[list[object]] = []
+    present = None
+    for number, job in enumerate(campaign.jobs, 1):
+        site = campaign.sites.get(job.name)
+        if site is not None and site.key != present:
+            rows.append(
+                ["", f"install {site}", "", f"{site.key}; removed with its data afterwards"]
+            )
+        present = site.key if site is not None else None
+        state = "failed" if job.name in failed else "to do" if job.name in again else "done"
+        rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
+    left_of = ("Job", "State", "Command")
+    print_text(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
+    for line in list_permissions(campaign, [made.session for made in prepared.values()]):
+        print_text(line)
+    print_prose(describe_time(left, prepared, campaign))
+
+
+def describe_time(
+    jobs: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
+) -> str:
+    """How long these jobs take, as far as that is known before them."""
+    estimate = estimate_campaign(jobs, prepared, campaign)
+    most = " at most" if any(prepared[job.name].at_most for job in jobs) else ""
+    count = format_count(len(jobs), "job")
+    text = f"{count} to do: about {format_span(estimate.known_s)}{most}"
+    if estimate.open_runs:
+        runs = format_count(estimate.open_runs, "run")
+        text += f", plus {runs} of unknown length, until the last event or query"
+    if any(job.name in campaign.sites for job in jobs):
+        text += "; installing databases takes extra time"
+    if any(campaign.definition.targets[job.candidate.target].start for job in jobs):
+        text += "; starting servers takes extra time"
+    return text
+
+
+def estimate_campaign(
+    left: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
+) -> Estimate:
+    """How long these jobs still take, judged by jobs that were measured, where there are any."""
+    modelled = {
+        name: model_job(experiment.lengths, experiment.prefills, experiment.session.executor)
+        for name, experiment in prepared.items()
+    }
+    times = campaign.folder.find_times(campaign.names)
+    measured_s = {job: times[job.name] for job in campaign.jobs if job.name in times}
+    return estimate_left(left, modelled, measured_s, campaign.definition.settle)
+
+
+def report_only(campaign: Campaign) -> int:
+    """Make the report on the results that are there; the exit status. ConfigError if there are none."""
+    _need_packages_of_report()
+    folder = campaign.folder
+    folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
+    if not folder.find_done(campaign.names):
+        raise ConfigError(f"{folder.results} has no result of this campaign yet: run it first")
+    return report_campaign(campaign, [])
+
+
+def run_campaign(
+    campaign: Campaign,
+    consent: Consent,
+    stop_on_error: bool,
+    debug: bool,
+    live: LiveOptions | None = None,
+    allow_run: bool = False,
+) -> int:
+    """Run what is left, and report; the exit status. `allow_run`: the file has the permissions it needs."""
+    _need_packages_of_report()
+    prepared = prepare(campaign)
+    permissions = list_permissions(campaign, [made.session for made in prepared.values()])
+    if not ask_permission(campaign.file, permissions, allow_run):
+        return 0
+    folder, targets = campaign.folder, campaign.digest_targets()
+    title = campaign.definition.title
+    page = (
+        nullcontext() if live is None else serve_live(live, "campaign", title, campaign.interrupts)
+    )
+    with folder.lock(), page:
+        folder.check_plan(campaign.file, campaign.definition, targets)
+        left = campaign.list_left()
+        claims = [claim for job in left for claim in prepared[job.name].session.list_claims()]
+        with claim_databases(claims, f"campaign {folder.path.resolve()}") as leases:
+            installer = Installer(
+                campaign.config, folder.installed, campaign.sites, prepared, campaign.interrupts
+            )
+            to_install = any(job.name in campaign.sites for job in left)
+            if (to_install or installer.present) and not installer.check(consent, campaign.jobs):
+                return 0
+            folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
+            server = TurnServer(campaign.definition, folder.started, prepared, campaign.interrupts)
+            try:
+                _CampaignRun(
+                    campaign, installer, server, leases, stop_on_error, debug, prepared
+                ).run()
+            except (Interrupted, RunFailed) as end:
+                _show_time_left(end, installer)
+                if isinstance(end, Interrupted):
+                    with campaign.interrupts.shield():
+                        write_report(campaign)
+                raise
+        return report_campaign(campaign, [*installer.left, *server.left])
+
+
+def _show_time_left(end: Interrupted | RunFailed, installer: Installer) -> None:
+    """Say what is still there, and how to go on."""
+    left = f"; {installer.present} is left installed" if installer.present else ""
+    if isinstance(end, Interrupted):
+        end.left += f"{left}; the same command resumes after the last completed run"
+    elif left:
+        note(f"{left.removeprefix('; ')}: run the same command to continue with it")
+
+
+class _CampaignRun:
+    """A campaign under way."""
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        installer: Installer,
+        server: TurnServer,
+        leases: Sequence[Lease],
+        stop_on_error: bool,
+        debug: bool,
+        prepared: Mapping[str, AnyExperiment],
+    ) -> None:
+        self._campaign = campaign
+        self._prepared = prepared
+        self._left: list[Job] = []
+        self._installer = installer
+        self._server = server
+        self._leases = leases
+        self._stop_on_error = stop_on_error
+        self._debug = debug
+        self._folder = campaign.folder
+        self._failed = self._folder.find_failed(campaign.names)
+
+    def run(self) -> None:
+        """Make all jobs that are left."""
+        names = self._campaign.names
+        done = self._folder.find_done(names)
+        turns = self._list_turns(done)
+        jobs = list(chain.from_iterable(turns))
+        again = {job.name for job in jobs}
+        folders = [stored.id for name, stored in done.items() if name not in again]
+        self._folder.set_aside([*folders, *self._folder.find_others(names)])
+        self._left = jobs
+        if not jobs:
+            note(f"all {len(names)} jobs are done: only the report is made again")
+        elif len(jobs) < len(names):
+            note(f"{len(names) - len(jobs)} of {len(names)} jobs are done: the others follow")
+        if jobs:
+            note(describe_time(jobs, self._prepared, self._campaign))
+        plan_jobs(names, set(names) - again)
+        number = len(names) - len(jobs)
+        try:
+            for turn in turns:
+                self._forget_failures(turn)
+                first = turn is turns[0]
+                if not self._make_turn(turn, number, first) and self._stop_on_error:
+                    break
+                number += len(turn)
+        finally:
+            self._server.stop()
+        self._installer.remove()
+
+    def _check_leases(self) -> None:
+        """RunFailed if somebody has taken a database meanwhile."""
+        for lease in self._leases:
+            lease.check()
+
+    def _list_turns(self, done: Collection[str]) -> list[Turn]:
+        """The turns that are left to do. Where the database of an interrupted turn isn't there any more, and
+        its data with it, all of that turn."""
+        whole = {job.name: turn for turn in self._campaign.turns for job in turn}
+        left = list_left(self._campaign.turns, done, self._failed)
+        return [turn if self._installer.is_ready(turn[0]) else whole[turn[0].name] for turn in left]
+
+    def _make_turn(self, turn: Turn, number: int, first: bool) -> bool:
+        """Make the jobs of a turn, whose first job comes after `number` others; whether all went well."""
+        for place, job in enumerate(turn):
+            self._check_leases()
+            if place or not first:
+                time.sleep(self._campaign.definition.settle)
+            self._show_time(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
+            note_job(job.name, JobState.RUNNING)
+            why = self._installer.provide(job) or self._server.provide(job)
+            began = time.monotonic()
+            if why is None and self._make(job):
+                self._folder.keep_time(job.name, time.monotonic() - began)
+                self._left = [other for other in self._left if other is not job]
+                continue
+            self._left = [other for other in self._left if other not in turn[place:]]
+            if why is not None:
+                self._keep_failure(job, why)
+            for other in turn[place + 1 :]:
+                self._log(f"{other.name}: skipped, since its data would be another job's")
+            return False
+        return True
+
+    def _show_time(self, text: str) -> None:
+        """Say what comes, and how long all that is left takes, as far as it is known by now."""
+        estimate = estimate_campaign(self._left, self._prepared, self._campaign)
+        open_runs = ", plus runs until the last event or query," if estimate.open_runs else ""
+        left = f"about {format_span(estimate.known_s)}{open_runs} left of the campaign"
+        note_time_left(left)
+        note(f"{text}; {left}")
+
+    def _forget_failures(self, turn: Turn) -> None:
+        """Forget the failures of a turn's jobs, which are tried again."""
+        names = {job.name for job in turn} & set(self._failed)
+        if names:
+            self._failed = {name: why for name, why in self._failed.items() if name not in names}
+            self._folder.keep_failed(self._failed)
+
+    def _make(self, job: Job) -> bool:
+        """Make one job; whether it gave a complete result. RunFailed if the disk is full, or another campaign
+        has taken the database meanwhile."""
+        self._folder.write_log(f"{job.name}: begins: {' '.join([job.command, *job.arguments])}")
+        before = self._folder.list_folders()
+        try:
+            status = self._campaign.run(job)
+        except click.ClickException as error:
+            if isinstance(error, CliError) and self._debug:
+                raise
+            if _is_full(error):
+                raise RunFailed(
+                    f"{job.name}: {error.format_message()}\n"
+                    "When there is room again, the same command resumes after the last completed run."
+                ) from error
+            return self._keep_failure(job, error.format_message())
+        except Exception as error:
+            # One job's defect must not cost the night.
+            if self._debug:
+                raise
+            return self._keep_failure(job, f"unexpected {type(error).__name__}: {error}")
+        try:
+            self._check_leases()
+        except RunFailed:
+            # Nobody knows what its figures are worth.
+            self._folder.set_aside(before)
+            raise
+        if not self._folder.list_folders() - before:
+            return self._keep_failure(job, "it stored no result")
+        doubt = {0: None, EXIT_LIMIT: "limits not kept"}.get(status, "not valid")
+        outcome = f"done, but {doubt}" if doubt else "done"
+        note_job(job.name, JobState.DONE, doubt)
+        self._log(f"{job.name}: {outcome}")
+        return True
+
+    def _keep_failure(self, job: Job, why: str) -> bool:
+        self._failed[job.name] = one_line(why)
+        note_job(job.name, JobState.FAILED, one_line(why))
+        self._folder.keep_failed(self._failed)
+        self._log(f"{job.name}: failed: {one_line(why)}")
+        return False
+
+    def _log(self, text: str) -> None:
+        self._folder.write_log(text)
+        note(text)
+
+
+def _is_full(error: BaseException) -> bool:
+    """Whether a full disk caused the error."""
+    return any(
+        isinstance(cause, OSError) and cause.errno in NO_ROOM for cause in _list_causes(error)
+    )
+
+
+def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _need_packages_of_report() -> None:
+    """Missing packages of the report are an error before the night, not after it."""
+    for name in ("jinja2", "vl_convert"):
+        if find_spec(name) is None:
+            raise ModuleNotFoundError(name=name)

@@ -1,0 +1,279 @@
+"""The work of `doctor`: checks in the order in which a run would need them, each with a remedy."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from simulator.contract import DataSet, Load, Role
+from simulator.documents import read_yaml
+from simulator.errors import OptionError, one_line
+from simulator.machine import Reading, read_machine
+
+from ..plan.config import load_config
+from ..plan.planning import PlannedRun, check_workload
+from ..plan.target import ExecutorName
+from ..plan.workloads import begin, complete_data, make_workload
+from ..system.errors import EXIT_USAGE, CliError, ConfigError, RunFailed
+from ..system.output import print_text
+from ..system.signals import Interrupts
+from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
+from .experiments.context import make_settings, open_context
+from .experiments.session import CommonOptions, open_session
+
+if TYPE_CHECKING:
+    from .kubeclient import KubeClient
+
+# What the tool and helm do in the namespace: (group, resource, subresource, verbs). The Role in
+# docs/how-to/private-clusters.md grants this and no more; a test runs with just that.
+PERMISSIONS = (
+    ("batch", "jobs", None, ("create", "delete", "get", "list", "watch")),
+    ("", "pods", None, ("delete", "get", "list", "watch")),
+    ("", "pods", "log", ("get",)),
+    ("", "services", None, ("create", "delete", "get", "list")),
+    ("", "services", "proxy", ("get",)),
+    ("", "secrets", None, ("create", "delete", "get", "list", "update")),
+    ("networking.k8s.io", "networkpolicies", None, ("create", "delete", "get", "list")),
+    ("policy", "poddisruptionbudgets", None, ("create", "delete", "get", "list")),
+    ("", "events", None, ("list", "watch")),
+    ("metrics.k8s.io", "pods", None, ("list",)),
+    ("coordination.k8s.io", "leases", None, ("create", "delete", "get", "patch")),
+)
+
+_FOR_ACCOUNTS = ("", "serviceaccounts", None, ("create", "delete", "get"))
+"""With `serviceAccount.annotations` of the chart, in addition."""
+
+_OF_TWO_GROUPS = {("metrics.k8s.io", "pods")}
+"""Resources whose names alone could mean another group's."""
+
+_PODS_PATIENCE_S = 120.0
+
+CHECK = Load(role=Role.CHECK)
+
+BUSY_LOAD_PER_CPU = 0.5
+"""A machine is called busy from this load average of a minute on, per CPU."""
+
+# A run works without these, too: in another way, or with a gap in the result.
+OPTIONAL = {
+    ("", "services", "proxy"): "progress and report are read from the collector's log instead",
+    ("metrics.k8s.io", "pods", None): "only get nodes/proxy shows what the database uses",
+    ("coordination.k8s.io", "leases", None): "a second campaign on a database isn't noticed",
+}
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One check's outcome."""
+
+    name: str
+    ok: bool
+    text: str
+    remedy: str = ""
+
+
+def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
+    """Print each check's outcome; the exit status. The request may be without a target.
+
+    ConfigError if the workload is wrong, or the module can't store it.
+    """
+    config = load_config(request.config_file)
+    target = config.target(request.target) if request.target else None
+    make_workload(request.workload, config, request.workload_options, seed=0)
+    healthy = True
+    default = target.executor if target else ExecutorName.KUBERNETES
+    if ExecutorName(request.executor or default) is ExecutorName.LOCAL:
+        _show(judge_machine(read_machine()))
+    else:
+        place = Place(request.namespace or config.namespace, request.kubeconfig, request.context)
+        values = target.kubernetes if target else config.chart_values()
+        for finding in check_cluster(place, values):
+            healthy = _show(finding) and healthy
+            if not finding.ok and finding.name in ("context", "helm"):
+                return EXIT_USAGE
+        if healthy:
+            healthy = _show(_check_pods(place, values, interrupts))
+    if target and healthy:
+        healthy = _show(check_database(request, interrupts))
+    elif not target:
+        print_text("      to check the connection to a database, add --target NAME")
+    return 0 if healthy else EXIT_USAGE
+
+
+def _show(finding: Finding) -> bool:
+    print_text(f"{'ok   ' if finding.ok else 'FAIL '} {finding.name}: {finding.text}")
+    if finding.remedy:
+        print_text(f"      {finding.remedy}")
+    return finding.ok
+
+
+def judge_machine(reading: Reading) -> Finding:
+    """Whether local processes would have this machine for themselves. A busy one is no failure."""
+    load, cpus = reading.load_average_1m, reading.cpus or 1
+    text = f"{cpus} CPUs" + ("" if load is None else f", load average {load:.1f}")
+    busy = load is not None and load >= BUSY_LOAD_PER_CPU * cpus
+    remedy = (
+        "other programs are running on it: stop them, or figures will be too low" if busy else ""
+    )
+    return Finding("machine", True, text, remedy)
+
+
+def check_cluster(place: Place, values: Any) -> Iterator[Finding]:
+    """Context, helm, permissions, Pod Security, image. Each needs those before it."""
+    yield _check(
+        "context", lambda: _describe_context(place), "check --kubeconfig, --context and the VPN"
+    )
+    yield (
+        _check("helm", Helm(place).find_version, "install helm 3.4 or later")
+        if _has_helm(place)
+        else Finding("helm", False, "not installed", "see https://helm.sh/docs/intro/install/")
+    )
+    client = place.make_client()
+    yield from _check_permissions(place, client, values)
+    yield _check_image(client, values)
+
+
+def _has_helm(place: Place) -> bool:
+    try:
+        Helm(place)
+    except CliError:
+        return False
+    return True
+
+
+def _check(name: str, check: Callable[[], str], remedy: str) -> Finding:
+    from kubernetes.client.exceptions import ApiException
+
+    from .kubeclient import UNREACHABLE
+
+    try:
+        return Finding(name, True, check())
+    except CliError as error:
+        return Finding(name, False, error.message, remedy)
+    except (ApiException, *UNREACHABLE) as error:
+        return Finding(name, False, one_line(error, 300), remedy)
+
+
+def _describe_context(place: Place) -> str:
+    version = place.make_client().read_version()
+    context = place.resolve_context() or "in-cluster"
+    return f"{context}, namespace {place.namespace}, Kubernetes {version}"
+
+
+def list_permissions(values: Any) -> list[tuple[str, str, str | None, tuple[str, ...]]]:
+    """What a run with these values of the chart needs."""
+    account = merge_chart_values(values)["serviceAccount"] or {}
+    return [*PERMISSIONS, *([_FOR_ACCOUNTS] if account.get("annotations") else [])]
+
+
+def _check_permissions(place: Place, client: KubeClient, values: Any) -> Iterator[Finding]:
+    missing, optional = [], []
+    for group, resource, subresource, verbs in list_permissions(values):
+        for verb in verbs:
+            if not is_allowed(client, place.namespace, group, resource, subresource, verb):
+                name = f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
+                name += f" of {group}" if (group, resource) in _OF_TWO_GROUPS else ""
+                instead = OPTIONAL.get((group, resource, subresource))
+                if instead:
+                    optional.append(f"no permission to {name}: {instead}")
+                else:
+                    missing.append(name)
+    if missing:
+        yield Finding(
+            "permissions", False, f"not allowed: {', '.join(missing)}",
+            "ask for the Role in docs/how-to/private-clusters.md, section Permissions",
+        )  # fmt: skip
+    else:
+        yield Finding("permissions", True, "; ".join(optional) or "all there")
+
+
+def name_image(values: Any) -> str:
+    """`name:tag` as the chart would use it."""
+    version = read_yaml(CHART / "Chart.yaml")[1]["appVersion"]
+    image = merge_chart_values(values)["image"]
+    return f"{image['name']}:{image['tag'] or version}"
+
+
+def _check_image(client: KubeClient, values: Any) -> Finding:
+    """Whether the nodes have the image. Not finding it is no failure: they may be able to pull it."""
+    from kubernetes.client.exceptions import ApiException
+
+    from .kubeclient import NODE
+
+    name = name_image(values)
+    try:
+        nodes = client.find(NODE)
+    except ApiException:
+        return Finding("image", True, f"{name}; whether nodes have it can't be seen without"
+                       " permission to list nodes")  # fmt: skip
+    having = [
+        node["metadata"]["name"]
+        for node in nodes
+        if any(
+            _is_same_image(name, alias)
+            for image in node["status"].get("images") or []
+            for alias in image.get("names") or []
+        )
+    ]
+    text = f"{name} is on {len(having)} of {len(nodes)} nodes"
+    if len(having) == len(nodes):
+        return Finding("image", True, text)
+    return Finding(
+        "image", True, text + "; the others must be able to pull it",
+        "make image builds it; docs/how-to/kubernetes.md says how to bring it to a cluster",
+    )  # fmt: skip
+
+
+def _is_same_image(name: str, alias: str) -> bool:
+    """docker.io/library/x:1 is x:1."""
+    return alias in (name, f"docker.io/{name}", f"docker.io/library/{name}")
+
+
+def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
+    """A run without a database: what Kubernetes refuses shows here, with the reason that a real run
+    would give: pulling the image, Pod Security, quota, scheduling, name resolution."""
+    from .executors import make_executor
+
+    name = "image, Pod Security, quota, scheduling, DNS"
+    # The Secret's keys are options of the target's module.
+    values = dict(values, existingSecret="")
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            with make_executor(ExecutorName.KUBERNETES, interrupts, place, values) as executor:
+                executor.check_capacity([1], 1)
+                settings = make_settings("doctor", "blackhole", {}, DataSet(), CHECK)
+                with executor.open_series([settings], Path(folder)) as series:
+                    series.run(settings, _PODS_PATIENCE_S, lambda status: None)
+        except CliError as error:
+            return _report_failure(name, error)
+    return Finding(name, True, "a worker connected to the collector")
+
+
+def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
+    """A run with a worker: it and the collector connect to the database, and change nothing."""
+    with tempfile.TemporaryDirectory() as folder:
+        session = open_session(replace(request, output=Path(folder)))
+        options = begin(session.workload.kind, session.workload_options)
+        data = complete_data(DataSet(), session.workload, options, existing=False)
+        try:
+            check_workload(CHECK, data, session.module)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
+        try:
+            with open_context(session, "doctor", interrupts) as context:
+                settings = context.make_settings(PlannedRun("check", 1, data, (CHECK,)))
+                logs = context.folder.logs("check")
+                with context.executor.open_series([settings], logs) as series:
+                    report = series.run(settings, _PODS_PATIENCE_S, lambda status: None)
+        except RunFailed as error:
+            return _report_failure("database", error)
+    version = report.environment["database"].get("version", "unknown")
+    return Finding("database", True, f"answers collector and worker: {version}")
+
+
+def _report_failure(name: str, error: CliError) -> Finding:
+    """A failed check. If the error has a second line, that is the remedy."""
+    text, _, remedy = error.message.partition("\n")
+    return Finding(name, False, text, remedy or "when this is solved, run doctor again")

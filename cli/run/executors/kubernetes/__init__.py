@@ -1,0 +1,219 @@
+"""Collector and workers as pods: the chart in deployment/, installed for each worker count and removed
+after its runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from simulator.contract import Phase, Report, RunSettings
+from simulator.units import read_duration_s
+
+from ....plan.disturbances import Action, Disturbance
+from ....system.errors import ConfigError, RunFailed
+from ....system.output import note
+from ....system.signals import Interrupts
+from ...cluster import Helm, Place, check_namespace, merge_chart_values
+from ...faults.injector import Doer
+from ...faults.pods import PodFaultInjector
+from ...leftovers import describe_others
+from ..base import Executor, Series, Watch
+from .access import may_use_proxy
+from .capacity import check_quantities, find_refusal, read_nodes
+from .release import Release, describe_wait
+
+# Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.
+_READY_TIMEOUT_S = 900.0
+# Other pods may be about to end.
+_CAPACITY_PATIENCE_S = 10.0
+_CAPACITY_POLL_S = 1.0
+
+
+class KubernetesExecutor(Executor):
+    """Installs a release per worker count, with a name of its own, and watches its Jobs and pods."""
+
+    def __init__(self, interrupts: Interrupts, place: Place, values: Mapping[str, Any]) -> None:
+        """`values`: of the chart, as the config file gives them."""
+        self._interrupts = interrupts
+        self._place = place
+        self._values = dict(values)
+        whole = merge_chart_values(values)
+        self._scheduling_patience_s = _read_patience(whole)
+        check_quantities(whole)
+        self._helm = Helm(place, interrupts.hurry.is_set)
+        self._others_told = self._ignored_told = False
+        self._began: float | None = None
+
+    def __enter__(self) -> KubernetesExecutor:
+        self._began = time.monotonic()
+        self._helm.find_version()
+        self._client = self._place.make_client()
+        check_namespace(self._client, self._place.namespace)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def check_capacity(self, worker_counts: Sequence[int], in_flight: int) -> None:
+        values = merge_chart_values(self._values)
+        until = time.monotonic() + _CAPACITY_PATIENCE_S
+        while True:
+            nodes = read_nodes(self._client)
+            if nodes is None:
+                return
+            refusal = find_refusal(worker_counts, values, nodes, self._place.namespace)
+            if refusal is None:
+                return
+            if refusal.may_grow and self._scheduling_patience_s:
+                note(f"{refusal.text}\n{describe_wait(self._scheduling_patience_s)}")
+                return
+            if not refusal.may_pass or time.monotonic() > until:
+                raise ConfigError(refusal.text)
+            time.sleep(_CAPACITY_POLL_S)
+
+    def find_doers(self) -> Mapping[Action, Doer]:
+        return PodFaultInjector(self._client, self._place.namespace).doers()
+
+    def check_disturbances(self, disturbances: Sequence[Disturbance]) -> None:
+        PodFaultInjector(self._client, self._place.namespace).check(disturbances)
+
+    @contextmanager
+    def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
+        by_log = not may_use_proxy(self._client, self._place.namespace)
+        with _Releases(self, settings, logs, by_log) as series:
+            yield series
+
+    def begin_start(self) -> float:
+        """When the start of the next run began, by `time.monotonic()`. The first run's began with the
+        executor, which asks for helm's version, and whether there is room."""
+        began, self._began = self._began, None
+        return time.monotonic() if began is None else began
+
+    def warn_of_ignored(self, report: Report) -> None:
+        """Say once which keys of the Secret the processes could make nothing of."""
+        ignored = report.environment.pop("ignored_secret_keys", None)
+        if ignored and not self._ignored_told:
+            self._ignored_told = True
+            note(
+                f"note: keys of the Secret {self._values.get('existingSecret')} that aren't options are"
+                f" ignored: {', '.join(ignored)}; `kubernetes: secretKeys:` maps keys to options"
+            )
+
+    def _warn_of_other_runs(self, own: str) -> None:
+        """Say once who else is at work: each disturbs the other's figures, or its tables."""
+        if not self._others_told:
+            self._others_told = True
+            warning = describe_others(self._client, self._place, own)
+            if warning is not None:
+                note(f"note: {warning}")
+
+    @contextmanager
+    def install(
+        self, settings: Sequence[RunSettings], logs: Path, by_log: bool
+    ) -> Iterator[Release]:
+        """One release for these runs, removed in the end."""
+        settings = [
+            run.model_copy(
+                update={"ready_timeout_s": _READY_TIMEOUT_S + self._scheduling_patience_s}
+            )
+            for run in settings
+        ]
+        release = Release(
+            self._interrupts, self._place, self._helm, self._values, settings, logs, by_log,
+            self._scheduling_patience_s,
+        )  # fmt: skip
+        try:
+            self._warn_of_other_runs(settings[0].run_id)
+            release.start()
+            yield release
+        except RunFailed as error:
+            texts = [error.message]
+            try:
+                release.clean_up(failed=True)
+            except RunFailed as leftover:
+                texts.append(leftover.message)
+            warning = describe_others(self._client, self._place, settings[0].run_id)
+            if warning is not None:
+                texts.append(warning)
+            raise type(error)("\n".join(texts)) from error
+        except BaseException:
+            release.clean_up(failed=True)
+            raise
+        else:
+            release.clean_up(failed=False)
+
+
+def _read_patience(values: Mapping[str, Any]) -> float:
+    """How many seconds to wait for a node for a pod."""
+    try:
+        return read_duration_s(values["scheduling_patience"])
+    except ValueError as error:
+        raise ConfigError(f"kubernetes: scheduling_patience: {error}") from error
+
+
+class _Releases(Series):
+    """One release for all runs; or one for each where the collector is heard by its log alone: nobody could
+    tell it that its report has been read and that the next run may begin."""
+
+    def __init__(
+        self,
+        executor: KubernetesExecutor,
+        settings: Sequence[RunSettings],
+        logs: Path,
+        by_log: bool,
+    ) -> None:
+        self._executor = executor
+        self._settings = list(settings)
+        self._logs = logs
+        self._by_log = by_log
+        self._installed = ExitStack()
+        self._release: Release | None = None
+        self._start_s = 0.0
+        """How long it took to install the release; no run has that time yet."""
+        self._last: Report | None = None
+
+    def __enter__(self) -> _Releases:
+        if not self._by_log:
+            self._install(self._settings, self._logs)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._remove(*error)
+
+    def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
+        if self._release is None or self._release.by_log:
+            self._remove(None, None, None)
+            if self._by_log:
+                number = [run.run_id for run in self._settings].index(settings.run_id) + 1
+                logs = self._logs / f"run-{number:02d}"
+                logs.mkdir()
+                self._install([settings], logs)
+        assert self._release is not None
+        report = self._release.run(settings, timeout_s, watch)
+        self._executor.warn_of_ignored(report)
+        self._by_log = self._release.by_log
+        report.run.phases_s[Phase.START] = report.run.phases_s.get(Phase.START, 0.0) + self._start_s
+        self._start_s = 0.0
+        self._last = report
+        return report
+
+    def _install(self, settings: Sequence[RunSettings], logs: Path) -> None:
+        began = self._executor.begin_start()
+        self._release = self._installed.enter_context(
+            self._executor.install(settings, logs, self._by_log)
+        )
+        self._start_s = time.monotonic() - began
+
+    def _remove(self, *error: Any) -> None:
+        """Remove the release; its last run's clean-up takes that long, too."""
+        began = time.monotonic()
+        self._release = None
+        try:
+            self._installed.__exit__(*error)
+        finally:
+            if self._last is not None:
+                self._last.run.phases_s[Phase.CLEAN_UP] += time.monotonic() - began
+                self._last = None

@@ -1,0 +1,192 @@
+"""`clients`: what official clients cost beside the lean path, in turns."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from simulator.contract import Load, Role
+from simulator.errors import did_you_mean
+from simulator.modules.capabilities import OfficialClient
+from simulator.modules.options import LEAN
+
+from ...plan.planning import (
+    PlannedRun,
+    PlannedSeries,
+    Request,
+    check_capabilities,
+    check_load,
+    check_query,
+    public_data,
+    public_load,
+    share_devices,
+)
+from ...results.model import ClientComparison, ClientTurn, Result
+from ...show.clients import describe_clients, tabulate_clients, tabulate_questions
+from ...show.notes import summarize_notes
+from ...system.errors import ConfigError
+from ...system.output import print_prose, print_text, terminal_width
+from .candidates import plan_final
+from .experiment import Experiment, Plan
+from .session import Session
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientsRequest(Request):
+    """What `clients` is asked for; `runs` is the number for each client. With readers these ask, and the load
+    says how the events that they ask about are inserted."""
+
+    clients: Sequence[str] = ()
+    """The clients to compare with the lean path; none: all that insert in the load's mode, or that ask."""
+
+    def list_options(self) -> dict[str, Any]:
+        if self.readers is None:
+            return super().list_options()
+        return {
+            **public_load(self.readers),
+            **public_data(self.data),
+            "workers": self.readers.workers,
+            "runs": self.runs,
+            "reader_in_flight": self.readers.in_flight,
+            "queries": self.readers.weights or self.readers.queries,
+        }
+
+
+class ClientsExperiment(Experiment[ClientsRequest]):
+    """The same events by each client in turns, on tables that are made anew; or the same questions about
+    events that are inserted once."""
+
+    command: ClassVar = "clients"
+
+    def __init__(self, request: ClientsRequest, session: Session) -> None:
+        super().__init__(request, session)
+        request = self.request
+        asks = request.readers is not None
+        ways = _choose_asking(request, session) if asks else _choose_ways(request, session)
+        self._comparison = ClientComparison(ways=ways, asks=asks)
+        self.lengths = [request.readers or request.load] * (len(ways) * request.runs + asks)
+        for client in ways:
+            values = {**session.complete_values(), "client": client}
+            options = session.module.options_model.model_validate(values)
+            if client == LEAN or not asks:
+                check_capabilities(request, session.module, options)
+            if request.readers is not None:
+                check_load(request.readers, request.given - {"events", "runs"})
+                data = share_devices(request.data, request.load.workers)
+                # What a client needs in addition for questions may be in a Secret of the cluster.
+                settings = options if session.options is not None else None
+                check_query(request.readers, data, session.module, settings)
+
+    def plan(self) -> Plan:
+        readers = self.request.readers
+        data = share_devices(self.request.data, self.request.load.workers)
+        if readers is None:
+            for planned, turn in self._plan_turns((self.request.load,)):
+                # The same events for all of one turn.
+                own = data.model_copy(update={"seed": (data.seed + turn) % 2**64})
+                yield _make_series(replace(planned, data=own))
+            return
+        # The first run that asks is slow, whichever client asks: that run belongs to none.
+        fill = self.request.load.model_copy(update={"role": Role.FILL})
+        options = {**self.session.values, "client": LEAN}
+        yield _make_series(
+            PlannedRun("loading", 1, data, (fill, readers), options, loads_by_prefill=True)
+        )
+        stored = data.model_copy(update={"prefill": 0, "clean": False})
+        for planned, _ in self._plan_turns((readers,), first=2):
+            yield _make_series(replace(planned, data=stored))
+
+    def _plan_turns(
+        self, loads: tuple[Load, ...], first: int = 1
+    ) -> Iterator[tuple[PlannedRun, int]]:
+        """Each run, numbered from `first` on, with the number of its turn."""
+        request, names = self.request, list(self._comparison.ways)
+        for place, which in enumerate(plan_final(range(len(names)), request.runs)):
+            client, turn, number = names[which], place // len(names), place + first
+            options = {**self.session.values, "client": client}
+            label = f"{client}, run {turn + 1} of {request.runs}"
+            self._comparison.turns.append(ClientTurn(client=client, run=number))
+            yield PlannedRun(label, number, request.data, loads, options), turn
+
+    def list_options(self) -> dict[str, Any]:
+        if self.request.readers is not None:
+            return self.request.list_options()
+        mode = self.session.assume_options().mode(self.request.load.batch)
+        return self.request.list_options() | {"insert_mode": mode}
+
+    def summarize(self) -> dict[str, Any]:
+        return {"clients": self._comparison}
+
+    def show(self, result: Result) -> None:
+        print_text(tabulate_clients(result).text(width=terminal_width()))
+        if self.request.readers is not None:
+            table = tabulate_questions(result)
+            print_text(f"\nTimes of the questions\n{table.text(width=terminal_width())}")
+        lines = [*describe_clients(result), *summarize_notes(result, sys.stdout.isatty())]
+        for line in ["", *lines]:
+            print_prose(line)
+
+
+def _make_series(run: PlannedRun) -> PlannedSeries:
+    return PlannedSeries(f"run-{run.run:03d}", [run])
+
+
+def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, OfficialClient]:
+    """The module's clients; ConfigError if it has none, or not those that are asked for."""
+    module = session.module
+    offered = module.CAPABILITIES.clients
+    if not offered:
+        raise ConfigError(
+            f"module {module.name} has no official client to compare its lean path with"
+        )
+    for name in request.clients:
+        if name not in offered:
+            raise ConfigError(
+                f"--client {name}: module {module.name} has no such client{did_you_mean(name, offered)}"
+                f" (known: {', '.join(offered)})"
+            )
+    return offered
+
+
+def _choose_asking(request: ClientsRequest, session: Session) -> dict[str, str]:
+    """Client -> the package by which it asks; ConfigError if the lean path can be compared with nothing."""
+    offered = _list_offered(request, session)
+    asking = {
+        name: client.packages[0] for name, client in offered.items() if client.asker is not None
+    }
+    chosen = request.clients or list(asking) or list(offered)
+    for name in chosen:
+        if name not in asking:
+            hint = f" (those that can: {', '.join(asking)})" if asking else ""
+            raise ConfigError(
+                f"--queries: client {name} of module {session.module.name} can't query{hint}"
+            )
+    return {LEAN: "the lean path", **{name: asking[name] for name in chosen}}
+
+
+def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
+    """Client -> how it inserts; ConfigError if there is nothing to compare the lean path with."""
+    module, options = session.module, session.assume_options()
+    mode = options.mode(request.load.batch)
+    offered = _list_offered(request, session)
+    if not any(client.ways for client in offered.values()):
+        raise ConfigError(
+            f"module {module.name} has no official client that inserts: compare those that query, with"
+            " --queries"
+        )
+    several = options.in_flight(request.load) > 1
+    chosen = request.clients or [
+        name
+        for name, client in offered.items()
+        if mode in client.ways and (client.in_flight or not several)
+    ]
+    if not chosen:
+        raise ConfigError(
+            f"module {module.name} has no client that inserts in mode {mode}"
+            f"{' with several requests in flight' if several else ''}: change --batch, the insert mode"
+            " or --in-flight"
+        )
+    ways = {name: offered[name].ways.get(mode, mode) for name in chosen}
+    return {LEAN: f"the lean path ({mode})", **ways}

@@ -1,0 +1,415 @@
+"""What an experiment is, and how all are made: the runs of a command, one after the other, each kept.
+
+An experiment says which runs it needs (`plan`), takes each in (`absorb`), and sums up (`summarize`). The
+runner does the rest, for all commands alike.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import replace
+from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+
+from simulator.contract import CarriedState, GroupResult, Load, Role, RunResult, Status
+
+from ...plan.disturbances import add_pauses, check_pauses, check_times
+from ...plan.planning import PlannedRun, PlannedSeries, Request, share_devices
+from ...plan.workloads import check_history
+from ...results.limits import Outcome, sum_up
+from ...results.model import Result
+from ...show.progress import Display, make_display
+from ...system.errors import EXIT_FAILED, EXIT_LIMIT, ConfigError, NotStarted, RunFailed, RunGivenUp
+from ...system.output import note, print_text
+from ...system.signals import Interrupted, Interrupts
+from ..live.serving import live_page, publish_end
+from .context import RunContext, new_token, open_context
+from .long_runs import UnfinishedRun, coarsen_run
+from .session import Session
+from .statements import keep_statements
+
+_MOST_SHARE = 0.02
+"""The most of a command's time that may go into writing what was made so far."""
+
+
+Plan = Generator[PlannedSeries, None, None]
+AnyRequest = TypeVar("AnyRequest", bound=Request)
+
+
+class Experiment(ABC, Generic[AnyRequest]):
+    """What a command measures: its options were found to be right, and nothing was begun."""
+
+    command: ClassVar[str]
+    disturbed: ClassVar[bool] = False
+    """Whether a target's disturbances are done in its runs: only if it measures what they do."""
+    at_most: ClassVar[bool] = False
+    """Whether some of its runs may not be needed."""
+    lengths: Sequence[Load]
+    """For each run that may be needed, the load that says how long it goes on."""
+
+    def __init__(self, request: AnyRequest, session: Session) -> None:
+        """ConfigError if what is asked for doesn't go together, or the target's module can't do it."""
+        if not self.disturbed:
+            session.disturbances = ()
+        load, readers = request.load, request.readers
+        if session.disturbances:
+            load = add_pauses(load, session.disturbances)
+        asks = load.role is Role.READ
+        self.request = replace(
+            request,
+            load=session.choose_queries(load) if asks else load,
+            readers=readers and session.choose_queries(readers),
+            data=session.complete(request.data, existing=asks or not request.data.clean),
+        )
+        check_history(share_devices(self.request.data, load.workers))
+        self.session = session
+        self.runs: list[RunResult] = []
+        """The runs made so far, those that failed among them."""
+
+    @property
+    def prefills(self) -> Sequence[int]:
+        """Events that are inserted before each of the runs of `lengths`."""
+        return [self.request.data.prefill] * len(self.lengths)
+
+    @property
+    def keeps_history(self) -> bool:
+        """Whether its first run loads a history that the others keep."""
+        data = self.request.data
+        return data.has_history and not data.clean
+
+    @property
+    def workers(self) -> Sequence[int]:
+        """How many workers its runs have, of all groups together."""
+        return [self.request.workers]
+
+    @property
+    def in_flight(self) -> int:
+        """How many requests a worker of the request has in flight, at most."""
+        options, loads = self.session.options, [self.request.load, self.request.readers]
+        return max(
+            load.in_flight or 1 if options is None else options.in_flight(load)
+            for load in loads
+            if load is not None
+        )
+
+    def describe_length(self) -> str | None:
+        """How long it takes, to be said before the first run; None if that is plain."""
+        return None
+
+    @abstractmethod
+    def plan(self) -> Plan:
+        """The runs, in order. The next series is asked for when the one before is made, so that it may
+        depend on what was found. RunFailed is raised at a `yield` if a run of that series gave no figures: a
+        plan that can do without them catches it, and goes on."""
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        """Take in a run, the last of `runs`. Returns its outcome in a few words. `failure`: why it gave no
+        figures, or few."""
+        return "failed" if failure else describe_outcome(run)
+
+    def list_options(self) -> dict[str, Any]:
+        """What was asked for, as the result keeps it."""
+        options = self.session.options
+        mode = options and options.mode(self.request.load.batch)
+        return self.request.list_options() | {"insert_mode": mode}
+
+    def add_unfinished(self, result: Result, run: RunResult) -> None:
+        """Put a run that is still under way into a result. A run of a search is of no use without its end."""
+
+    @abstractmethod
+    def summarize(self) -> dict[str, Any]:
+        """The fields of the result that are its own."""
+
+    @abstractmethod
+    def show(self, result: Result) -> None:
+        """Print the tables."""
+
+
+AnyExperiment: TypeAlias = Experiment[Any]
+
+
+def describe_outcome(run: RunResult) -> str:
+    """What a run gave, in a few words."""
+    words = {Role.WRITE: ("inserts/s", ",.0f"), Role.READ: ("queries/s", ",.1f")}
+    outcome = " beside ".join(
+        f"{group.rate_per_s:{words[group.role][1]}} {words[group.role][0]}"
+        if group.rate_per_s
+        else "no figure"
+        for group in run.groups
+    )
+    if run.aborted is not None and not run.failures:
+        return f"{run.aborted}: {outcome}"
+    return outcome if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {outcome}"
+
+
+_checked: ContextVar[list[AnyExperiment] | None] = ContextVar("checked", default=None)
+
+
+@contextmanager
+def check_only() -> Iterator[list[AnyExperiment]]:
+    """Inside, commands make all the checks that they make before their runs, but no run, and end with status
+    0. Their experiments are added to the list."""
+    experiments: list[AnyExperiment] = []
+    before = _checked.set(experiments)
+    try:
+        yield experiments
+    finally:
+        _checked.reset(before)
+
+
+def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
+    """Make the runs, write the result and show it. Returns the exit status. If something goes wrong, what was
+    done by then is kept."""
+    session = experiment.session
+    for load in experiment.lengths if session.disturbances else ():
+        # A target's own are for runs of any length; those that were asked for now are meant to be done.
+        if session.request.disturb:
+            check_times(session.disturbances, load.duration_s)
+        check_pauses(load)
+    if (checked := _checked.get()) is not None:
+        checked.append(experiment)
+        return 0
+    stopped: RunFailed | Interrupted | None = None
+    with (
+        open_context(session, experiment.command, interrupts) as context,
+        make_display(
+            experiment.lengths, live_page.get(), experiment.keeps_history, session.request.quiet
+        ) as display,
+    ):
+        runner = Runner(experiment, context, display)
+        try:
+            runner.make_all()
+        except (RunFailed, Interrupted) as error:
+            stopped = error
+            publish_end(error)
+        with interrupts.shield():
+            complete = stopped is None or runner.has_made_all
+            result = runner.make_result(complete)
+            result.ended_by = None if stopped is None or complete else _name_end(stopped)
+            if isinstance(stopped, Interrupted):
+                runner.add_unfinished(result, str(stopped))
+            unwritten = context.write(result, finished=True) if result.runs else None
+    if experiment.runs:
+        experiment.show(result)
+    if result.runs and unwritten is None:
+        print_text(f"\nResult: {context.folder.path}")
+    unsent = None if unwritten else _send(context)
+    if unsent and stopped:
+        note(f"warning: {unsent}")
+    if isinstance(stopped, Interrupted):
+        raise stopped
+    for problem in (unwritten, stopped, unsent):
+        if problem:
+            raise problem
+    return choose_status(result)
+
+
+def _send(context: RunContext) -> RunFailed | None:
+    """Copy the result to the address that was asked for, if any. Returns the error if that failed."""
+    try:
+        address = context.folder.send()
+    except RunFailed as error:
+        return error
+    if address:
+        print_text(f"Copied to: {address}")
+    return None
+
+
+def choose_status(result: Result) -> int:
+    """The exit status of a command whose runs were all made: nothing may pass for kept that isn't."""
+    if not result.verdicts:
+        return 0 if result.valid else EXIT_FAILED
+    if not result.valid and any(run.failures for run in result.all_runs):
+        return EXIT_FAILED
+    outcome = sum_up([verdict.outcome for verdict in result.verdicts])
+    return 0 if outcome is Outcome.KEPT else EXIT_LIMIT
+
+
+def _name_end(stopped: RunFailed | Interrupted) -> str:
+    """What ended a command, as its result says it."""
+    return str(stopped) if isinstance(stopped, Interrupted) else "a run that failed"
+
+
+class Runner:
+    """Makes the runs of an experiment."""
+
+    def __init__(self, experiment: AnyExperiment, context: RunContext, display: Display) -> None:
+        self._experiment, self._context, self._display = experiment, context, display
+        self._environment: dict[str, Any] = {}
+        self._carried: CarriedState | None = None
+        """What the last run left behind: writers alone can go on from it, and runs with a history."""
+        self._next_checkpoint_s = 0.0
+        self._unfinished: UnfinishedRun | None = None
+        """The run under way."""
+        self._unmade = 0
+        """Runs of the series under way that are still to be made."""
+        self.has_made_all = False
+        """Whether no run was missing when something went wrong: what they had started was being removed."""
+        request = experiment.request
+        readers = request.load if request.load.role is Role.READ else request.readers
+        self._statements = keep_statements(experiment.session, request.data, readers)
+
+    def make_all(self) -> None:
+        """Make all runs. RunFailed if one gave no figures and the experiment can't do without them."""
+        experiment = self._experiment
+        self._context.executor.check_capacity(experiment.workers, experiment.in_flight)
+        length = experiment.describe_length()
+        if length and not experiment.session.request.quiet:
+            note(length)
+        if experiment.at_most:
+            self._display.expect(experiment.lengths, at_most=True)
+        plan = experiment.plan()
+        series = next(plan, None)
+        while series is not None:
+            try:
+                self._make_series(series)
+            except (RunFailed, Interrupted) as error:
+                if self._unmade == 0:
+                    self.has_made_all = next(plan, None) is None
+                if self._unmade == 0 or isinstance(error, Interrupted):
+                    raise
+                series = _throw(plan, error)
+            else:
+                series = next(plan, None)
+
+    def _make_series(self, series: PlannedSeries) -> None:
+        """Make runs by one collector. RunFailed if one gave no figures: the others can't be made."""
+        token, context, display = new_token(), self._context, self._display
+        settings = [context.make_settings(planned, token) for planned in series.runs]
+        settings[0].after = self._carried
+        remaining = list(zip(series.runs, settings, strict=True))
+        self._unmade = len(remaining)
+        if series.left is not None:
+            display.expect(series.left, at_most=True)
+        display.begin(series.runs[0].label)
+        try:
+            logs = context.folder.logs(series.name)
+            with context.executor.open_series(settings, logs) as opened:
+                while remaining:
+                    planned, own = remaining[0]
+                    if planned is not series.runs[0]:
+                        display.begin(planned.label)
+                    own.after = self._carried
+                    report = context.run(opened, own, self._follow(planned))
+                    with context.interrupts.shield():  # it is made, and so it is kept
+                        del remaining[0]
+                        self._environment = join_environments(self._environment, report.environment)
+                        if len(planned.loads) == 1 or report.carried.next_events is not None:
+                            self._carried = report.carried
+                        self._take_in(planned, report.run)
+                        self._unmade = len(remaining)
+        except RunFailed as error:
+            if isinstance(error, NotStarted) and not self._experiment.runs:
+                raise ConfigError(error.message) from error
+            if remaining:
+                self._take_in(remaining[0][0], self._make_failed(remaining[0][0], error), error)
+            self._carried = None  # nobody knows what the run has stored
+            raise
+
+    def _follow(self, planned: PlannedRun) -> Callable[[Status], None]:
+        """Shows where a run is, and keeps that once a minute: a command that is killed loses no more."""
+        unfinished = self._unfinished = UnfinishedRun(planned)
+
+        def follow(status: Status) -> None:
+            self._display.update(status)
+            if unfinished.follow(status):
+                with self._context.interrupts.shield():
+                    result = self.make_result(complete=False)
+                    self.add_unfinished(result)
+                    if result.runs:
+                        self._context.write(result, finished=False)
+
+        return follow
+
+    def add_unfinished(self, result: Result, ended_by: str | None = None) -> None:
+        """Put what is known of the run under way into a result. `ended_by`: what ends the command."""
+        if self._unfinished is None or (run := self._unfinished.make_run(ended_by)) is None:
+            return
+        coarsen_run(run)
+        self._experiment.add_unfinished(result, run)
+
+    def _make_failed(self, planned: PlannedRun, error: RunFailed) -> RunResult:
+        """A run that failed: what was measured by then, if anything was, and else only why."""
+        if isinstance(error, RunGivenUp):
+            latest = error.report.environment
+            self._environment = join_environments(self._environment, latest)
+            return error.report.run
+        if self._unfinished is not None and (run := self._unfinished.make_run(error.message)):
+            run.marks, run.undone = list(error.marks), list(error.undone)
+            return run
+        level = planned.prefill
+        if not planned.data.clean and self._carried:
+            level += self._carried.stored or 0
+        return RunResult(
+            fill_level=level if any(load.role is Role.WRITE for load in planned.at_work) else None,
+            marks=list(error.marks),
+            undone=list(error.undone),
+            groups=[
+                GroupResult(role=load.role, workers=load.workers, invalid_reasons=[error.message])
+                for load in planned.at_work
+            ],
+        )
+
+    def _take_in(
+        self, planned: PlannedRun, run: RunResult, failure: RunFailed | None = None
+    ) -> None:
+        """Keep a run, and say what became of it."""
+        self._unfinished = None
+        run.run = planned.run
+        self._experiment.runs.append(run)
+        outcome = self._experiment.absorb(planned, run, failure)
+        self._keep()
+        self._display.end(outcome)
+
+    def _keep(self) -> None:
+        """Write what was made so far, so that a command that is killed loses a minute of the run under way at
+        most. If runs are so short that writing would take much of their time, some wait for the next. If
+        writing fails, the end of the command will tell."""
+        began = time.monotonic()
+        if began < self._next_checkpoint_s:
+            return
+        with self._context.interrupts.shield():
+            self._context.write(self.make_result(complete=False), finished=False)
+        ended = time.monotonic()
+        self._next_checkpoint_s = ended + (ended - began) / _MOST_SHARE
+
+    def make_result(self, complete: bool) -> Result:
+        """All runs so far; `complete`: none is missing."""
+        experiment = self._experiment
+        measured = {
+            "runs": experiment.runs,
+            "statements": self._statements,
+            **experiment.summarize(),
+        }
+        return self._context.make_result(
+            experiment.list_options(), self._environment, complete=complete, **measured
+        )
+
+
+def _throw(plan: Plan, failure: RunFailed) -> PlannedSeries | None:
+    """The series after one that failed; None if there is none. Raises the failure if the plan can't go on."""
+    try:
+        return plan.throw(failure)
+    except StopIteration:
+        return None
+
+
+def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:
+    """The environment of all runs so far: the latest's, with the packages, pods, nodes and images of all."""
+    joined = dict(latest)
+    client, before = latest.get("client"), earlier.get("client")
+    if client and before:
+        packages = {**before.get("packages", {}), **client.get("packages", {})}
+        joined["client"] = {**client, "packages": packages}
+    cluster, before = latest.get("kubernetes"), earlier.get("kubernetes")
+    if cluster and before:
+        joined["kubernetes"] = {
+            **cluster,
+            "placement": before["placement"] | cluster["placement"],
+            "nodes": before["nodes"] | cluster["nodes"],
+            "images": sorted({*before["images"], *cluster["images"]}),
+        }
+    return joined

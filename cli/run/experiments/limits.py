@@ -1,0 +1,281 @@
+"""Limits as a user writes them, and whether a run keeps them. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from math import inf
+
+from simulator.contract import (
+    DataSet,
+    GroupResult,
+    Load,
+    Measure,
+    Offered,
+    RunLimit,
+    RunResult,
+)
+from simulator.errors import OptionError, did_you_mean
+from simulator.histograms import LEAST_REQUESTS
+from simulator.units import parse_duration_ms, parse_share
+
+from ...plan.planning import check_workload
+from ...results.limits import LimitVerdict, Outcome, RunVerdict, find_query, measure
+from .session import Session
+
+_SYNTAX = re.compile(r"(?:query:(?P<query>[^:=]+):)?(?P<measure>[^:=]+)=(?P<value>.*)")
+
+
+def parse_limit(text: str) -> RunLimit:
+    """`p99=100ms`, `error_share=0.1%`, `query:NAME:p99=2s`; OptionError says how to write it."""
+    match = _SYNTAX.fullmatch(text.strip())
+    if not match:
+        raise OptionError(
+            f"{text!r}: write a limit as in p99=100ms, error_share=0.1% or query:NAME:p99=2s"
+        )
+    name = match["measure"].strip()
+    names = [str(measure) for measure in Measure]
+    if name not in names:
+        raise OptionError(
+            f"{text!r}: there is no {name!r}{did_you_mean(name, names)} (there are: {', '.join(names)})"
+        )
+    measure = Measure(name)
+    query = match["query"].strip() if match["query"] else None
+    parse = _parse_time if measure.is_time else _parse_share
+    return RunLimit(measure=measure, query=query, at_most=parse(text, match["value"].strip()))
+
+
+def _parse_time(text: str, value: str) -> float:
+    duration_ms = parse_duration_ms(value)
+    if duration_ms is None or duration_ms <= 0:
+        name = text.partition("=")[0].strip()
+        raise OptionError(
+            f"{text!r}: write a time above 0 with its unit, as in {name}=100ms or {name}=2s"
+        )
+    return duration_ms
+
+
+def _parse_share(text: str, value: str) -> float:
+    share = parse_share(value)
+    if share is None or share > 1:
+        raise OptionError(f"{text!r}: write a share as in error_share=0.1% or error_share=0.001")
+    return share
+
+
+def check_limits(
+    limits: Sequence[RunLimit], queries: Collection[str] | None, readers: Load | None = None
+) -> None:
+    """OptionError if a limit is given twice, is about a query that no reader asks, or about a percentile of
+    fewer executions than it needs. `queries`: the readers' queries; None: there are no readers; `readers`:
+    their load in each step of a search."""
+    names = [limit.name for limit in limits]
+    for name in names:
+        if names.count(name) > 1:
+            raise OptionError(f"--limit {name} is given more than once: give the lower one")
+    for limit in limits:
+        if limit.query is None:
+            continue
+        if queries is None:
+            raise OptionError(f"--limit {limit} is for a query: give --readers to run it")
+        if limit.query not in queries:
+            raise OptionError(
+                f"--limit {limit}: the readers don't ask {limit.query}"
+                f"{did_you_mean(limit.query, queries)} (they ask: {', '.join(queries)})"
+            )
+        if readers is not None and readers.rate_per_s is not None:
+            _check_executions(limit, limit.query, queries, readers)
+
+
+def find_asked(session: Session, readers: Load, data: DataSet) -> list[str]:
+    """The queries that these readers ask; OptionError if the module can't."""
+    job = check_workload(readers, data, session.module)
+    return list(session.module(session.assume_options(), job).choose_queries())
+
+
+def spread_limits(limits: Sequence[RunLimit], queries: Sequence[str]) -> list[RunLimit]:
+    """The limits of a command that only asks: one that names no query is about each query without its own."""
+    named = [limit for limit in limits if limit.query is not None]
+    spread = [
+        limit.model_copy(update={"query": query})
+        for limit in limits
+        if limit.query is None
+        for query in queries
+    ]
+    own = {limit.name for limit in named}
+    return [*named, *(limit for limit in spread if limit.name not in own)]
+
+
+def _check_executions(limit: RunLimit, query: str, queries: Collection[str], readers: Load) -> None:
+    weights = readers.weights or dict.fromkeys(queries, 1.0)
+    share = weights.get(query, 0.0) / sum(weights.values())
+    window_s = (readers.duration_s or 0.0) - readers.warm_up_s
+    expected = (readers.rate_per_s or 0.0) * window_s * share
+    if expected < (needed := _count_for(limit.measure)):
+        raise OptionError(
+            f"--limit {limit}: in the {window_s:g} s that a step measures it runs {expected:,.0f} times,"
+            f" and this percentile needs {needed:,}: give a longer --step-duration or a higher --query-rate"
+        )
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a run holds its rate within all limits."""
+
+    holds: bool | None
+    """None: too few requests to tell."""
+    reasons: Sequence[str]
+    """Why it doesn't, or why that isn't known, a few words each."""
+    limits: Sequence[LimitVerdict]
+    client_bound: bool
+    """Whether it shows the client's speed, whatever it holds."""
+    invalid: bool = False
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Name of a limit -> the figure that it is about, if that is known."""
+        return {
+            verdict.limit.name: verdict.figure
+            for verdict in self.limits
+            if verdict.figure is not None
+        }
+
+
+def count_needed(limits: Sequence[RunLimit]) -> int:
+    """How many requests a verdict on a run's inserts needs."""
+    own = [limit.measure for limit in limits if limit.query is None]
+    return max([LEAST_REQUESTS[99.0], *(_count_for(measure) for measure in own)])
+
+
+def _count_for(measure: Measure) -> int:
+    """How many requests this figure needs."""
+    return LEAST_REQUESTS.get(measure.percent or 0.0, 1)
+
+
+def judge_run(
+    run: RunResult, limits: Sequence[RunLimit], per_request: int, needed: int | None = None
+) -> Verdict:
+    """A rate holds if its run is valid, and all groups are not saturated and within all limits.
+    `per_request`: events in each request; `needed`: how many requests of writers any verdict needs; None: as
+    many as the limits on inserts need, if there are such."""
+    writers = run.writers
+    first = writers or run.readers
+    groups = [(group, "" if group is first else "readers ") for group in run.groups]
+    invalid = [
+        f"{prefix}invalid: {'; '.join(failures)}"
+        for group, prefix in groups
+        if (failures := [text for text in group.invalid_reasons if text in run.failures])
+    ]
+    reasons = [
+        f"{prefix}saturated: {_describe_offer(group.offered)}"
+        for group, prefix in groups
+        if group.valid and group.offered is not None and group.offered.saturated
+    ]
+    if needed is None:
+        needed = count_needed(limits) if any(limit.query is None for limit in limits) else 0
+    requests = _count_requests(writers, per_request) if writers and writers.valid else inf
+    few = None
+    if requests < needed:
+        few = f"too few requests: {requests:,.0f}, and {needed:,} are needed"
+    verdicts = [
+        _judge_limit(limit, run, per_request, few if limit.query is None else None)
+        for limit in limits
+    ]
+    missed = [_explain(verdict) for verdict in verdicts if verdict.outcome is Outcome.MISSED]
+    unknown = [
+        verdict.reason
+        for verdict in verdicts
+        if verdict.outcome is Outcome.UNDECIDED and verdict.reason
+    ]
+    bound = _is_client_bound(run, verdicts)
+    if few and not invalid:
+        return Verdict(None, [few], verdicts, bound)
+    if invalid or reasons or missed:
+        return Verdict(False, [*invalid, *reasons, *missed], verdicts, bound, bool(invalid))
+    return Verdict(None if unknown else True, unknown, verdicts, bound)
+
+
+def _is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
+    """Whether the client of a group was the limit: of a group that missed something, if one did. A late
+    writer is no reason why an answer takes long."""
+    of_query = {
+        verdict.limit.query is not None for verdict in verdicts if verdict.outcome is Outcome.MISSED
+    }
+    missed = [
+        group
+        for group in run.groups
+        if not group.valid
+        or (group.offered is not None and group.offered.saturated)
+        or (group is run.readers) in of_query
+    ]
+    return any(group.client is not None and group.client.bound for group in missed or run.groups)
+
+
+def _count_requests(writers: GroupResult, per_request: int) -> float:
+    """How many of the writers' requests were due, or in a closed loop answered."""
+    return (writers.offered.due if writers.offered else writers.count or 0) / per_request
+
+
+def _judge_limit(
+    limit: RunLimit, run: RunResult, per_request: int, few: str | None
+) -> LimitVerdict:
+    """`few`: why so few requests decide nothing."""
+    writers, readers = run.writers, run.readers
+    figure = measure(limit, writers, readers, per_request)
+    if run.aborted is not None and run.aborted.limit == str(limit):
+        # Whatever the figure from so few requests is.
+        reason = str(run.aborted)
+        return LimitVerdict(limit=limit, outcome=Outcome.MISSED, figure=figure, reason=reason)
+    if few is not None:
+        return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, figure=figure, reason=few)
+    if figure is not None:
+        outcome = Outcome.KEPT if figure <= limit.at_most else Outcome.MISSED
+        return LimitVerdict(limit=limit, outcome=outcome, figure=figure)
+    if not run.groups[0].valid:
+        # Of a run that gave no figures at all the reason has been given.
+        early = None if run.failures else "the run ended too early to tell"
+        return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, reason=early)
+    broken, why = _judge_unknown(limit, writers, readers)
+    outcome = Outcome.MISSED if broken else Outcome.UNDECIDED
+    return LimitVerdict(limit=limit, outcome=outcome, reason=why)
+
+
+def _explain(missed: LimitVerdict) -> str:
+    if missed.reason is not None or missed.figure is None:
+        return missed.reason or missed.limit.name
+    return f"{missed.limit.name} {missed.limit.show(missed.figure)}"
+
+
+def _judge_unknown(
+    limit: RunLimit, writers: GroupResult | None, readers: GroupResult | None
+) -> tuple[bool, str]:
+    """Whether a limit on a figure that isn't known is broken all the same, and what to say. A lower
+    percentile above the limit breaks it, too."""
+    latency, prefix = (writers.latency_ms if writers else None), ""
+    if limit.query is not None:
+        query = find_query(limit.query, readers)
+        latency, prefix = (query.latency_ms if query else None), f"query:{limit.query}:"
+    if latency is None or not limit.measure.is_time:
+        return True, f"{limit.name} is not known"
+    if latency.p90 > limit.at_most and limit.measure is not Measure.SERVICE_P99:
+        return True, f"{prefix}p90 {limit.show(latency.p90)}"
+    needed = _count_for(limit.measure)
+    return False, f"{limit.name} needs at least {needed:,} requests"
+
+
+def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> RunVerdict:
+    """What became of a run's limits, as its result keeps it. A run that isn't valid decides nothing."""
+    verdict = judge_run(run, limits, per_request)
+    judged, reasons = list(verdict.limits), list(verdict.reasons)
+    if verdict.invalid:
+        judged = [limit.model_copy(update={"outcome": Outcome.UNDECIDED}) for limit in judged]
+        return RunVerdict(outcome=Outcome.UNDECIDED, reasons=reasons, limits=judged)
+    outcomes = {None: Outcome.UNDECIDED, True: Outcome.KEPT, False: Outcome.MISSED}
+    return RunVerdict(outcome=outcomes[verdict.holds], reasons=reasons, limits=judged)
+
+
+def _describe_offer(offered: Offered) -> str:
+    share = offered.achieved / offered.due if offered.due else 0.0
+    if share < 0.99:
+        return f"achieved {share:.0%} of what was due"
+    return f"the backlog grew by {offered.backlog_growth:,}"

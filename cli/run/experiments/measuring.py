@@ -1,0 +1,275 @@
+"""`insert`, `query` and `mixed`: all their runs are known before the first."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, TypeVar
+
+from simulator.contract import RunLimit, RunResult
+from simulator.errors import OptionError, did_you_mean
+
+from ...plan.planning import (
+    Mix,
+    PlannedRun,
+    PlannedSeries,
+    Request,
+    Sweep,
+    check_capabilities,
+    check_query,
+    derive_seed,
+    plan_inserts,
+    plan_mix,
+    plan_queries,
+    public_data,
+    public_load,
+    share_devices,
+)
+from ...results.model import Result
+from ...results.summaries import summarize_inserts, summarize_queries
+from ...show.notes import describe_answers, list_outages, summarize_notes
+from ...show.stored import tabulate_figures, tabulate_readers, tabulate_stages
+from ...show.tables import INSERT_COLUMNS, describe_durations, describe_load, tabulate_writers
+from ...system.errors import ConfigError, RunFailed
+from ...system.output import print_prose, print_text, terminal_width
+from .experiment import Experiment, Plan
+from .limits import check_limits, conclude, find_asked, spread_limits
+from .session import Session
+
+_AnyRequest = TypeVar("_AnyRequest", bound=Request)
+
+
+class _PlannedExperiment(Experiment[_AnyRequest]):
+    """An experiment whose runs are all known before the first."""
+
+    _limits: Sequence[RunLimit] = ()
+    """The limits of each run."""
+
+    def _set_plan(self, plan: Sequence[PlannedSeries]) -> None:
+        self._series = [
+            replace(series, runs=list(map(self._add_chance, series.runs))) for series in plan
+        ]
+        self.lengths = [planned.load for series in plan for planned in series.runs]
+        data = plan[-1].runs[-1].data
+        if data.retention_s is not None:
+            self.session.keep_clock(data)
+
+    def _add_chance(self, planned: PlannedRun) -> PlannedRun:
+        """The run with due times of its own. Far fewer requests than asked for may be due by chance: several
+        runs, and several repetitions of a campaign, whose jobs have labels, even that out. The first run of a
+        plain command has the due times of the data's seed."""
+        label = self.session.request.label
+        if not any(load.rate_per_s for load in planned.loads) or (
+            label is None and planned.run == 1
+        ):
+            return planned
+        return replace(planned, chance=derive_seed(planned.data.seed, label, planned.run))
+
+    @property
+    def prefills(self) -> list[int]:
+        return [planned.prefill for series in self._series for planned in series.runs]
+
+    @property
+    def workers(self) -> list[int]:
+        return [planned.workers for series in self._series for planned in series.runs]
+
+    def plan(self) -> Plan:
+        limited = self.request.abort_on_limit
+        for series in self._series:
+            runs = map(self._add_limits, series.runs)
+            yield replace(series, runs=list(runs)) if limited else series
+
+    def _add_limits(self, planned: PlannedRun) -> PlannedRun:
+        """The run with the limits that end it early: they are about runs in which all groups are at work."""
+        if len(planned.at_work) < len(planned.loads):
+            return planned
+        return replace(planned, abort_limits=self._limits)
+
+    def _set_limits(self, queries: Sequence[str] | None) -> None:
+        """`queries`: the readers' queries; None: there are no readers. ConfigError if they don't fit."""
+        if not self.request.limits:
+            raise ConfigError(
+                "--abort-on-limit ends a run that can't keep its limits: give a --limit, as in p99=100ms"
+            )
+        try:
+            check_limits(self.request.limits, queries)
+        except OptionError as error:
+            raise ConfigError(str(error)) from error
+        self._limits = self.request.limits
+
+    def add_unfinished(self, result: Result, run: RunResult) -> None:
+        result.runs.append(run)
+        result.verdicts += self._judge([run]).get("verdicts", [])
+
+    def _judge(self, runs: Sequence[RunResult]) -> dict[str, Any]:
+        """What became of the limits in these runs."""
+        if not self._limits:
+            return {}
+        per_request = self.request.load.events_per_request
+        return {"verdicts": [conclude(run, self._limits, per_request) for run in runs]}
+
+
+ALL_COLUMNS = "all"
+
+
+def _list_columns(text: str) -> list[str]:
+    """The columns that `--columns` names; ConfigError if one of them is unknown."""
+    names = [part.strip() for part in text.split(",")]
+    for name in names:
+        if name not in INSERT_COLUMNS and text != ALL_COLUMNS:
+            raise ConfigError(
+                f"--columns: there is no column {name!r}{did_you_mean(name, INSERT_COLUMNS)} (there are: all,"
+                f" {', '.join(INSERT_COLUMNS)})"
+            )
+    return names
+
+
+def show_stages(result: Result) -> None:
+    """Print the table of the stages of a rate that changes."""
+    if (stages := tabulate_stages(result)).rows:
+        print_text(f"\nStages\n{stages.text(width=terminal_width())}")
+
+
+class InsertExperiment(_PlannedExperiment[Sweep]):
+    """How many events per second a database takes in, by several worker counts or on growing data."""
+
+    command: ClassVar = "insert"
+    disturbed: ClassVar = True
+
+    def __init__(self, request: Sweep, session: Session) -> None:
+        super().__init__(request, session)
+        self._set_plan(plan_inserts(self.request))
+        most = self.request.load.model_copy(update={"workers": max(self.request.counts)})
+        check_capabilities(self.request, session.module, session.options, most)
+        if session.request.columns is not None:
+            _list_columns(session.request.columns)
+        for limit in self.request.limits:
+            if limit.query is not None:
+                raise ConfigError(
+                    f"--limit {limit} is for a query, and insert runs none: use mixed"
+                )
+        if self.request.limits or self.request.abort_on_limit:
+            self._set_limits(None)
+
+    def summarize(self) -> dict[str, Any]:
+        summary = summarize_inserts(self.runs, by_fill_level=self.request.steps > 0)
+        return {"insert_summary": summary, **self._judge(self.runs)}
+
+    def show(self, result: Result) -> None:
+        if all(run.writers is None or run.writers.rate_per_s is None for run in self.runs):
+            for text in list_outages(result):
+                print_prose(text)
+            return
+        sweep, terminal = self.request, sys.stdout.isatty()
+        if sweep.steps and sweep.load.duration_s is None:
+            print_text(f"Stepsize: {sweep.counts[0] * sweep.load.events:,}")
+        if not result.by_fill_level:
+            print_text("Inserts per second")
+        table, columns = tabulate_writers(result, terminal), self.session.request.columns
+        if columns is None:
+            print_text(table.shrink(terminal_width()))
+        else:
+            chosen = table if columns == ALL_COLUMNS else table.choose(_list_columns(columns))
+            print_text(chosen.text(width=terminal_width()))
+        if sweep.load.stages:
+            show_stages(result)
+        for line in summarize_notes(result, terminal, describe_load(sweep.load)):
+            print_prose(line)
+
+
+class QueryExperiment(_PlannedExperiment[Request]):
+    """How fast a database answers: one run, in which each query is asked."""
+
+    command: ClassVar = "query"
+
+    def __init__(self, request: Request, session: Session) -> None:
+        super().__init__(request, session)
+        self._set_plan([plan_queries(self.request)])
+        request = self.request
+        check_query(request.load, request.data, session.module, session.options)
+        if request.limits or request.abort_on_limit:
+            queries = find_asked(session, request.load, request.data)
+            self._set_limits(queries)
+            self._limits = spread_limits(request.limits, queries)
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        outcome = "done" if run.valid else "done, not all valid"
+        return "failed" if failure else outcome
+
+    def list_options(self) -> dict[str, Any]:
+        load, data = self.request.load, public_data(self.request.data)
+        # Of the data set, only which events were asked for.
+        events: dict[str, Any] = {
+            name: data[name]
+            for name in ("workload", "seed", "definition", "prefill_span_s", "prefill_every_s")
+            if name in data
+        }
+        own = {"workers": load.workers, "reader_in_flight": load.in_flight}
+        return {**own, **public_load(load), **events, **self.request.list_limits()}
+
+    def summarize(self) -> dict[str, Any]:
+        return {"query_summary": summarize_queries(self.runs), **self._judge(self.runs)}
+
+    def show(self, result: Result) -> None:
+        if not any(run.readers and run.readers.queries for run in self.runs):
+            return
+        terminal = sys.stdout.isatty()
+        for title, table in tabulate_readers(result, terminal).items():
+            print_text(f"{title}\n{table.text(width=terminal_width())}\n")
+        print_text(tabulate_figures(result, terminal).text(width=terminal_width()))
+        above = describe_durations(result), describe_answers(result)
+        for line in summarize_notes(result, terminal, *above):
+            print_prose(line)
+
+
+class MixedExperiment(_PlannedExperiment[Mix]):
+    """How fast a database takes in events while it is asked, and answers while it takes in."""
+
+    command: ClassVar = "mixed"
+    disturbed: ClassVar = True
+
+    def __init__(self, request: Mix, session: Session) -> None:
+        super().__init__(request, session)
+        mix = self.request
+        self._together: list[RunResult] = []
+        self._alone: list[RunResult] = []
+        self._set_plan([plan_mix(mix)])
+        check_capabilities(mix, session.module, session.options)
+        data = share_devices(mix.data, mix.load.workers)
+        check_query(mix.readers, data, session.module, session.options, "--prefill")
+        if mix.limits or mix.abort_on_limit:
+            self._set_limits(find_asked(session, mix.readers, data))
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        alone = len(planned.at_work) < len(planned.loads)
+        (self._alone if alone else self._together).append(run)
+        return super().absorb(planned, run, failure)
+
+    def add_unfinished(self, result: Result, run: RunResult) -> None:
+        if run.writers is None or run.readers is None:
+            result.baseline.append(run)
+        else:
+            super().add_unfinished(result, run)
+
+    def summarize(self) -> dict[str, Any]:
+        return {
+            "runs": self._together,
+            "baseline": self._alone,
+            "insert_summary": summarize_inserts(self._together, by_fill_level=False),
+            "query_summary": summarize_queries(self._together),
+            **self._judge(self._together),
+        }
+
+    def show(self, result: Result) -> None:
+        terminal = sys.stdout.isatty()
+        if any(run.writers and run.writers.rate_per_s is not None for run in result.runs):
+            table = tabulate_writers(result, terminal)
+            print_text(f"Inserts per second\n{table.text(width=terminal_width())}")
+        for title, table in tabulate_readers(result, terminal).items():
+            if table.rows:
+                print_text(f"\n{title}\n{table.text(width=terminal_width())}")
+        show_stages(result)
+        print_text("")
+        for line in summarize_notes(result, terminal, describe_answers(result)):
+            print_prose(line)

@@ -1,0 +1,135 @@
+"""What a module makes and sends for a workload, for users and for results. It connects to nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from simulator.contract import DataSet, Load
+from simulator.errors import OptionError
+from simulator.modules.base import AnyModule, Job
+from simulator.modules.indexes import CreateIndices, IndexedModule
+from simulator.modules.own_statements import find_own_statement
+from simulator.workloads.base import Workload, device_ids
+from simulator.workloads.drawing import BoundQuery, bind, draw
+from simulator.workloads.queries import Query
+from simulator.workloads.stored import Stored, StoredPart
+
+from ...results.model import SentStatements
+from ...system.errors import ConfigError
+from .session import Session
+
+EVENTS = 100_000_000
+"""So many events are taken to be stored, by one worker, where parameters are drawn. The parameters are those
+of the first execution of the first reader."""
+
+BindQuery: TypeAlias = Callable[[Query], BoundQuery]
+"""Gives a query the parameters of an execution."""
+
+_WHEN = {
+    CreateIndices.BEFORE: "made with the tables",
+    CreateIndices.AFTER: "made when the events are loaded",
+}
+
+
+def keep_statements(session: Session, data: DataSet, readers: Load | None) -> list[SentStatements]:
+    """The statements that a command's result keeps: the schema, and the queries of readers. None where they
+    can't be known before the run."""
+    try:
+        module, workload = make_module(session, data, readers or Load())
+        parts = describe_tables(module)
+        if readers is not None:
+            queries = readers.queries or workload.schema.queries
+            statements = describe_queries(module, partial(bind_first, workload))
+            parts += [part for part in statements if part.query in queries]
+    except (OptionError, ConfigError):
+        return []
+    return [part.shorten() for part in parts]
+
+
+def make_module(session: Session, data: DataSet, load: Load) -> tuple[AnyModule, Workload]:
+    """The session's module with such a job, and the workload; OptionError or ConfigError if there is none."""
+    options = session.workload_options.model_dump()
+    workload = session.workload.kind(data.seed, **options)
+    job = Job(workload.schema, load, target=session.target.name)
+    return session.module(session.assume_options(), job), workload
+
+
+def collect_statements(module: AnyModule, workload: Workload) -> list[SentStatements]:
+    """The schema, and each query of the workload with its statement, or why it can't be asked. OptionError as
+    from `describe_queries`."""
+    stored = Stored(workload, [StoredPart(0, 0, EVENTS)])
+    return describe_tables(module) + describe_queries(module, partial(draw_first, stored))
+
+
+def describe_tables(module: AnyModule) -> list[SentStatements]:
+    """The schema, and the indexes if there are any."""
+    try:
+        lines = module.describe_schema() or ["nothing is made before the events"]
+    except OptionError as error:
+        lines = [str(error)]
+    parts = [SentStatements(title="Schema", lines=lines)]
+    if isinstance(module, IndexedModule) and module.options.is_indexed:
+        title = f"Indexes, {_WHEN[module.options.create_indices]}"
+        parts.append(SentStatements(title=title, lines=module.describe_indexes()))
+    return parts
+
+
+def describe_queries(module: AnyModule, bind_query: BindQuery) -> list[SentStatements]:
+    """Each query that is asked. OptionError if the module's job names one that there isn't, or the module
+    can't ask."""
+    chosen = module.job.load.queries
+    if chosen is not None:
+        module.choose_queries()
+    return [
+        _describe_query(module, query, bind_query)
+        for query in module.job.schema.descriptions
+        if chosen is None or query.name in chosen
+    ]
+
+
+def _describe_query(module: AnyModule, query: Query, bind_query: BindQuery) -> SentStatements:
+    own = find_own_statement(type(module), query) is not None
+    name = f"Query {query.name}, the workload's own statement" if own else f"Query {query.name}"
+    return SentStatements(
+        title=f"{name}: {query.about}" if query.about else name,
+        lines=[_describe_statement(module, query, bind_query)],
+        query=query.name,
+        own=own,
+    )
+
+
+def _describe_statement(module: AnyModule, query: Query, bind_query: BindQuery) -> str:
+    if not module.can_ask(query):
+        return module.explain_query(query.name, _list_askable(module))
+    try:
+        return module.describe_statement(module.make_statement(bind_query(query)))
+    except OptionError as error:
+        return str(error)
+
+
+def _list_askable(module: AnyModule) -> Sequence[str]:
+    return [query.name for query in module.job.schema.descriptions if module.can_ask(query)]
+
+
+def draw_first(stored: Stored, query: Query) -> BoundQuery:
+    """The query as the first reader asks it first."""
+    return draw(query, stored, 0, 0) if query.is_drawn else bind(query, stored.epoch_ms)
+
+
+def bind_first(workload: Workload, query: Query) -> BoundQuery:
+    """The query for the first devices and the beginning of their time. Drawing would need to know what is
+    stored: that takes as much as 0.6 s before a command's first run."""
+    devices = query.devices if isinstance(query.devices, tuple) else None
+    if isinstance(query.devices, int):
+        count = min(query.devices, workload.device_count(0))
+        names = device_ids(0, np.arange(count, dtype=np.int64)).tolist()
+        devices = tuple(name.decode() for name in names)
+    epoch_ms = workload.schema.epoch_ms
+    if query.window is None and not query.instant:
+        return BoundQuery(query, devices)
+    span_ms = query.window.span if query.window else 1
+    return BoundQuery(query, devices, epoch_ms, epoch_ms + span_ms)

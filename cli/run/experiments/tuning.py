@@ -1,0 +1,228 @@
+"""`tune`: which settings suit a database."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from simulator.contract import DataSet, Load, RunResult
+from simulator.units import format_count, format_span
+
+from ...plan.planning import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
+from ...results.model import Result
+from ...results.naming import format_options
+from ...results.tuning import Trial, Tuning
+from ...show.notes import summarize_notes
+from ...show.tuning import advise, describe_tuning, tabulate_tuning
+from ...system.errors import ConfigError, RunFailed
+from ...system.output import note, print_prose, print_text, terminal_width
+from .candidates import (
+    LEFT,
+    MOST_COMBINATIONS,
+    apply_settings,
+    choose_better_half,
+    choose_finalists,
+    combine,
+    count_stages,
+    halve,
+    plan_final,
+    read_over,
+    shuffle,
+    stretch,
+)
+from .capacity import CapacityRequest, CapacitySearch, find_answer
+from .experiment import Experiment, Plan, describe_outcome
+from .session import Session
+
+ROUGH_PRECISION, ROUGH_STEPS = 0.25, 6
+"""For a search for the capacity before the last stage, which only has to tell halves apart."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TuneRequest(Request):
+    """What `tune` is asked for. The load is that of a run of the first stage, except for what is varied, and
+    has a duration; `runs` is the number for each finalist."""
+
+    over: Sequence[str]
+    precision: float = 0.05
+    max_steps: int = 16
+
+    def list_options(self) -> dict[str, Any]:
+        return super().list_options() | {"limits": [str(limit) for limit in self.limits]}
+
+
+def list_loads(request: TuneRequest, tuning: Tuning) -> list[Load]:
+    """For each run that may be needed, the load that says how long it goes on."""
+    count = len(tuning.candidates)
+    loads: list[Load] = []
+    stages = count_stages(count)
+    for stage in range(1, stages + 1):
+        loads += [stretch_load(request.load, stage)] * count * _count_runs(request, final=False)
+        count = halve(count)
+    # With its only setting at its default, the best is the defaults.
+    reset = len(tuning.over) if len(tuning.over) > 1 else 0
+    finalists = min(len(tuning.candidates), LEFT) + 1 + reset
+    final = stretch_load(request.load, stages + 1)
+    return loads + [final] * (finalists * request.runs) * _count_runs(request, final=True)
+
+
+def _count_runs(request: TuneRequest, final: bool) -> int:
+    """How many runs a measurement has: a search for the capacity has several."""
+    if not request.limits:
+        return 1
+    return 1 + (request.max_steps if final else min(request.max_steps, ROUGH_STEPS))
+
+
+def stretch_load(load: Load, stage: int) -> Load:
+    """The load of a later stage: longer."""
+    assert load.duration_s is not None
+    times = stretch(stage)
+    longer = {"duration_s": load.duration_s * times, "warm_up_s": load.warm_up_s * times}
+    return load.model_copy(update=longer)
+
+
+class TuneExperiment(Experiment[TuneRequest]):
+    """Trials of combinations: a run each, or with limits a search for the capacity."""
+
+    command: ClassVar = "tune"
+    at_most: ClassVar = True
+    """The defaults, or the best with a setting at its default, may be among the finalists already."""
+
+    def __init__(self, request: TuneRequest, session: Session) -> None:
+        super().__init__(request, session)
+        request, options = self.request, session.assume_options()
+        over = read_over(request.over, request.load, options, session.complete_values())
+        candidates = combine(over)
+        if len(candidates) > MOST_COMBINATIONS:
+            raise ConfigError(
+                f"--over gives {len(candidates):,} combinations: at most {MOST_COMBINATIONS} are possible;"
+                " vary the settings that matter most first"
+            )
+        self.tuning = Tuning(over=over, candidates=candidates, limits=list(request.limits))
+        self.lengths = list_loads(request, self.tuning)
+        self._search: CapacitySearch | None = None
+        """The search of the trial under way, if there are limits."""
+        for settings in [*candidates, self.tuning.defaults]:
+            load, values = self._apply(settings, session.complete_values())
+            try:
+                checked = session.module.options_model.model_validate(values)
+                check_capabilities(request, session.module, checked, load)
+            except ConfigError as error:
+                raise ConfigError(f"--over, {format_options(settings)}: {error.message}") from error
+
+    def _apply(
+        self, settings: dict[str, Any], values: Mapping[str, Any] | None = None
+    ) -> tuple[Load, dict[str, Any]]:
+        """Load and options of a combination. `values`: the module's options; None: what its processes are
+        told."""
+        model, session = self.session.module.options_model, self.session
+        return apply_settings(settings, self.request.load, values or session.values, model)
+
+    @property
+    def workers(self) -> list[int]:
+        return [self._apply(settings)[0].workers for settings in self.tuning.candidates]
+
+    def describe_length(self) -> str:
+        all_s = sum(load.duration_s or 0.0 for load in self.lengths)
+        count = len(self.tuning.candidates)
+        return (
+            f"{format_count(count, 'combination')} in {format_count(count_stages(count), 'stage')}, and"
+            f" {format_count(self.request.runs, 'run')} of each that is compared at the end:"
+            f" {format_span(all_s)} at most, plus the time before and after each run"
+        )
+
+    def plan(self) -> Plan:
+        tuning, request = self.tuning, self.request
+        remaining = list(range(len(tuning.candidates)))
+        stages = count_stages(len(remaining))
+        for stage in range(1, stages + 1):
+            title = f"stage {stage} of {stages + 1}"
+            for place, candidate in enumerate(shuffle(remaining, request.data.seed, stage), 1):
+                yield from self._try(candidate, stage, f"{title}, {place} of {len(remaining)}")
+            remaining = choose_better_half(tuning, remaining)
+            if not remaining:
+                raise RunFailed("no combination gave a figure: see the errors above")
+        tuning.candidates, tuning.finalists = choose_finalists(tuning, remaining)
+        turns = plan_final(tuning.finalists, request.runs)
+        for place, candidate in enumerate(turns, 1):
+            label = f"comparison, {place} of {len(turns)}"
+            yield from self._try(candidate, stages + 1, label, final=True)
+
+    def _try(self, candidate: int, stage: int, label: str, final: bool = False) -> Plan:
+        """One measurement, kept in the tuning; a combination that fails is one without a figure."""
+        settings = self.tuning.candidates[candidate]
+        load, options = self._apply(settings)
+        load = stretch_load(load, stage)
+        label = f"{label}: {format_options(settings)}"
+        trial = Trial(candidate=candidate, stage=stage)
+        self.tuning.trials.append(trial)
+        try:
+            if self.request.limits:
+                yield from self._search_capacity(trial, load, options, label, final)
+            else:
+                number = len(self.runs) + 1
+                run = PlannedRun(label, number, self._make_data(load, number), (load,), options)
+                # Named after the trial: one that failed has a folder of its own, too.
+                yield PlannedSeries(f"trial-{len(self.tuning.trials):03d}", [run])
+        except RunFailed as error:
+            trial.reasons.append(error.message)
+            if self.request.limits:
+                note(f"{label}: failed: {error.message}")
+
+    def _search_capacity(
+        self, trial: Trial, load: Load, options: Mapping[str, Any], label: str, final: bool
+    ) -> Plan:
+        tuned, number = self.request, len(self.tuning.trials)
+        request = CapacityRequest(
+            load=load,
+            data=self._make_data(load, number),
+            limits=tuned.limits,
+            precision=tuned.precision if final else max(tuned.precision, ROUGH_PRECISION),
+            max_steps=tuned.max_steps if final else min(tuned.max_steps, ROUGH_STEPS),
+        )
+        search = self._search = CapacitySearch(
+            request,
+            command=self.command,
+            of=(self.session.target.name, self.session.request.label),
+            name=f"trial {number}",
+            options=options,
+            runs_before=len(self.runs),
+        )
+        yield from search.plan()
+        trial.rate_per_s = find_answer(search).events_per_s
+        if trial.rate_per_s is None:
+            trial.reasons.append("no rate that was tried holds")
+        rate = f"{trial.rate_per_s:,.10g} events/s" if trial.rate_per_s else "no rate holds"
+        if not self.session.request.quiet:
+            note(f"{label}: {rate}")
+
+    def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
+        trial = self.tuning.trials[-1]
+        trial.runs.append(run.run)
+        if self._search is not None:
+            return self._search.absorb(planned, run, failure)
+        if failure:
+            return f"failed: {failure.message}"
+        if run.valid and run.writers:
+            trial.rate_per_s = run.writers.rate_per_s
+        trial.reasons += run.invalid_reasons
+        return describe_outcome(run)
+
+    def _make_data(self, load: Load, number: int) -> DataSet:
+        """The data of one run: with a seed of its own, and its devices shared out over its workers."""
+        data = share_devices(self.request.data, load.workers)
+        return data.model_copy(update={"seed": (data.seed + number) % 2**64})
+
+    def list_options(self) -> dict[str, Any]:
+        return self.request.list_options()
+
+    def summarize(self) -> dict[str, Any]:
+        return {"tuning": self.tuning}
+
+    def show(self, result: Result) -> None:
+        print_text(tabulate_tuning(result).text(width=terminal_width()))
+        for line in ["", *describe_tuning(result), *summarize_notes(result, sys.stdout.isatty())]:
+            print_prose(line)
+        print_text(advise(result))

@@ -1,0 +1,182 @@
+"""The server of the live page: listens on loopback, requires the token."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import secrets
+import socket
+import threading
+from asyncio import BaseTransport
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from ...system.output import note
+from .metrics import CONTENT_TYPE, write_metrics
+from .state import LiveState
+
+ADDRESS = "127.0.0.1"
+BEAT_S = 2.0
+"""After so long without anything new a reader is told that the connection stands."""
+
+_PAGE = Path(__file__).parent / "page"
+_POLL_S = 0.1
+_MOST_CONNECTIONS = 32
+_SILENT_S = 10.0
+"""Idle timeout of a connection."""
+_LAST_WORDS_S = 1
+"""How long readers may take to hear of the end."""
+
+_HEADERS = {
+    "Cache-Control": "no-store",
+    "Connection": "close",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+class LiveServer:
+    """Serves the page, its events and the metrics from a thread, from `start` to `close`."""
+
+    def __init__(self, state: LiveState) -> None:
+        """It listens from here on, but answers from `start` on."""
+        self._socket = socket.create_server((ADDRESS, 0))
+        self.address = f"{ADDRESS}:{self._socket.getsockname()[1]}"
+        """Where it listens: address and port."""
+        self.token = secrets.token_urlsafe(24)
+        """What a request must have: `?token=…`, or a header `Authorization: Bearer …`."""
+        self.url = f"http://{self.address}/?token={self.token}"
+        """The page's address, with the token."""
+        self._server = _Server(
+            uvicorn.Config(
+                _guard(_make_application(state), self.address, self.token),
+                http=_Connection, ws="none", loop="asyncio", lifespan="off",
+                headers=list(_HEADERS.items()), server_header=False,
+                timeout_graceful_shutdown=_LAST_WORDS_S,
+                # Its lines would have the token, or be of what a reader has done wrong.
+                log_config=None, log_level="critical", access_log=False,
+            )
+        )  # fmt: skip
+        self._thread = threading.Thread(target=self._serve, name="live", daemon=True)
+
+    def _serve(self) -> None:
+        try:
+            self._server.run([self._socket])
+        except Exception as error:  # noqa: BLE001 - the command can do without
+            note(f"warning: the live page has ended: unexpected {error!r}")
+
+    def start(self) -> None:
+        """Begin to serve."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Tell all readers of the end, which the state must know by now; leave no thread and no socket."""
+        if self._thread.is_alive():
+            self._server.should_exit = True
+            self._thread.join()
+        self._socket.close()
+
+
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Break off readers that have not read to the end by then."""
+        await super().shutdown(sockets)
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        await asyncio.sleep(0)
+
+
+class _Connection(H11Protocol):
+    """Serves one request, which must come soon. A connection without one makes room for others."""
+
+    def connection_made(self, transport: BaseTransport) -> None:
+        super().connection_made(transport)  # type: ignore[arg-type]
+        self._began_s = self.loop.time()
+        self.loop.call_later(_SILENT_S, self._end_silence)
+        if len(self.connections) > _MOST_CONNECTIONS:
+            connections = [
+                connection for connection in self.connections if isinstance(connection, _Connection)
+            ]
+            silent = [connection for connection in connections if connection.cycle is None]
+            min(silent, key=lambda connection: connection._began_s).transport.abort()
+
+    def _end_silence(self) -> None:
+        if self.cycle is None:
+            self.transport.abort()
+
+
+def _guard(app: ASGIApp, address: str, token: str) -> ASGIApp:
+    """The application for requests that have the token and were sent to this address: a name that somebody
+    has made to point here (DNS rebinding) must not read anything, even with a token."""
+    hosts = (address, address.replace(ADDRESS, "localhost"))
+
+    def is_allowed(request: Request) -> bool:
+        scheme, _, credentials = request.headers.get("Authorization", "").partition(" ")
+        presented = request.query_params.get("token", "")
+        presented = credentials.strip() if scheme.lower() == "bearer" else presented
+        is_known = hmac.compare_digest(presented.encode(), token.encode())
+        return is_known and request.headers.get("Host") in hosts
+
+    async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+        refusal = PlainTextResponse("wrong or no token\n", 403)
+        await (app if is_allowed(Request(scope)) else refusal)(scope, receive, send)
+
+    return answer
+
+
+def _make_application(state: LiveState) -> Starlette:
+    async def send_page(_: Request) -> Response:
+        nonce = secrets.token_urlsafe(16)
+        page = (_PAGE / "live.html").read_text(encoding="utf-8")
+        page = page.replace("{style}", (_PAGE / "live.css").read_text(encoding="utf-8"))
+        page = page.replace("{script}", (_PAGE / "live.js").read_text(encoding="utf-8")).replace(
+            "{nonce}", nonce
+        )
+        policy = (
+            f"default-src 'none'; style-src 'nonce-{nonce}'; script-src 'nonce-{nonce}';"
+            " connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none';"
+            " frame-ancestors 'none'"
+        )
+        return HTMLResponse(page, headers={"Content-Security-Policy": policy})
+
+    async def send_metrics(_: Request) -> Response:
+        return Response(write_metrics(state.read_figures()), headers={"Content-Type": CONTENT_TYPE})
+
+    async def send_events(_: Request) -> Response:
+        headers = {"Content-Type": "text/event-stream"}
+        return StreamingResponse(_list_events(state), headers=headers)
+
+    return Starlette(
+        routes=[
+            Route("/", send_page),
+            Route("/events", send_events),
+            Route("/metrics", send_metrics),
+        ]
+    )
+
+
+async def _list_events(state: LiveState) -> AsyncIterator[str]:
+    """What the state shows, as server-sent events, until the end. A slow reader misses what is between,
+    except points: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+    after, quiet_s = -1, 0.0
+    while True:
+        if state.serial > after:
+            changes = state.describe(after)
+            after, quiet_s = changes["serial"], 0.0
+            yield f"data: {json.dumps(changes)}\n\n"
+            if changes["ended"] is not None:
+                return
+        elif quiet_s >= BEAT_S:
+            quiet_s = 0.0
+            yield "event: beat\ndata:\n\n"
+        await asyncio.sleep(_POLL_S)
+        quiet_s += _POLL_S

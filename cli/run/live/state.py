@@ -1,0 +1,317 @@
+"""What is known of a command while it runs. Its own thread feeds it, the server's threads read it; nobody
+who reads slowly, or not at all, keeps the command waiting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from simulator.contract import GroupStatus, Mark, Phase, Role, Status
+
+from ...show.status import describe_extent, describe_phase, describe_quiet, find_share
+
+MOST_POINTS = 1200
+"""Ten minutes, at two points a second."""
+MOST_LISTED = 100
+"""Runs and marks: the latest."""
+
+Totals = Counter[str]
+"""What a group has `done`, its `retries`, and what `failed`."""
+
+_COUNTED = (Phase.PREFILL, Phase.RUN)
+"""Phases in which groups insert or ask; in others they do something else."""
+
+
+@dataclass(frozen=True)
+class LiveFigure:
+    """A figure of a group in the run under way."""
+
+    key: str
+    """Its name on the live page."""
+    metric: str
+    """Its name at `/metrics`; `{unit}`: events or queries."""
+    about: str
+    read: Callable[[GroupStatus], float | None]
+    scale: float = 1.0
+    """Metrics are in base units."""
+
+
+LIVE = (
+    LiveFigure("rate", "{unit}_per_second", "{Unit} per second over the last seconds.",
+               lambda group: group.rate_per_s),
+    LiveFigure("backlog", "backlog_{unit}", "{Unit} that are due and not done (open loop).",
+               lambda group: group.backlog),
+    LiveFigure("p50", "recent_p50_seconds",
+               "p50 of the last seconds: response times, in a closed loop service times.",
+               lambda group: group.recent_p50_ms, 1e-3),
+    LiveFigure("p99", "recent_p99_seconds",
+               "p99 of the last seconds: response times, in a closed loop service times.",
+               lambda group: group.recent_p99_ms, 1e-3),
+    LiveFigure("rows", "answer_rows_per_second",
+               "Rows per second of queries' answers, over the last seconds.",
+               lambda group: group.rows_per_s),
+    LiveFigure("bytes", "answer_bytes_per_second",
+               "Bytes per second of queries' answers, over the last seconds.",
+               lambda group: group.bytes_per_s),
+)  # fmt: skip
+"""The figures of a run under way, once: those of the page and of `/metrics`."""
+
+
+class JobState(StrEnum):
+    """What has become of a job of a campaign."""
+
+    LEFT = "left"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a scrape reads: all at one instant."""
+
+    command: str
+    target: str
+    status: Status | None
+    """That of the run under way."""
+    totals: Mapping[Role, Totals]
+    """What each group did in all runs of the command: it only rises."""
+    runs_ended: int
+    marks: int
+    jobs: Mapping[JobState, int]
+    """Of a campaign: how many are in each state."""
+
+
+@dataclass
+class _Section:
+    """A part of what the page shows, sent anew when it has changed."""
+
+    content: Any
+    serial: int = 0
+
+
+@dataclass
+class _Run:
+    label: str
+    number: int
+    status: Status | None = None
+    left: Sequence[str] = ()
+    origin: float | None = None
+    """When its workers began together, as seconds since 1970."""
+    totals: dict[Role, Totals] = field(default_factory=dict)
+
+
+class LiveState:
+    """Takes what happens; tells it whole, or what is new since an earlier look."""
+
+    def __init__(
+        self,
+        command: str,
+        target: str,
+        shield: Callable[[], AbstractContextManager[None]] = nullcontext,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`shield`: what is inside must not be interrupted by a signal, since locks are held there."""
+        self._shield = shield
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.serial = 0
+        """Rises with each change."""
+        self._command, self._target = command, target
+        self._began = clock()
+        self._run: _Run | None = None
+        self._runs_begun = self._runs_ended = self._marks_made = 0
+        self._ended: str | None = None
+        self._totals: dict[Role, Totals] = {}
+        self._points: deque[dict[str, Any]] = deque(maxlen=MOST_POINTS)
+        self._runs = _Section(deque(maxlen=MOST_LISTED))
+        self._marks: _Section = _Section({})
+        self._jobs = _Section({})
+        self._jobs_left: str | None = None
+
+    # --- what happens -----------------------------------------------------------------------------
+
+    def begin_run(self, label: str) -> None:
+        """A run begins. May be called again before it has a status."""
+        with self._change():
+            self._fold()
+            self._runs_begun += self._run is None or self._run.status is not None
+            jobs = self._jobs.content.items()
+            job = next((name for name, entry in jobs if entry["state"] is JobState.RUNNING), None)
+            self._run = _Run(f"{job}: {label}" if job else label, self._runs_begun)
+
+    def follow(self, status: Status, left: Sequence[str] = ()) -> None:
+        """Where the run is; `left`: how long things still take, in words."""
+        with self._change():
+            run = self._run
+            if run is None:
+                return
+            now = self._clock()
+            run.status, run.left = status, left
+            if status.phase is Phase.RUN and status.elapsed_s is not None and run.origin is None:
+                run.origin = now - status.elapsed_s
+            if status.phase in _COUNTED:
+                for group in status.groups:
+                    own = Totals(done=group.done, retries=group.retries, failed=group.failed)
+                    # The maximum of each.
+                    run.totals[group.role] = run.totals.get(group.role, Totals()) | own
+            self._note_marks(run, status.marks)
+            self._points.append(_make_point(self.serial, now, status))
+
+    def _note_marks(self, run: _Run, marks: Sequence[Mark]) -> None:
+        listed = self._marks.content
+        for mark in marks:
+            key = run.number, mark.at_s
+            shown = {
+                "at": (run.origin or self._began) + mark.at_s,
+                "took_s": None if mark.ended_s is None else mark.ended_s - mark.at_s,
+                "action": mark.action,
+                "ok": mark.ok,
+                "said": mark.said,
+            }
+            before = listed.get(key)
+            if before is None:
+                self._marks_made += 1
+                if len(listed) >= MOST_LISTED:
+                    del listed[next(iter(listed))]
+            if before is None or (before["took_s"] is None and mark.ended_s is not None):
+                listed[key] = shown | {"number": before["number"] if before else self._marks_made}
+                self._marks.serial = self.serial
+
+    def end_run(self, outcome: str) -> None:
+        """The run under way has ended: its outcome, in a few words."""
+        with self._change():
+            if self._run is None:
+                return
+            self._fold()
+            self._runs_ended += 1
+            self._runs.content.append(
+                {"at": self._clock(), "label": self._run.label, "outcome": outcome}
+            )
+            self._runs.serial = self.serial
+            self._run = None
+
+    def plan_jobs(self, names: Sequence[str], done: Collection[str]) -> None:
+        """The jobs of a campaign, and which were done before."""
+        with self._change():
+            self._jobs.content = {
+                name: {"state": JobState.DONE if name in done else JobState.LEFT, "said": None}
+                for name in names
+            }
+            self._jobs.serial = self.serial
+
+    def note_job(self, name: str, state: JobState, detail: str | None = None) -> None:
+        """What has become of a job."""
+        with self._change():
+            self._jobs.content[name] = {"state": state, "said": detail}
+            self._jobs.serial = self.serial
+
+    def note_time_left(self, text: str) -> None:
+        """How long all jobs still take, in words."""
+        with self._change():
+            self._jobs_left = text
+            self._jobs.serial = self.serial
+
+    def end(self, outcome: str) -> None:
+        """The command ends; of several outcomes the first counts."""
+        with self._change():
+            self._fold()
+            self._ended = self._ended or outcome
+
+    @contextmanager
+    def _change(self) -> Iterator[None]:
+        """Something changes: no signal interrupts it, and nobody sees half of it."""
+        with self._shield(), self._lock:
+            self.serial += 1
+            yield
+
+    def _fold(self) -> None:
+        """Add what the run under way has done to what earlier runs did."""
+        if self._run is not None:
+            for role, own in self._run.totals.items():
+                self._totals[role] = self._totals.get(role, Totals()) + own
+            self._run.totals = {}
+
+    @property
+    def has_jobs(self) -> bool:
+        """Whether it is a campaign's."""
+        return bool(self._jobs.content)
+
+    # --- what is shown -----------------------------------------------------------------------------
+
+    def describe(self, after: int = -1) -> dict[str, Any]:
+        """What has changed since the serial number `after`; -1: everything. Its `serial` is the next `after`,
+        and `ended` is the outcome once there is nothing more to come."""
+        with self._lock:
+            changes = {
+                "serial": self.serial,
+                "whole": after < 0,
+                "now": self._clock(),
+                "began": self._began,
+                "command": self._command,
+                "target": self._target,
+                "ended": self._ended,
+                "run": None if self._run is None else _describe_run(self._run),
+                "points": [point for point in self._points if point["serial"] > after],
+            }
+            if self._runs.serial > after:
+                changes["runs"] = list(self._runs.content)
+            if self._marks.serial > after:
+                changes["marks"] = list(self._marks.content.values())
+            if self._jobs.serial > after:
+                changes["jobs"] = [{"name": name} | job for name, job in self._jobs.content.items()]
+                changes["jobs_left"] = self._jobs_left
+            return changes
+
+    def read_figures(self) -> Figures:
+        """What Prometheus is told."""
+        with self._lock:
+            own = {} if self._run is None else self._run.totals
+            states = [job["state"] for job in self._jobs.content.values()]
+            return Figures(
+                command=self._command,
+                target=self._target,
+                status=None if self._run is None else self._run.status,
+                totals={
+                    role: self._totals.get(role, Totals()) + own.get(role, Totals())
+                    for role in Role
+                    if role in self._totals or role in own
+                },
+                runs_ended=self._runs_ended,
+                marks=self._marks_made,
+                jobs={state: states.count(state) for state in JobState} if states else {},
+            )
+
+
+def _make_point(serial: int, at: float, status: Status) -> dict[str, Any]:
+    """A point of the figures over time."""
+    point: dict[str, Any] = {"serial": serial, "at": at}
+    if status.phase in _COUNTED:
+        for group in status.groups:
+            point[group.role] = {figure.key: figure.read(group) for figure in LIVE}
+    if status.database is not None:
+        point["cpus"] = status.database.cpus_used
+    return point
+
+
+def _describe_run(run: _Run) -> dict[str, Any]:
+    status = run.status
+    if status is None:
+        return {"label": run.label, "phase": "", "groups": []}
+    return {
+        "label": run.label,
+        "phase": describe_phase(status),
+        "share": find_share(status),
+        "words": [*describe_extent(status), *run.left],
+        "quiet": describe_quiet(status),
+        "groups": [
+            group.model_dump(mode="json") for group in status.groups if status.phase in _COUNTED
+        ],
+        "database": None if status.database is None else status.database.model_dump(),
+    }

@@ -1,0 +1,1 @@
+"""Prints and draws what `cli.results` says, and decides nothing."""

@@ -1,0 +1,299 @@
+"""Tables of several results beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from simulator.conditions import Condition
+from simulator.units import join_words
+
+from ..results.comparison import MetricComparison, compare, find_missing
+from ..results.conditions import (
+    OWNED,
+    WARNED,
+    Conditions,
+    compare_conditions,
+    find_declared,
+    list_settings,
+)
+from ..results.figures import FIGURES, Form, list_entries
+from ..results.model import Result
+from ..results.naming import format_value
+from ..results.statistics import MOST_RUNS, count_events_per_cost
+from ..results.summaries import choose_slowest, list_queries, weigh_valid
+from ..results.verdicts import list_kinds, summarize_doubts
+from ..system.output import wrap_lines
+from .capacity import tabulate_capacities
+from .ratios import format_speed, format_speed_interval, lead_comparison
+from .tables import COST_HEADER, Table, choose_more, format_cost, format_ms, format_rate, list_more
+from .words import name_database
+
+
+def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
+    """A line for each result: its best worker count, or its mean query times."""
+    if results[0].command == "query":
+        return _tabulate_queries(names, results)
+    if results[0].command == "capacity":
+        own = [_name_with_version(*pair) for pair in zip(names, results, strict=True)]
+        return tabulate_capacities(own, results)
+    costs = any(result.cost_per_hour for result in results)
+    sizes = any(weigh_valid(result.writers) for result in results)
+    doubts = [list_kinds(result) for result in results]
+    doubts = doubts if any(doubts) else []
+    rows: list[list[object]] = []
+    for name, result in zip(names, results, strict=True):
+        best = result.best
+        settings = result.settings
+        load = settings.load
+        size = f", size {load.batch:,}" if load.batch else ""
+        rows.append(
+            [
+                _name_with_version(name, result),
+                "no valid run" if best is None else f"{best.median:,.0f}",
+                "-"
+                if best is None or best.ci95 is None
+                else "{:,.0f} to {:,.0f}".format(*best.ci95),
+                *_list_latencies(result),
+                "-" if best is None else best.workers,
+                "-" if best is None else best.runs,
+                f"{settings.insert_mode or '-'}{size}",
+                load.primary_key if "primary_key" in load.model_fields_set else "-",
+            ]
+        )
+        if sizes:
+            rows[-1].append(_format_size(result))
+        if doubts:
+            rows[-1].append(", ".join(doubts[len(rows) - 1]) or "-")
+        if costs:
+            cost = result.cost_per_hour
+            paid = format_cost(count_events_per_cost(best.avg, cost)) if best and cost else "-"
+            rows[-1].append(paid)
+    headers = [
+        "Database (version)", "Inserts/s", "95% interval", "p50 ms", "p99 ms", "Workers", "Runs",
+        "Insert mode", "Primary-key mode", *(["B/event"] if sizes else []), *(["Caveats"] if doubts else []),
+        *([COST_HEADER] if costs else []),
+    ]  # fmt: skip
+    left = ("Database (version)", "Insert mode", "Primary-key mode", "Caveats")
+    return Table(headers, rows, left)
+
+
+def _list_latencies(result: Result) -> list[str]:
+    """p50 and p99 of the best worker count: of its run with the highest p99, as in every table."""
+    run = choose_slowest(result, result.best) if result.best else None
+    if run is None or run.latency_ms is None:
+        return ["-", "-"]
+    return [format_ms(run.latency_ms.p50), format_ms(run.latency_ms.p99)]
+
+
+def _format_size(result: Result) -> str:
+    """Mean bytes on disk per event, and after compaction if that was asked for."""
+    sizes = weigh_valid(result.writers)
+    now = [size.bytes_per_event for size in sizes if size.bytes_per_event is not None]
+    later = [size.compacted_bytes for size in sizes if size.compacted_bytes is not None]
+    text = Form.BYTES.show(sum(now) / len(now)) if now else "-"
+    return f"{text} ({Form.BYTES.show(sum(later) / len(later))} compacted)" if later else text
+
+
+def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:
+    queries = list_queries([query for result in results for query in result.asked])
+    rows = []
+    for name, result in zip(names, results, strict=True):
+        means = {entry.query: format_ms(1000 * entry.avg) for entry in result.query_summary}
+        own = list_queries(result.asked)
+        cells = [means.get(query, "failure" if query in own else "-") for query in queries]
+        rows.append([_name_with_version(name, result), *cells])
+    first = "Database / Query"
+    return Table([first, *queries], rows, (first,))
+
+
+def tabulate_asking(names: Sequence[str], results: Sequence[Result]) -> Table:
+    """What asking cost and gave, as the mean over the valid runs; no rows where only rates are known."""
+    entries = [list_entries(result.readers) for result in results]
+    together = [entry for own in entries for entry in own]
+    more = choose_more(together)
+    figures = [FIGURES["queries_per_s"], *more] if more else []
+    bound = FIGURES["bottleneck"]
+    is_known = any(bound.read(entry) for entry in together)
+    rows = []
+    for name, result, own in zip(names, results, entries, strict=True):
+        if own and figures:
+            rows.append([_name_with_version(name, result), *list_more(own, figures)])
+            if is_known:
+                limits = dict.fromkeys(bound.show(entry) for entry in own if entry.group.valid)
+                rows[-1].append(", ".join(limits))
+    first, last = "Readers of", [bound.heading] if is_known else []
+    headers = [first, *(figure.heading for figure in figures), *last]
+    return Table(headers, rows, (first, *last))
+
+
+def _name_with_version(name: str, result: Result) -> str:
+    version = name_database(result)
+    return f"{name} ({version})" if version else name
+
+
+def tabulate_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison]) -> Table:
+    """How many times as fast, or as slow, each result is as the first."""
+    rows: list[list[object]] = []
+    for comparison in comparisons:
+        place = str(comparison.place)
+        form = format_rate if _name_unit(comparison) == "Inserts/s" else format_ms
+        scale = 1000.0 if comparison.place.query is not None else 1.0
+        if not rows or rows[-1][0] != place:
+            base = form(scale * comparison.base_figure)
+            rows.append([place, names[0], base, comparison.base_runs, *"----"])
+        interval = comparison.speed.interval
+        needed = comparison.runs_for_five_percent
+        rows.append(
+            [
+                place,
+                names[comparison.position],
+                form(scale * comparison.figure),
+                comparison.runs,
+                "-" if comparison.rate_given else format_speed(comparison.speed.value),
+                "-"
+                if interval is None or comparison.rate_given
+                else format_speed_interval(*interval),
+                comparison.verdict,
+                "-" if comparison.rate_given else _format_runs_needed(comparison, needed),
+            ]
+        )
+    figure = " or ".join(sorted({_name_unit(comparison) for comparison in comparisons}))
+    headers = [
+        "At", "Result", figure, "Runs", "Speed", "95% interval", "Verdict", "Runs for 5%",
+    ]  # fmt: skip
+    return Table(headers, rows, ("At", "Result", "Verdict"))
+
+
+def _name_unit(comparison: MetricComparison) -> str:
+    return "ms" if comparison.place.has_times else "Inserts/s"
+
+
+def _format_runs_needed(comparison: MetricComparison, needed: int | None) -> str:
+    if needed is not None:
+        return f"{needed:,}"
+    return "-" if comparison.speed.interval is None else f"> {MOST_RUNS:,}"
+
+
+def list_differences(names: Sequence[str], results: Sequence[Result]) -> list[str]:
+    """One line for each kind of condition: a warning where it keeps figures from being compared."""
+    conditions = compare_conditions(results)
+    several = len({result.module for result in results}) > 1
+    notes, folded = [], 0
+    for condition in dict.fromkeys(difference.condition for difference in conditions.differences):
+        of_condition = [
+            difference for difference in conditions.differences if difference.condition is condition
+        ]
+        if several and condition is Condition.DATABASE:
+            folded += len(of_condition)
+            continue
+        parts = [
+            f"{difference.name}: {' / '.join(_shorten(format_value(value)) for value in difference.values)}"
+            for difference in of_condition
+        ]
+        word = "warning" if condition in WARNED else "note"
+        notes.append(f"{word}: {condition} differs: {'; '.join(parts)}")
+    if notes:
+        notes.append(f"(in the order {' / '.join(names)}; -: not set or not known)")
+    return notes + _list_apart(conditions, names, results, folded)
+
+
+def _list_apart(
+    conditions: Conditions, names: Sequence[str], results: Sequence[Result], folded: int
+) -> list[str]:
+    """Notes on conditions for which the databases have no settings of the same name. For durability and
+    replication they say what each result states, for all others only which kinds they are."""
+    notes = []
+    for condition in (Condition.DURABILITY, Condition.REPLICATION):
+        if condition in conditions.apart:
+            texts = [
+                f"{name}: {_state(result, condition)}"
+                for name, result in zip(names, results, strict=True)
+            ]
+            notes.append(f"note: {condition}, each in its own terms: {'; '.join(texts)}")
+    other_conditions = [
+        condition
+        for condition in conditions.apart
+        if condition not in (Condition.DURABILITY, Condition.REPLICATION)
+    ]
+    if other_conditions or folded:
+        kinds = [_KIND_WORDS.get(condition, str(condition)) for condition in other_conditions]
+        kinds += ["internals"] if folded else []
+        notes.append(
+            "note: each database has its own settings for"
+            f" {', '.join(kinds)}: results show lists them"
+        )
+    return notes
+
+
+def _state(result: Result, condition: Condition) -> str:
+    """What a result says of a kind of condition that its module has settings for."""
+    settings = list_settings(result, find_declared(result))
+    values = {
+        setting.name: format_value(stated.value)
+        for setting, stated in settings.items()
+        if stated.condition is condition and setting.origin in OWNED
+    }
+    return (
+        ", ".join(f"{name}={_shorten(value, 30)}" for name, value in values.items()) or "not stated"
+    )
+
+
+_KIND_WORDS = {Condition.SCHEMA: "schemas", Condition.BATCH: "batches"}
+
+
+def _shorten(text: str, most: int = 60) -> str:
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def describe_comparison(
+    names: Sequence[str], results: Sequence[Result], markdown: bool, width: int | None = None
+) -> str:
+    """All that `compare` prints. `width`: how many characters a terminal has room for; None: no limit."""
+    command = results[0].command
+    comparisons = compare(results)
+    unit = (
+        "Median inserts per second of the best worker count, with the interval of the mean, and its"
+        " run with the highest p99."
+    )
+    if command == "query":
+        unit = "Mean time in ms."
+    elif command == "capacity":
+        unit = "The highest rate that holds, in events per second, and the lowest that doesn't."
+    elif results[0].by_fill_level:
+        unit = "Inserts per second of the best level, and its latencies."
+    ratios = tabulate_ratios(names, comparisons)
+    overview = tabulate_overview(names, results).text(markdown, width)
+    parts = [f"{overview}\n{chr(10) * markdown}{wrap_lines(unit, width)}"]
+    if (asking := tabulate_asking(names, results)).rows:
+        parts.append(asking.text(markdown, width))
+    if comparisons:
+        answer = lead_comparison(names, comparisons)
+        parts.insert(0, _list_lines(answer, markdown, width))
+        parts.append(ratios.text(markdown, width))
+    lines = list_remarks(names, results)
+    if lines:
+        parts.append(_list_lines(lines, markdown, width))
+    return "\n\n".join(parts)
+
+
+def _list_lines(lines: Sequence[str], markdown: bool, width: int | None) -> str:
+    return wrap_lines("\n".join(f"- {line}" if markdown else line for line in lines), width)
+
+
+def list_remarks(names: Sequence[str], results: Sequence[Result]) -> list[str]:
+    """What keeps results from being compared, or from being compared fairly, one line each."""
+    lines = [
+        f"not compared at {place}: {names[position]} has no valid figure there"
+        for place, position in find_missing(results)
+    ]
+    lines += [
+        f"warning: {name}: {'; '.join(doubts)}"
+        for name, result in zip(names, results, strict=True)
+        if (doubts := summarize_doubts(result))
+    ]
+    lines += [
+        f"own statements: {name}: {join_words(own)} sent as the workload's own"
+        for name, result in zip(names, results, strict=True)
+        if (own := result.own_statements)
+    ]
+    return lines + list_differences(names, results)

@@ -1,0 +1,229 @@
+"""Live progress on standard error: some lines that are drawn anew on a terminal, plain lines otherwise.
+What is shown there goes to the command's live page, too, if it has one."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from simulator.contract import QUIET_S, Load, Phase, Status
+
+from ..system.output import Block, note, terminal_size
+from .status import (
+    Forecast,
+    describe_extent,
+    describe_groups,
+    describe_left,
+    describe_phase,
+    describe_quiet,
+    find_share,
+    is_warming_up,
+)
+
+PLAIN_INTERVAL_S = 10.0
+"""Seconds until the first line within a phase; each further one takes twice as long."""
+_LONGEST_INTERVAL_S = 300.0
+
+_LONGEST_BAR, _SHORTEST_BAR = 24, 8
+_BAR = "━─"
+_DUMB_TERMINALS = ("dumb", "unknown")
+
+
+class Follower(Protocol):
+    """Whoever else wants to know how far the runs are: the command's live page."""
+
+    def begin_run(self, label: str) -> None: ...
+
+    def follow(self, status: Status, left: list[str]) -> None: ...
+
+    def end_run(self, outcome: str) -> None: ...
+
+
+class Display(ABC):
+    """Shows the runs of a command."""
+
+    def __init__(
+        self, plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
+    ) -> None:
+        """`plan`: for each run of the command, the load that says how long it goes on; `fills_once`: as for
+        `Forecast`."""
+        self._forecast = Forecast(plan, fills_once)
+        self._live = live
+        self._label = ""
+        self._at_most = False
+
+    def expect(self, loads: Sequence[Load], at_most: bool = False) -> None:
+        """Replace the runs that are still to come, before the next one begins. `at_most`: not all may be
+        needed."""
+        self._forecast.expect(loads)
+        self._at_most = at_most
+
+    def begin(self, label: str) -> None:
+        """A run begins, e.g. `4 workers, run 2 of 3`. May be called again before it has a status."""
+        self._forecast.begin(time.monotonic())
+        self._label = label
+        if self._live is not None:
+            self._live.begin_run(label)
+
+    def update(self, status: Status) -> None:
+        """Show where the run is."""
+        now = time.monotonic()
+        self._forecast.follow(status, now)
+        all_left_s = self._forecast.seconds_left(status, now)
+        left = describe_left(status, self._forecast.runs, all_left_s, self._at_most)
+        self._show(status, left)
+        if self._live is not None:
+            self._live.follow(status, left)
+
+    def end(self, outcome: str) -> None:
+        """The run ends, with its outcome in a few words, which stays visible."""
+        self._forecast.end(time.monotonic())
+        self._keep(f"{self._label}: {outcome}")
+        if self._live is not None:
+            self._live.end_run(outcome)
+
+    def _keep(self, line: str) -> None:
+        """Print a line that stays."""
+        note(line)
+
+    @abstractmethod
+    def _show(self, status: Status, left: list[str]) -> None:
+        """Show where the run is, and what is known about the time that is left."""
+
+
+@contextmanager
+def make_display(
+    plan: Sequence[Load],
+    live: Follower | None = None,
+    fills_once: bool = False,
+    quiet: bool = False,
+) -> Iterator[Display]:
+    """A display for a terminal or a pipe. `plan`: a load for each run; `fills_once`: as for `Forecast`;
+    `quiet`: print nothing."""
+    if quiet:
+        yield QuietDisplay(plan, live, fills_once)
+    elif sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS:
+        with Block() as block:
+            yield TerminalDisplay(plan, block, live, fills_once)
+    else:
+        yield PlainDisplay(plan, live, fills_once)
+
+
+class QuietDisplay(Display):
+    """Prints nothing; the live page is kept up to date all the same."""
+
+    def _keep(self, line: str) -> None:
+        pass
+
+    def _show(self, status: Status, left: list[str]) -> None:
+        pass
+
+
+class PlainDisplay(Display):
+    """A line for each run that has ended, and for each phase of the first one. Between them there are lines
+    at intervals that grow, however many runs there are."""
+
+    def __init__(
+        self, plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
+    ) -> None:
+        super().__init__(plan, live, fills_once)
+        self._shown: tuple[Phase | None, bool, bool] | None = None
+        self._last_s = 0.0
+        self._interval_s = PLAIN_INTERVAL_S
+        self._is_first = True
+
+    def begin(self, label: str) -> None:
+        super().begin(label)
+        self._shown = None if self._is_first else (None, False, False)
+        self._last_s = time.monotonic()
+
+    def end(self, outcome: str) -> None:
+        super().end(outcome)
+        self._is_first = False
+
+    def _show(self, status: Status, left: list[str]) -> None:
+        now = time.monotonic()
+        is_quiet = status.quiet_s >= QUIET_S
+        shown: tuple[Phase | None, bool, bool] = None, False, is_quiet
+        if self._is_first:
+            shown = status.phase, is_warming_up(status), is_quiet
+        if shown == self._shown:
+            if now - self._last_s < self._interval_s:
+                return
+            self._interval_s = min(_LONGEST_INTERVAL_S, 2 * self._interval_s)
+        self._shown, self._last_s = shown, now
+        figures = [part for group in describe_groups(status) for part in group]
+        parts = [describe_phase(status), *describe_extent(status), *figures, *left]
+        note(f"{self._label}: {', '.join(parts + describe_quiet(status))}")
+
+
+class TerminalDisplay(Display):
+    """A few lines that follow the current run; a line stays for each run that ended."""
+
+    def __init__(
+        self,
+        plan: Sequence[Load],
+        block: Block,
+        live: Follower | None = None,
+        fills_once: bool = False,
+    ) -> None:
+        super().__init__(plan, live, fills_once)
+        self._block = block
+
+    def begin(self, label: str) -> None:
+        super().begin(label)
+        self.update(Status(phase=Phase.START, age_s=0.0))
+
+    def _show(self, status: Status, left: list[str]) -> None:
+        self._block.draw(lay_out(self._label, status, left, *terminal_size()))
+
+
+def lay_out(label: str, status: Status, left: list[str], columns: int, rows: int) -> list[str]:
+    """The lines, such that they fit into a terminal of this size."""
+    # A character in the last column makes some terminals wrap the line.
+    width = max(1, columns - 1)
+    head = f"{label}: {describe_phase(status)}"
+    share = find_share(status)
+    if share is not None:
+        longest = min(_LONGEST_BAR, max(_SHORTEST_BAR, (width - len(head)) // 3))
+        head += " " + draw_bar(share, longest)
+    extent, groups = describe_extent(status), describe_groups(status)
+    if len(groups) == 1:
+        paragraphs = [[head, *extent, *groups[0], *left]]
+    else:
+        paragraphs = [[head, *extent, *left], *groups]
+    paragraphs.append(describe_quiet(status))
+    lines: list[str] = []
+    for paragraph in filter(None, paragraphs):
+        lines += _fill(paragraph, "  " if lines else "", width)
+    return lines[:rows]
+
+
+def _fill(parts: Sequence[str], indent: str, width: int) -> list[str]:
+    """Lines of as many parts as there is room for; what is longer than a line is cut off."""
+    lines = [indent + parts[0]]
+    for part in parts[1:]:
+        # The bar ends what is before it.
+        longer = lines[-1] + (" " if lines[-1].endswith(tuple(_BAR)) else " · ") + part
+        if len(longer) <= width:
+            lines[-1] = longer
+        else:
+            lines.append("  " + part)
+    return [line if len(line) <= width else _cut(line, width) for line in lines]
+
+
+def _cut(line: str, width: int) -> str:
+    """As many whole words as there is room for before `…`; of a too long first word, its beginning."""
+    words = line[:width].rpartition(" ")[0].rstrip(" ·")
+    return f"{words or line[: width - 1]}…"
+
+
+def draw_bar(share: float, width: int) -> str:
+    """A bar of which `share` is filled."""
+    filled = int(share * width)
+    return _BAR[0] * filled + _BAR[1] * (width - filled)

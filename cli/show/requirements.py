@@ -1,0 +1,227 @@
+"""The verdict on a campaign's requirements as text, and as a page shows it: the matrix, then what each
+candidate's cells say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from simulator.units import format_bytes, format_count, format_digits, join_words
+
+from ..results.decision import CandidateVerdict, Cell, Requirement, Status, Unit, VerdictMatrix
+from ..results.requirements import COST, DISK
+from ..system.output import wrap_lines
+from .tables import Table
+
+
+def tabulate_verdict(verdict: VerdictMatrix) -> Table:
+    """Requirements × candidates: met, missed or undecided, the figure, and the headroom."""
+    headers = ["Required", *(candidate.candidate for candidate in verdict.candidates)]
+    rows = [
+        [
+            f"{row.heading} {row.limit}",
+            *(show_cell(candidate.find(row.key)) for candidate in verdict.candidates),
+        ]
+        for row in verdict.requirements
+    ]
+    return Table(headers, rows, left=headers)
+
+
+def show_cell(cell: Cell) -> str:
+    """`met: 112 ms (2.2×)`, `undecided`."""
+    figure = "" if cell.shown == "-" else f": {cell.shown}"
+    return f"{cell.status}{figure}{_add_headroom(cell)}"
+
+
+def _add_headroom(cell: Cell) -> str:
+    return "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
+
+
+def format_headroom(headroom: float) -> str:
+    """`2.4×`, `0.83×`, `120×`: below 1 the requirement isn't met."""
+    return f"{headroom:.2g}×" if headroom < 10 else f"{format_digits(round(headroom))}×"
+
+
+def describe_verdict(verdict: VerdictMatrix) -> list[str]:
+    """A line for each candidate, and below it one for each requirement that isn't met; then what holds for
+    all."""
+    lines: list[str] = []
+    for candidate in verdict.candidates:
+        lines.append(describe_candidate(verdict, candidate))
+        lines += [f"  {text}" for text in _list_doubts(verdict, candidate)]
+    if verdict.jobs_left:
+        jobs = format_count(verdict.jobs_left, "job is", "jobs are")
+        lines.append(f"So far: {jobs} still to run.")
+    return lines + list(verdict.notes)
+
+
+def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
+    """`questdb: all met; narrowest: disk (1.3×); 1.83 TB stored; 812 a month (1.2 an hour).`"""
+    parts = [f"{candidate.candidate}: {_sum_up(candidate)}"]
+    if narrowest := _name_narrowest(verdict, candidate):
+        parts.append(f"narrowest: {narrowest}")
+    if candidate.disk_bytes is not None:
+        parts.append(f"{format_bytes(candidate.disk_bytes)} stored at full retention")
+    if candidate.cost_per_month is not None:
+        price = f" ({candidate.price})" if candidate.price else ""
+        parts.append(f"{candidate.cost_per_month:,.0f} a month{price}")
+    return "; ".join(parts) + "."
+
+
+def _name_narrowest(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
+    """`disk (1.3×)`; empty if not known."""
+    rows = (row for row in verdict.requirements if row.key == candidate.narrowest)
+    return next((row.heading + _add_headroom(candidate.find(row.key)) for row in rows), "")
+
+
+def _sum_up(candidate: CandidateVerdict) -> str:
+    counts = {status: [cell.status for cell in candidate.cells].count(status) for status in Status}
+    if counts[Status.MET] == len(candidate.cells):
+        return "all met"
+    named = [f"{count} {status}" for status, count in counts.items() if count]
+    return (
+        f"{candidate.status} ({', '.join(named)})" if len(named) > 1 else f"all {candidate.status}"
+    )
+
+
+def _list_doubts(verdict: VerdictMatrix, candidate: CandidateVerdict) -> Iterator[str]:
+    for cell in candidate.cells:
+        if cell.status is not Status.MET and cell.reason:
+            yield f"{cell.status} {_find_row(verdict, cell.requirement).heading}: {cell.reason}."
+
+
+def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> str:
+    """Everything that is known about a verdict. `width`: how many characters a line has room for; None: no
+    limit."""
+    sections = [
+        f"{verdict.title}: the verdict\n{tabulate_verdict(verdict).text(width=width)}",
+        wrap_lines("\n".join(describe_verdict(verdict)), width),
+        wrap_lines("\n".join(["What it is based on", *describe_evidence(verdict)]), width),
+    ]
+    return "\n\n".join(sections)
+
+
+def _find_row(verdict: VerdictMatrix, key: str) -> Requirement:
+    return next(row for row in verdict.requirements if row.key == key)
+
+
+def describe_evidence(verdict: VerdictMatrix) -> list[str]:
+    """For each cell the figure of each repetition, and the results that it comes from."""
+    return [
+        f"{candidate.candidate}, {_find_row(verdict, cell.requirement).heading}:"
+        f" {_list_samples(verdict, cell)}"
+        for candidate in verdict.candidates
+        for cell in candidate.cells
+        if cell.evidence
+    ]
+
+
+def _list_samples(verdict: VerdictMatrix, cell: Cell) -> str:
+    unit = _find_row(verdict, cell.requirement).unit
+    texts = []
+    for sample in cell.samples:
+        figure = unit.show(sample.value) if sample.value is not None else "no figure"
+        if sample.value is None and sample.keeps is not None:
+            figure = "kept up" if sample.keeps else "not kept up"
+        names = [
+            evidence.result
+            + (f" run {', '.join(map(str, evidence.runs))}" if evidence.runs else "")
+            for evidence in sample.evidence
+        ]
+        texts.append(f"{figure} ({', '.join(names) or 'no result'})")
+    return "; ".join(texts)
+
+
+# --- on a page ------------------------------------------------------------------------------------
+
+
+SYMBOLS = {Status.MET: "✓", Status.MISSED: "✗", Status.UNDECIDED: "?"}
+
+
+def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
+    """What the macro `as_verdict` shows: candidates × requirements, each state with a symbol and a word."""
+    # Disk and price have a column even where they aren't required, if they are known.
+    known = {
+        DISK: ("Disk", Unit.BYTES, [candidate.disk_bytes for candidate in verdict.candidates]),
+        COST: ("A month", Unit.MONEY, [candidate.cost_per_month for candidate in verdict.candidates]),
+    }  # fmt: skip
+    required = {row.key for row in verdict.requirements}
+    paid = {
+        heading: ["-" if value is None else unit.show(value) for value in values]
+        for key, (heading, unit, values) in known.items()
+        if any(values) and key not in required
+    }
+    notes = list(verdict.notes)
+    if verdict.jobs_left:
+        notes.insert(0, f"Not finished: {verdict.jobs_left} jobs are left.")
+    return {
+        "symbols": SYMBOLS,
+        "requirements": verdict.requirements,
+        "paid": paid,
+        "rows": [
+            {
+                "candidate": candidate,
+                "summary": _summarize(candidate),
+                "narrowest": _name_narrowest(verdict, candidate),
+                "cells": [_make_cell(row, candidate) for row in verdict.requirements],
+            }
+            for candidate in verdict.candidates
+        ],
+        "reasons": _list_reasons(verdict),
+        "notes": notes,
+        "evidence": _list_repetitions(verdict),
+    }
+
+
+def _make_cell(row: Requirement, candidate: CandidateVerdict) -> tuple[Requirement, Cell, str]:
+    """With the headroom in words; empty if it isn't known."""
+    cell = candidate.find(row.key)
+    return row, cell, "" if cell.headroom is None else format_headroom(cell.headroom)
+
+
+def _summarize(candidate: CandidateVerdict) -> str:
+    """How many requirements are met, or missed, or undecided."""
+    total = len(candidate.cells)
+    count = sum(cell.status is candidate.status for cell in candidate.cells)
+    return {
+        Status.MET: f"meets all {total}",
+        Status.MISSED: f"misses {count} of {total}",
+        Status.UNDECIDED: f"{count} of {total} undecided",
+    }[candidate.status]
+
+
+def _list_reasons(verdict: VerdictMatrix) -> list[str]:
+    """A sentence for each reason why something is missed or undecided, with all that it applies to."""
+    by_reason: dict[tuple[Status, str], dict[str, list[str]]] = {}
+    for candidate in verdict.candidates:
+        for cell in candidate.cells:
+            if cell.reason:
+                where = by_reason.setdefault((cell.status, cell.reason), {})
+                heading = _find_row(verdict, cell.requirement).heading
+                where.setdefault(candidate.candidate, []).append(heading)
+    return [
+        f"{SYMBOLS[status]} {status}: "
+        + "; ".join(f"{name}: {join_words(required)}" for name, required in where.items())
+        + f": {reason}."
+        for (status, reason), where in by_reason.items()
+    ]
+
+
+def _list_repetitions(verdict: VerdictMatrix) -> list[tuple[list[str], list[str]]]:
+    """Each repetition of each cell, in words, with the IDs of the results that it is from."""
+    words = {True: "kept", False: "broken", None: "-"}
+    rows = []
+    for candidate in verdict.candidates:
+        for cell in candidate.cells:
+            row = _find_row(verdict, cell.requirement)
+            for sample in cell.samples:
+                texts = [
+                    candidate.candidate,
+                    f"{row.heading} {row.limit}",
+                    f"{sample.repetition}",
+                    "-" if sample.value is None else row.unit.show(sample.value),
+                    words[sample.keeps],
+                    sample.why or "-",
+                ]
+                rows.append((texts, [evidence.result for evidence in sample.evidence]))
+    return rows

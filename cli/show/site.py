@@ -1,0 +1,423 @@
+"""The pages of a site: what stands on each, and their files, in a folder that is remade as a whole, and never
+over somebody else's files. Decides nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from simulator.documents import DocumentError, read_json
+from simulator.units import format_count
+
+from ..results.aspects import ASPECTS, OUTAGE_SHIFT_S, Aspect, Shown, find_interval
+from ..results.figures import FIGURES
+from ..results.model import Result
+from ..results.published import (
+    Candidate,
+    Cell,
+    Column,
+    Field,
+    Row,
+    find_candidates,
+    find_families,
+    judge_alone,
+    make_fields,
+    name_slugs,
+    restrict,
+)
+from ..results.ranking import is_faster
+from ..results.sources import MANIFEST, Sources
+from ..results.statistics import Ratio
+from ..system.errors import ConfigError, RunFailed
+from ..system.output import explain
+from .campaign import DoneJob, draw_swatch, make_section
+from .campaign_charts import draw_campaign
+from .chart import NamedResult
+from .comparison import list_differences
+from .pages import place_figure, render_page
+from .ratios import format_factor, format_speed_interval
+from .requirements import make_matrix
+from .tables import Table, format_ms
+from .verdict import list_doubts
+
+MOST_TABULATED = 40
+"""The most results of a candidate whose runs have tables on its page."""
+
+
+def make_site(sources: Sources, title: str) -> dict[str, bytes]:
+    """All files of the site: path -> content. The same sources give the same bytes."""
+    candidates = find_candidates(sources)
+    fields = make_fields(candidates)
+    questions = [page for field in fields for page in _make_questions(field)]
+    drawn = {field.slug: charts for field in fields if (charts := _draw(field))}
+    named = [
+        NamedResult(candidate.name, source.result)
+        for candidate in candidates
+        for source in candidate.sources
+    ]
+    swatches = {candidate.name: draw_swatch(place) for place, candidate in enumerate(candidates)}
+    more = {
+        f"verdict-{name}.html": f"Verdict: {verdict.title}"
+        for name, verdict in sources.verdicts.items()
+    }
+    more |= {
+        f"figures-{field.slug}.html": f"Charts: {field.name}"
+        for field in fields
+        if field.slug in drawn
+    }
+    shared = {"title": title, "pages": more}
+    pages = {
+        "index.html": render_page(
+            "site_index.html", root="", fields=fields, candidates=candidates, questions=questions,
+            swatches=swatches,
+            aspects=_list_aspects(fields), filters=_list_filters(fields), cell_data=_describe_cell,
+            results=format_count(len(sources.done), "result"), failed=sources.failed,
+            differences={field.slug: _list_differences(field) for field in fields},
+            families={field.slug: find_families(field) for field in fields}, **shared,
+        ),
+        "method.html": render_page(
+            "site_method.html", root="", aspects=ASPECTS, shift_s=OUTAGE_SHIFT_S,
+            doubts=list_doubts(named, "candidates"), **shared,
+        ),
+    }  # fmt: skip
+    for field in fields:
+        if field.slug in drawn:
+            figures = drawn[field.slug]
+            pages[f"figures-{field.slug}.html"] = render_page(
+                "site_figures.html", root="", field=field, figures=figures, **shared
+            )
+    by_name = {candidate.sources[0].candidate: candidate for candidate in candidates}
+    for name, verdict in sources.verdicts.items():
+        pages[f"verdict-{name}.html"] = render_page(
+            "site_verdict.html", root="", heading=verdict.title, matrix=make_matrix(verdict),
+            swatches={
+                standing.candidate: swatches[by_name[standing.candidate].name]
+                if standing.candidate in by_name
+                else ""
+                for standing in verdict.candidates
+            },
+            links={
+                name: f"candidates/{candidate.slug}.html" for name, candidate in by_name.items()
+            },
+            **shared,
+        )  # fmt: skip
+    for place, candidate in enumerate(candidates):
+        rows = [
+            (field, row) for field in fields for row in field.rows if row.candidate is candidate
+        ]
+        versions = [(field, _compare_versions(field, row)) for field, row in rows]
+        pages[f"candidates/{candidate.slug}.html"] = render_page(
+            "site_candidate.html", root="../", candidate=candidate, swatch=swatches[candidate.name],
+            tables=[(field, _tabulate_figures(field, row)) for field, row in rows],
+            versions=[(field, table) for field, table in versions if table is not None],
+            section=make_section(
+                place, candidate.name, _list_jobs(candidate),
+                len(candidate.sources) <= MOST_TABULATED,
+            ),
+            commands=dict.fromkeys(source.command for source in candidate.sources),
+            campaigns=sources.campaigns, **shared,
+        )  # fmt: skip
+    for page in questions:
+        pages[f"questions/{page['slug']}.html"] = render_page(
+            "site_question.html", root="../", page=page, **shared
+        )
+    files = {path: text.encode(errors="backslashreplace") for path, text in pages.items()}
+    for source in sources.done:
+        files[f"results/{source.name}.json"] = source.result.model_dump_json(indent=1).encode()
+    files |= {f"campaigns/{name}.yaml": text.encode() for name, text in sources.campaigns.items()}
+    return dict(sorted(files.items()))
+
+
+# --- its folder ---------------------------------------------------------------------------------
+
+
+def write_site(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write the files, and remove those of an earlier site. ConfigError if the folder has other files."""
+    earlier = check_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        # The manifest comes first, so that a site that was only partly written is known as one.
+        (folder / MANIFEST).write_bytes(list_digests(files))
+        for path, content in files.items():
+            (folder / path).parent.mkdir(exist_ok=True)
+            (folder / path).write_bytes(content)
+        for path in sorted(earlier - files.keys()):
+            (folder / path).unlink(missing_ok=True)
+            if (folder / path).parent != folder:
+                with suppress(OSError):  # Other files are still in it.
+                    (folder / path).parent.rmdir()
+    except OSError as error:
+        raise RunFailed(f"can't write the site to {folder}: {explain(error)}") from error
+
+
+def check_folder(folder: Path) -> set[str]:
+    """The files of an earlier site in the folder. ConfigError if there is anything else."""
+    if not folder.exists():
+        return set()
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} isn't a folder: name another one with --output")
+    present = {
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()
+    }
+    listed: set[str] = set()
+    if MANIFEST in present:
+        with suppress(DocumentError):
+            listed = {MANIFEST, *read_json(folder / MANIFEST)}
+    foreign = sorted(present - listed)
+    if foreign:
+        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        raise ConfigError(
+            f"{folder} has files that publish didn't make ({foreign[0]}{more}): it writes only to a new or"
+            " empty folder, or over an earlier site; name another one with --output"
+        )
+    return present - {MANIFEST}
+
+
+def list_digests(files: Mapping[str, bytes]) -> bytes:
+    """What the site has, with the SHA-256 of each file, as JSON."""
+    digests = {path: sha256(content).hexdigest() for path, content in sorted(files.items())}
+    return json.dumps(digests, indent=1).encode()
+
+
+# --- the first page -------------------------------------------------------------------------------
+
+
+def _list_aspects(fields: Sequence[Field]) -> list[tuple[Aspect, int]]:
+    """The aspects that have a figure, with their initial weight: 1 where all candidates have one, in the
+    first table or else in the others."""
+    aspects = []
+    for aspect in ASPECTS:
+        complete = [
+            [
+                all(row.cells[place] for row in field.rows)
+                for place, column in enumerate(field.columns)
+                if column.aspect is aspect
+            ]
+            for field in fields
+        ]
+        if any(complete):
+            aspects.append(
+                (aspect, int(all(complete[0] or [flag for flags in complete for flag in flags])))
+            )
+    return aspects
+
+
+def _list_filters(fields: Sequence[Field]) -> dict[str, tuple[str, list[str]]]:
+    """Key in the address -> heading and values, for what isn't the same for all candidates."""
+    candidates = [row.candidate for field in fields for row in field.rows]
+    values: dict[str, tuple[str, Iterable[str]]] = {
+        "workload": ("Workload", (field.workload for field in fields)),
+        "hardware": ("Hardware", (field.hardware for field in fields)),
+    }
+    all_traits = [candidate.list_traits() for candidate in candidates]
+    for key in dict.fromkeys(
+        key for traits in all_traits for key in sorted(traits, key=lambda key: key[:4] == "tag.")
+    ):
+        heading = key.removeprefix("tag.") if key.startswith("tag.") else key.capitalize()
+        values[key] = (heading, [traits.get(key, "-") for traits in all_traits])
+    choices = {key: (heading, sorted(set(texts))) for key, (heading, texts) in values.items()}
+    return {key: (heading, texts) for key, (heading, texts) in choices.items() if len(texts) > 1}
+
+
+def _describe_cell(cell: Cell) -> dict[str, Any]:
+    """What the page's script must know about a figure."""
+    variance = cell.shown.variance
+    return {
+        "logs": {place: round(value, 6) for place, value in cell.shown.logs.items()},
+        "n": len(cell.shown.scores),
+        "variance": None if variance is None else round(variance, 10),
+        "better": list(cell.better_than),
+        "alike": list(cell.alike),
+    }
+
+
+def _list_differences(field: Field) -> list[str]:
+    """What differs between the candidates of a table besides what they are."""
+    tests = field.list_tests()
+    most = max(tests.values(), key=len, default={})
+    if len(most) < 2:
+        return []
+    return list_differences(list(most), [results[0] for results in most.values()])
+
+
+def _draw(field: Field) -> list[dict[str, str]]:
+    charts, _ = draw_campaign(field.list_tests(), None)
+    return [place_figure(chart) for chart in charts]
+
+
+# --- a candidate ----------------------------------------------------------------------------------
+
+
+def _list_jobs(candidate: Candidate) -> list[DoneJob]:
+    """The candidate's results, those of the same test together."""
+    jobs = []
+    tests = list(dict.fromkeys(source.test_key for source in candidate.sources))
+    for key in tests:
+        sources = [source for source in candidate.sources if source.test_key == key]
+        for number, source in enumerate(sources, 1):
+            assert source.stored is not None
+            jobs.append(DoneJob(source.test, number if len(sources) > 1 else None, source.stored))
+    return jobs
+
+
+def _tabulate_figures(field: Field, row: Row) -> Table:
+    rows: list[list[object]] = [
+        [column.heading, cell.text, format_interval(cell.shown), len(cell.shown.scores), cell.rank or "-",
+         f"{cell.share:.0%}", cell.note or "-"]
+        for column, cell in zip(field.columns, row.cells, strict=True)
+        if cell is not None
+    ]  # fmt: skip
+    headers = ["Figure", "Mean", "95% interval", "Repetitions", "Rank", "Of the best", "Note"]
+    return Table(headers, rows, ("Figure", "Note"))
+
+
+def format_interval(shown: Shown) -> str:
+    """The 95 % interval of the mean; `-` if there is only one repetition."""
+    interval = find_interval(shown)
+    if interval is None:
+        return "-"
+    ends = sorted(map(shown.aspect.from_speed, interval))
+    return " to ".join(map(shown.aspect.show, ends))
+
+
+def _compare_versions(field: Field, row: Row) -> Table | None:
+    """Each version of the row's database beside the one before; None if there is only one."""
+    place = next(number for number, other in enumerate(field.rows) if other is row)
+    family = next((members for members in find_families(field) if place in members), None)
+    if family is None:
+        return None
+    columns = [
+        (number, column)
+        for number, column in enumerate(field.columns)
+        if any(field.rows[member].cells[number] for member in family)
+    ]
+    rows: list[list[object]] = []
+    for before, member in zip([None, *family], family, strict=False):
+        cells = field.rows[member].cells
+        rows.append([
+            field.rows[member].candidate.database,
+            *(
+                _describe_change(column, cells[number], member, before)
+                for number, column in columns
+            ),
+        ])  # fmt: skip
+    headers = ["Version", *(column.heading for _, column in columns)]
+    return Table(headers, rows, ("Version",))
+
+
+def _describe_change(column: Column, cell: Cell | None, row: int, before: int | None) -> str:
+    if cell is None:
+        return "-"
+    ratio = column.ratios.get((row, before)) if before is not None else None
+    return cell.text if before is None else f"{cell.text} ({describe_ratio(ratio)})"
+
+
+def describe_ratio(ratio: Ratio | None) -> str:
+    """How a figure differs from another one."""
+    if ratio is None or ratio.interval is None:
+        return "unknown: needs 2 repetitions"
+    if ratio.differs:
+        side = "better" if is_faster(ratio) else "worse"
+        factor = format_factor(max(ratio.value, 1 / ratio.value))
+        return f"{factor}× {side}, {format_speed_interval(*ratio.interval)}"
+    return "no difference shown" if ratio.alike else "undecided"
+
+
+# --- a question -----------------------------------------------------------------------------------
+
+
+def _make_questions(field: Field) -> list[dict[str, Any]]:
+    """Each question, and the candidates that were asked it."""
+    columns = [
+        (number, column)
+        for number, column in enumerate(field.columns)
+        if column.aspect.key == "hot"
+    ]
+    queries = dict.fromkeys(
+        query
+        for number, _ in columns
+        for row in field.rows
+        if (cell := row.cells[number]) is not None
+        for query in cell.shown.logs
+    )
+    slugs = name_slugs(f"{field.slug} {query}" for query in queries)
+    tests = field.list_tests()
+    return [
+        {
+            "field": field,
+            "query": query,
+            "slug": slug,
+            "table": _tabulate_question(field, tests, columns, query),
+            "statements": _list_statements(field, query),
+        }
+        for query, slug in zip(queries, slugs, strict=True)
+    ]
+
+
+def _tabulate_question(
+    field: Field,
+    tests: Mapping[str, Mapping[str, Sequence[Result]]],
+    columns: Sequence[tuple[int, Column]],
+    query: str,
+) -> Table:
+    """`tests`: as `Field.list_tests` gives them."""
+    rows: list[list[object]] = []
+    for number, column in columns:
+        shown = [
+            restrict(cell.shown, query) if (cell := row.cells[number]) is not None else None
+            for row in field.rows
+        ]
+        judged = zip(field.rows, judge_alone(shown), strict=True)
+        for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
+            if cell is not None:
+                results = tests[column.test][row.candidate.name]
+                details = _list_more(results, query)
+                rows.append([
+                    row.candidate.name, column.test, cell.rank or "-", cell.text,
+                    format_interval(cell.shown), *details,
+                ])  # fmt: skip
+    times = ["Mean ms", "95% interval", "p50 ms", "p99 ms", f"{FIGURES['cold_s'].heading} ms"]
+    more = [FIGURES[key].heading for key in ("rows_mean", "bytes_mean", "executions", "failed")]
+    headers = ["Candidate", "Test", "Rank", *times, *more]
+    return Table(headers, rows, ("Candidate", "Test"))
+
+
+def _list_more(results: Sequence[Result], query: str) -> list[object]:
+    """What else is known about a question: means over the repetitions, and sums."""
+    summaries = [
+        summary for result in results for summary in result.query_summary if summary.query == query
+    ]
+
+    def average(name: str) -> float | None:
+        values = [value for summary in summaries if (value := getattr(summary, name)) is not None]
+        return sum(values) / len(values) if values else None
+
+    def in_ms(name: str) -> str:
+        value = average(name)
+        return "-" if value is None else format_ms(1000 * value)
+
+    return [
+        in_ms("median"), in_ms("p99"), in_ms("cold"), FIGURES["rows_mean"].form.show(average("rows_mean")),
+        FIGURES["bytes_mean"].form.show(average("bytes_mean")),
+        f"{sum(summary.runs for summary in summaries):,}",
+        f"{sum(summary.errors for summary in summaries):,}",
+    ]  # fmt: skip
+
+
+def _list_statements(field: Field, query: str) -> dict[str, list[Candidate]]:
+    """Each statement once, with the candidates that were asked by it."""
+    candidates: dict[str, list[Candidate]] = {}
+    for row in field.rows:
+        sent = {
+            "\n".join(statements.lines)
+            for source in row.candidate.sources
+            for statements in source.result.statements
+            if statements.query == query and source.result.settings.data.workload == field.workload
+        }
+        for statement in sorted(sent):
+            candidates.setdefault(statement, []).append(row.candidate)
+    return candidates

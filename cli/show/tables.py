@@ -1,0 +1,444 @@
+"""Tables of results. They compute nothing but what a column's text needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from math import floor, log10
+
+from tabulate import tabulate
+
+from simulator.contract import GroupResult, LatencyMs, Load, Role, RunResult
+from simulator.units import format_count, format_digits
+
+from ..results.asking import QUERY_TABLE
+from ..results.figures import FIGURES, SUMMED, TABLES, Entry, Figure, list_entries
+from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
+from ..results.rules import limit_of_clients_part
+from ..results.statistics import count_events_per_cost
+from ..results.summaries import find_offered_rate, find_slowest, list_valid
+from ..system.output import STRIKE, STRIKE_END, wrap_lines
+
+
+@dataclass(frozen=True)
+class Table:
+    """What a terminal, a Markdown file or a page shows."""
+
+    headers: Sequence[str]
+    rows: Sequence[Sequence[object]]
+    left: Container[str] = ("Query",)
+    """Columns that are aligned to the left; all others are aligned to the right."""
+    spare: Sequence[Sequence[str]] = ()
+    """Groups of columns that are left out first where there is no room for all."""
+
+    def text(self, markdown: bool = False, width: int | None = None) -> str:
+        """For a terminal or a README. What is wider than `width`, in characters, goes on in further tables
+        that begin with the same first column."""
+        if not self.rows:
+            return "no runs"
+        if width is not None and not markdown:
+            return "\n\n".join(part._wrap(width).text() for part in self._fold(width))
+        align = ["left" if header in self.left else "right" for header in self.headers]
+        rows = self.rows
+        if markdown:
+            rows = [[str(cell).replace("|", "\\|") for cell in row] for row in rows]
+        form = "github" if markdown else "plain"
+        return str(
+            tabulate(rows, self.headers, tablefmt=form, colalign=align, disable_numparse=True)
+        )
+
+    def shrink(self, width: int | None) -> str:
+        """As `text`, in one table: where `width` is too little, without some of the spare columns, and with a
+        line that counts them."""
+        table = self
+        for group in self.spare:
+            if width is None or table._count_wide() <= width:
+                break
+            table = table.choose([name for name in table.headers if name not in group])
+        hidden = format_count(len(self.headers) - len(table.headers), "more column")
+        more = "" if table is self else f"\n{hidden}: --columns all, or results show"
+        return table.text(width=width) + more
+
+    def choose(self, headers: Container[str]) -> Table:
+        """The table with its first column, which names the row, and these, in the order that they have."""
+        places = [place for place, name in enumerate(self.headers) if place == 0 or name in headers]
+        rows = [[row[place] for place in places] for row in self.rows]
+        return Table([self.headers[place] for place in places], rows, self.left, self.spare)
+
+    def _count_wide(self) -> int:
+        return sum(self._measure()) + _BETWEEN * (len(self.headers) - 1)
+
+    def _fold(self, width: int) -> list[Table]:
+        """Tables of as many columns as fit; of two at least, since the first names the row."""
+        cells = list(zip(self.headers, *self.rows, strict=True))
+        widths = self._measure()
+        parts: list[list[int]] = [[0]]
+        for place in range(1, len(widths)):
+            used = sum(widths[column] + _BETWEEN for column in parts[-1])
+            if len(parts[-1]) > 1 and used + widths[place] > width:
+                parts.append([0])
+            parts[-1].append(place)
+        return [
+            Table(
+                [cells[place][0] for place in part],
+                [[row[place] for place in part] for row in self.rows],
+                self.left,
+            )
+            for part in parts
+        ]
+
+    def _measure(self) -> list[int]:
+        """How wide each column is."""
+        cells = zip(self.headers, *self.rows, strict=True)
+        columns = [Table([name], [[cell] for cell in own], self.left) for name, *own in cells]
+        # Escape sequences take no room.
+        return [max(map(len, _ESCAPES.sub("", column.text()).split("\n"))) for column in columns]
+
+    def _wrap(self, width: int) -> Table:
+        """The table with texts of its widest column on several lines, if it is too wide all the same."""
+        widths = self._measure()
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        room = max(
+            _LEAST_TEXT, widths[widest] - (sum(widths) + _BETWEEN * (len(widths) - 1) - width)
+        )
+        if self.headers[widest] not in self.left or room >= widths[widest]:
+            return self
+        rows = [
+            [
+                wrap_lines(str(cell), room) if place == widest else cell
+                for place, cell in enumerate(row)
+            ]
+            for row in self.rows
+        ]
+        return Table(self.headers, rows, self.left)
+
+
+_LEAST_TEXT = 20
+"""The fewest characters of a text in a line."""
+_BETWEEN = 2
+"""Spaces between two columns."""
+_ESCAPES = re.compile(r"\x1b\[\d+m")
+
+
+def strike(text: str, terminal: bool) -> str:
+    """Struck through: by the terminal, or in a pipe by ~~ as in Markdown."""
+    return f"{STRIKE}{text}{STRIKE_END}" if terminal else f"~~{text}~~"
+
+
+def tabulate_writers(result: Result, terminal: bool) -> Table:
+    """What `insert` and `mixed` print of their writers: by worker count, or by fill level."""
+    runs, cost = result.writers, result.cost_per_hour
+    if result.by_fill_level:
+        return tabulate_steps(runs, terminal, cost)
+    return tabulate_inserts(runs, result.insert_summary, terminal, cost)
+
+
+def tabulate_inserts(
+    runs: Sequence[GroupRun],
+    summary: Sequence[InsertSummary],
+    terminal: bool,
+    cost_per_hour: float | None = None,
+) -> Table:
+    """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right. For an open loop,
+    what was offered and how much of it was achieved (mean over the valid runs)."""
+    is_open = any(run.group.offered for run in runs)
+    entries = list_entries(runs)
+    more = choose_more(entries)
+    rows = []
+    for workers in dict.fromkeys(run.group.workers for run in runs):
+        own = [entry for entry in entries if entry.group.workers == workers]
+        owners = [entry.group_run for entry in own]
+        total = next((entry for entry in summary if entry.workers == workers), None)
+        if total is None:
+            rates = [rate for entry in own if (rate := entry.group.rate_per_s) is not None]
+            spread = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
+            shown = [strike(format_rate(rate), terminal) for rate in spread] or ["-"] * 3
+            figures = [format_offered(owners), shown[-1]] if is_open else shown + ["-"] * 3
+        elif is_open:
+            achieved = _flag_saturated(format_rate(total.avg), owners)
+            figures = [format_offered(owners), achieved]
+        else:
+            figures = _list_figures(total)
+        cost = _list_cost(total.avg if total else None, cost_per_hour)
+        details = _list_details(owners, is_open)
+        rows.append([f"{workers:,}", *figures, *details, *list_more(own, more), *cost])
+    closed = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
+    headers = ["Workers", *(_OFFERED if is_open else closed), *_list_detail_headers(is_open)]
+    return _make_table(headers, more, cost_per_hour, rows)
+
+
+def _make_table(
+    headers: Sequence[str],
+    more: Sequence[Figure],
+    cost_per_hour: float | None,
+    rows: Sequence[Sequence[object]],
+) -> Table:
+    """A table with the columns that only some results have on the right; they are the first that may be left
+    out."""
+    costs = [] if cost_per_hour is None else [COST_HEADER]
+    names = [figure.heading for figure in more]
+    return Table(
+        [*headers, *names, *costs], rows, spare=[*([name] for name in reversed(names)), *_SPARE]
+    )
+
+
+def tabulate_steps(
+    runs: Sequence[GroupRun], terminal: bool, cost_per_hour: float | None = None
+) -> Table:
+    """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
+    is_open = any(run.group.offered for run in runs)
+    entries = list_entries(runs)
+    more = choose_more(entries)
+    rows = []
+    for entry in entries:
+        run, rate = entry.group_run, entry.group.rate_per_s
+        shown = "-" if rate is None else format_rate(round(rate, -1))
+        if not entry.group.valid and rate is not None:
+            shown = strike(shown, terminal)
+        rates = [format_offered([run]), _flag_saturated(shown, [run])] if is_open else [shown]
+        cost = _list_cost(rate if entry.group.valid else None, cost_per_hour)
+        details = _list_details([run], is_open)
+        rows.append([format_level(run), *rates, *details, *list_more([entry], more), *cost])
+    headers = ["Level", *(_OFFERED if is_open else ["Inserts/s"]), *_list_detail_headers(is_open)]
+    return _make_table(headers, more, cost_per_hour, rows)
+
+
+def tabulate_queries(
+    summary: Sequence[QuerySummary], failed: Mapping[str, int], unasked: Sequence[str] = ()
+) -> Table:
+    """A row for each query, times in ms. `failed`: those that were never answered -> how often; `unasked`:
+    those for which there was no time."""
+    figures = [
+        figure
+        for figure in QUERY_TABLE
+        if figure.always or any(figure.show(entry) != "-" for entry in summary)
+    ]
+    headers = [figure.heading for figure in figures]
+    rows: list[list[object]] = [[figure.show(entry) for figure in figures] for entry in summary]
+    dashes = ["-"] * (len(headers) - 3)
+    rows += [[name, "failed", *dashes, f"{count:,}"] for name, count in failed.items()]
+    rows += [[name, "-", *dashes, "-"] for name in unasked]
+    return Table(headers, rows)
+
+
+def describe_durations(result: Result) -> str:
+    """What the figures of a query table are."""
+    text = "Times in ms, of all but the first execution (cold) of each worker"
+    if not result.by_number:
+        text = "Times in ms, of all executions in the window; the mean without the first (cold)"
+    if any(run.group.offered for run in result.readers):
+        text += ", from when they were due"
+    if result.fill_level is not None:
+        text += f"; {result.fill_level:,} events in the database"
+    rates = [run.group.rate_per_s for run in result.readers if result.by_number]
+    if not rates or rates[0] is None:
+        return f"{text}."
+    return f"{text}. All executions together: {format_digits(rates[0])} queries per second."
+
+
+def describe_load(load: Load) -> str | None:
+    """What the figures of an insert table are, where that depends on how requests were offered; None if
+    there is nothing to say."""
+    parts = []
+    if load.rate_per_s is not None:
+        parts.append(
+            "Open loop: response times run from when a request was due, service times from when it was"
+            " sent, both in ms; of the slowest run."
+        )
+    if load.warm_up_s:
+        parts.append(f"No figure includes the first {load.warm_up_s:g} s (warm-up).")
+    return " ".join(parts) or None
+
+
+def describe_in_flight(in_flight: int | None) -> str:
+    """Words that follow the readers: how many questions each of them has under way; empty for one."""
+    if in_flight is None or in_flight == 1:
+        return ""
+    return f" with {in_flight:,} questions in flight each"
+
+
+COST_HEADER = "Cost/million"
+"""What a million events cost, in the currency of `cost_per_hour`."""
+
+
+def format_cost(events_per_cost: float) -> str:
+    """What a million events cost: two digits after the point, or of small amounts two that aren't 0."""
+    cost = 1e6 / events_per_cost
+    return f"{cost:,.{max(2, 1 - floor(log10(cost)))}f}"
+
+
+def _list_cost(rate: float | None, cost_per_hour: float | None) -> list[str]:
+    """The cell of the column of costs; none where nothing is paid."""
+    if cost_per_hour is None:
+        return []
+    return [format_cost(count_events_per_cost(rate, cost_per_hour)) if rate else "-"]
+
+
+_OFFERED = ["Offered/s", "Achieved/s"]
+INSERT_COLUMNS = (
+    "Min", "Max", "Avg", "Median", "95% interval", "CV", "Inserts/s", *_OFFERED, "Response p50 ms",
+    "p50 ms", "p99 ms", "Service p99", "Client CPU", *(FIGURES[key].heading for key in SUMMED[Role.WRITE]),
+    COST_HEADER,
+)  # fmt: skip
+"""Columns of the table of inserts, after the first."""
+_SPARE = (
+    ("CV",), ("Median",), ("Min", "Max"), ("Service p99",), ("Response p50 ms", "p50 ms"), ("95% interval",),
+)  # fmt: skip
+"""The columns that may be left out, the least needed first; those that only some results have go before
+them."""
+
+
+def format_offered(runs: Sequence[GroupRun]) -> str:
+    """What was due per second, see `find_offered_rate`."""
+    rate = find_offered_rate(runs)
+    return "-" if rate is None else format_rate(rate)
+
+
+def _flag_saturated(rate: str, runs: Sequence[GroupRun]) -> str:
+    offers = [run.group.offered for run in runs if run.group.valid]
+    return f"{rate} saturated" if any(offer and offer.saturated for offer in offers) else rate
+
+
+def _list_detail_headers(is_open: bool) -> list[str]:
+    if is_open:
+        return ["Response p50 ms", "p99 ms", "Service p99", "Client CPU"]
+    return ["p50 ms", "p99 ms", "Client CPU"]
+
+
+def _list_details(runs: Sequence[GroupRun], is_open: bool) -> list[str]:
+    """Latency and client share of the slowest valid run: an average would hide it."""
+    measured = [group for group in list_valid(runs) if group.latency_ms and group.client]
+    worst = find_slowest(measured)
+    if worst is None or worst.latency_ms is None:
+        return ["-" for _ in _list_detail_headers(is_open)]
+    service = ["-" if worst.service_ms is None else format_ms(worst.service_ms.p99)]
+    return [
+        format_ms(worst.latency_ms.p50),
+        format_ms(worst.latency_ms.p99),
+        *(service if is_open else []),
+        format_client(measured),
+    ]
+
+
+def format_client(groups: Sequence[GroupResult]) -> str:
+    """CPU of the busiest client of some runs, and whether it was the limit, or how much it may have been."""
+    clients = [group.client for group in groups if group.client]
+    share = max((client.cpu_share for client in clients), default=0.0)
+    bound = any(client.bound for client in clients)
+    return f"{share:.0%}" + (" bound" if bound else _limit_text(groups))
+
+
+def _limit_text(groups: Sequence[GroupResult]) -> str:
+    """How many times as fast the runs could be at most with an ideal client."""
+    limits = [limit for group in groups if (limit := limit_of_clients_part(group))]
+    return f" (≤ {max(limits):.2f}×)" if limits else ""
+
+
+def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
+    """The columns of `results.figures.SUMMED` that these runs have figures for."""
+    keys = [key for role in {entry.group.role for entry in all_entries} for key in SUMMED[role]]
+    chosen = [FIGURES[key] for key in keys if any(_list_known(all_entries, FIGURES[key]))]
+    groups = [entry.group for entry in all_entries]
+    if all(group.metrics_per_s in (None, 0, group.rate_per_s) for group in groups):
+        chosen = [figure for figure in chosen if figure.key != "metrics_per_s"]
+    return chosen
+
+
+def _list_known(entries: Sequence[Entry], figure: Figure) -> list[float | None]:
+    """The figure of the runs that have it; what an event takes on disk, only of valid ones."""
+    needs_valid = figure.key == "bytes_per_event"
+    values = [figure.read(entry) for entry in entries if entry.group.valid or not needs_valid]
+    return [value for value in values if value is not None]
+
+
+def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
+    """The cells of these columns over some runs: the mean of the valid ones. Figures of what can be queried
+    only later are those of the run whose events took longest to appear."""
+    valid = [entry for entry in entries if entry.group.valid]
+    late = [entry for entry in valid if entry.group.queryable]
+    latest = max(
+        late, key=lambda entry: FIGURES["queryable_lag_s"].read(entry) or 0.0, default=None
+    )
+    cells = []
+    for figure in figures:
+        if figure.key.startswith("queryable"):
+            cells.append(figure.form.show(figure.read(latest) if latest else None))
+            continue
+        values = [value for entry in valid if (value := figure.read(entry)) is not None]
+        cells.append(figure.form.show(sum(values) / len(values) if values else None))
+    return cells
+
+
+def _list_figures(entry: InsertSummary) -> list[str]:
+    return [
+        *(format_rate(value) for value in (entry.min, entry.max, entry.avg, entry.median)),
+        format_interval(entry.ci95, format_rate),
+        "-" if entry.cv is None else f"{entry.cv:.1%}",
+    ]
+
+
+def tabulate_runs(title: str, result: Result, runs: Sequence[GroupRun], terminal: bool) -> Table:
+    """A table of `results.figures.TABLES`: a row for each run that has one of its figures. Columns of what
+    only `--compact` gives are there only after it."""
+    entries = list_entries(runs, result)
+    figures = [FIGURES[key] for key in TABLES[title]]
+    if not any(entry.group.storage_compacted for entry in entries):
+        figures = [figure for figure in figures if "compacted" not in figure.key]
+    is_query = result.command == "query"
+    rows = [
+        [
+            *([] if is_query else locate(entry.group_run)),
+            *(_show(figure, entry, terminal) for figure in figures),
+        ]
+        for entry in entries
+        if any(figure.read(entry) is not None for figure in figures)
+    ]
+    headers = [] if is_query else ["Workers", "Run", "Level"]
+    return Table([*headers, *(figure.heading for figure in figures)], rows, left=("By",))
+
+
+def _show(figure: Figure, entry: Entry, terminal: bool) -> str:
+    text = figure.show(entry)
+    is_struck = figure.struck and not entry.group.valid and text != "-"
+    return strike(text, terminal) if is_struck else text
+
+
+def locate(run: GroupRun) -> list[str]:
+    """The first three cells of a run's row: workers, run and fill level."""
+    return [f"{run.group.workers:,}", f"{run.run.run:,}", format_level(run)]
+
+
+def list_places(result: Result) -> tuple[list[str], list[tuple[list[str], RunResult]]]:
+    """The headings of the cells that name a run, and each run with its cells; that of a query command needs
+    none."""
+    if result.command == "query":
+        return [], [([], run) for run in result.runs]
+    return ["Workers", "Run", "Level"], [
+        (locate(group_run), group_run.run) for group_run in result.writers
+    ]
+
+
+def format_level(run: GroupRun) -> str:
+    """The events that were stored before the run."""
+    return "-" if run.run.fill_level is None else f"{run.run.fill_level:,}"
+
+
+def format_rate(value: float) -> str:
+    """A whole number."""
+    return f"{value:,.0f}"
+
+
+def format_ms(value: float | None) -> str:
+    """Three digits, but never as 1.23e+03; `-` for what isn't known."""
+    return "-" if value is None else format_digits(value)
+
+
+def format_tail(latency: LatencyMs) -> str:
+    """`p99 12 ms`, or of too few requests for that the slowest: `maximum 12 ms`."""
+    return f"{'maximum' if latency.p99 is None else 'p99'} {format_ms(latency.tail)} ms"
+
+
+def format_interval(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:
+    """`1 to 2`; `form` writes each end."""
+    return "-" if interval is None else " to ".join(map(form, interval))

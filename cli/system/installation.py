@@ -1,0 +1,126 @@
+"""How this tool is installed: where the files beside its code lie, what it is called, who runs it,
+and how to add a package that is missing. Nothing else asks where a file of the tool's own is."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import platform
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from .output import warn_once
+
+if TYPE_CHECKING:
+    from simulator.modules.base import AnyModule
+
+LoadedT = TypeVar("LoadedT")
+
+PACKAGES = Path(__file__).resolve().parents[2]
+"""The folder of `cli` and `simulator`: a checkout, or site-packages."""
+
+_SHIPPED = Path(__file__).resolve().parents[1] / "shipped"
+"""In a wheel, what a checkout has in its root (pyproject.toml puts it there)."""
+
+IS_CHECKOUT = not _SHIPPED.is_dir()
+
+COMMAND = "iotbench"
+"""The command of the installed package."""
+
+CONFIG_FILE = "config.yaml"
+"""The config file if none is named: in the folder from which the tool is run."""
+
+_OWN_PACKAGES = ("cli", "simulator")
+
+
+def shipped(name: str) -> Path:
+    """`deployment`, `dbinstall` or `config.yaml`, as this version has them."""
+    return (PACKAGES if IS_CHECKOUT else _SHIPPED) / name
+
+
+def program() -> str:
+    """What the user typed to start the tool, for messages that name another command."""
+    return COMMAND if Path(sys.argv[0]).name == COMMAND else "python run.py"
+
+
+def describe_user() -> str:
+    """Who runs this tool, and where, for others who find a run in their namespace."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{platform.node()}"
+
+
+def environment_for_processes(environment: Mapping[str, str]) -> dict[str, str]:
+    """`environment` for a Python that must find `simulator` from any folder, as this one does."""
+    if not IS_CHECKOUT:
+        return dict(environment)
+    paths = [str(PACKAGES), environment.get("PYTHONPATH", "")]
+    return {**environment, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+
+
+def missing_package(error: ModuleNotFoundError) -> str | None:
+    """What to do about a package that isn't installed; None if `error` is about one of our own."""
+    name = (error.name or "").partition(".")[0]
+    if not name or name in _OWN_PACKAGES:
+        return None
+    return f"the Python package {name} is needed for this and not installed: {_advise_install()}"
+
+
+def load_if_installed(name: str) -> type[AnyModule] | None:
+    """A module of that name; None if it lacks a package. OptionError if there is none."""
+    from simulator.modules import load_module
+
+    try:
+        return load_module(name)
+    except ModuleNotFoundError as error:
+        if missing_package(error) is None:
+            raise
+        return None
+
+
+def load_each(names: Iterable[str], load: Callable[[str], LoadedT]) -> dict[str, LoadedT]:
+    """What can be loaded of modules or workloads, by name. One of another package that can't be is named in a
+    warning, and left out."""
+    from simulator.plugins import PluginError
+
+    loaded = {}
+    for name in names:
+        try:
+            loaded[name] = load(name)
+        except PluginError as error:
+            warn_once(f"left out: {error}")
+    return loaded
+
+
+def load_installed(names: Iterable[str]) -> tuple[list[type[AnyModule]], str | None]:
+    """The modules of these names whose packages are installed, and a line about the others."""
+    modules = load_each(names, load_if_installed)
+    absent = ", ".join(name for name, module in modules.items() if module is None)
+    about = f"left out, since their packages are not installed: {absent}; {_advise_install()}"
+    return [module for module in modules.values() if module], about if absent else None
+
+
+def advise_remote() -> str:
+    """The command that installs what results at an address need."""
+    pip = f"{_shortest(Path(sys.executable))} -m pip install"
+    if IS_CHECKOUT:
+        return f"{pip} -r {_shortest(PACKAGES / 'requirements-remote.txt')}"
+    return f"{pip} 'iot-database-benchmark[remote]'"
+
+
+def _advise_install() -> str:
+    """The command that installs all packages of the tool."""
+    pip = f"{_shortest(Path(sys.executable))} -m pip install"
+    if IS_CHECKOUT:
+        return f"{pip} -r {_shortest(PACKAGES / 'requirements.txt')}"
+    return f"{pip} --upgrade --force-reinstall iot-database-benchmark"
+
+
+def _shortest(path: Path) -> Path:
+    """`path` as it may be typed here."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path

@@ -1,0 +1,342 @@
+"""The pages of docs/reference/ that are made from the code: `python -m docs.generate` writes them anew, and
+`python -m docs.generate man` the pages of the manual.
+
+What is declared in the code is typed nowhere else: options of commands (click), keys of files and options of
+modules (pydantic), figures (`results/figures.py`), and the JSON Schema of `result.json`.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from cli.commands.targets import cell, show_default
+from cli.main import COMMANDS, commands
+from cli.plan.target import TARGET_KEYS, Target
+from cli.results.asking import QUERY_TABLE
+from cli.results.figures import BOTH, FIGURES, TABLES, WRITERS
+from cli.results.model import FORMAT, Result
+from cli.run.campaign.definition import Definition as Campaign
+from simulator import __version__
+from simulator.errors import OptionError
+from simulator.modules import load_module, module_names
+from simulator.modules.base import AnyModule
+from simulator.modules.capabilities import OfficialClient
+from simulator.modules.options import Options
+from simulator.workloads.definition import Definition as Workload
+
+FOLDER = Path("docs/reference")
+_MADE = "Made from the code by `make docs`."
+
+
+def make_schema() -> str:
+    """The JSON Schema of `result.json`."""
+    schema = Result.model_json_schema()
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = f"result.json, format {FORMAT}"
+    return json.dumps(schema, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def make_figures() -> str:
+    """All figures, as tables, `results export` and limits have them."""
+    rows = []
+    for figure in FIGURES.values():
+        group = (
+            "both" if figure.roles == BOTH else "writers" if figure.roles == WRITERS else "readers"
+        )
+        also = [f"`--fail-if {figure.limit}`"] if figure.limit else []
+        also += ["`compare`"] if figure.compared else []
+        also += [f"*{title}*" for title, keys in TABLES.items() if figure.key in keys]
+        key = f"`{figure.key}`" if figure.exported else f"(`{figure.key}`)"
+        rows.append(
+            [
+                key,
+                figure.heading,
+                figure.unit,
+                figure.about,
+                figure.better or "",
+                group,
+                ", ".join(also),
+            ]
+        )
+    of_queries = [
+        [column.heading, column.about, f"`{column.key}`" if column.key else ""]
+        for column in QUERY_TABLE
+    ]
+    return _join(
+        "# Figures",
+        f"All figures, as `cli/results/figures.py` declares them. {_MADE} *Key*: the column of `results"
+        " export`; in brackets what only tables show. What they mean: [method](../explanation/method.md).",
+        _table(["key", "heading", "unit", "what it is", "better", "of", "also"], rows),
+        "## Of each query, over all runs",
+        "The columns of the table of queries; times are in ms.",
+        _table(["heading", "what it is", "in a run"], of_queries),
+    )
+
+
+def make_options() -> str:
+    """Every command with its arguments and options."""
+    parts = ["# Commands and options", f"`iotbench` is `python run.py`. {_MADE}"]
+    for name, command in _walk_commands(commands, ()):
+        context = click.Context(command, info_name=f"iotbench {name}", max_content_width=100)
+        usage = command.get_usage(context).removeprefix("Usage: ")
+        rows = [
+            [f"`{record[0]}`", record[1]]
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
+            and (record := parameter.get_help_record(context))
+        ]
+        parts += [
+            f"## {name}",
+            inspect.cleandoc(command.help or ""),
+            f"```\n{' '.join(usage.split())}\n```",
+        ]
+        parts += [_table(["option", "what it does"], rows)]
+    return _join(*parts)
+
+
+def make_keys() -> str:
+    """The keys of workloads, campaigns and targets."""
+    own = _read_docs(Target)
+    target = [[f"`{key}`", own.get(key, "")] for key in TARGET_KEYS]
+    return _join(
+        "# Keys of files",
+        f"What the files of this tool may contain. {_MADE}",
+        "## Target",
+        "Below `targets` in `config.yaml`. All other keys of a target are options of its module: see"
+        " [modules](modules.md).",
+        _table(["key", "what it is"], target),
+        *_describe_tree("Workload", Workload),
+        *_describe_tree("Campaign", Campaign),
+    )
+
+
+def make_modules() -> str:
+    """What each module can do, and its options."""
+    parts = [
+        "# Modules",
+        (
+            f"What each database's module can do, and its options. {_MADE} What is peculiar about each"
+            " database: [databases](databases.md). `python run.py targets TARGET` prints the options of one"
+            " target."
+        ),
+        "## Options of every module",
+        _table_options(Options.model_fields),
+    ]
+    for name in module_names():
+        try:
+            module = load_module(name)
+        except OptionError:
+            continue  # of a package that isn't installed
+        if not module.__module__.startswith("simulator."):
+            continue
+        own = {
+            key: field
+            for key, field in module.options_model.model_fields.items()
+            if key not in Options.model_fields
+        }
+        parts += [f"## {name}", _table(["what", "support"], _list_capabilities(module))]
+        parts += [_table_options(own)]
+    return _join(*parts)
+
+
+PAGES = {
+    "options.md": make_options,
+    "keys.md": make_keys,
+    "modules.md": make_modules,
+    "figures.md": make_figures,
+    "result.schema.json": make_schema,
+}
+
+
+def _list_capabilities(module: type[AnyModule]) -> list[list[str]]:
+    can = module.CAPABILITIES
+    official = can.clients.get("official")
+    oldest = (f"{product} {version}" for product, version in module.OLDEST.items())
+    return [
+        ["oldest version", ", ".join(oldest) or "any"],
+        ["insert modes", cell(can.insert_modes)],
+        ["requests in flight", cell(can.in_flight) if can.in_flight else "missing"],
+        ["keys", cell(can.primary_keys)],
+        ["multiple tables", str(can.multiple_tables)],
+        ["tags in a table of their own", str(can.tags_table)],
+        ["indexes", str(can.indices)],
+        ["queries", cell(can.queries) if can.queries else "unsupported"],
+        ["statements of your own", can.statements or "unsupported"],
+        ["retention", can.ageing.way or f"unsupported: {can.ageing.reason}"],
+        ["official client", _describe_official(official) if official else "none"],
+    ]
+
+
+def _describe_official(client: OfficialClient) -> str:
+    ways = "; ".join(f"{mode}: {way}" for mode, way in client.ways.items())
+    return f"{', '.join(client.packages)} ({ways})" + (", asks, too" if client.asker else "")
+
+
+def _table_options(fields: Mapping[str, FieldInfo]) -> str:
+    rows = [
+        [
+            f"`{key}`",
+            f"`{default}`" if (default := show_default(field)) else "",
+            field.description or "",
+        ]
+        for key, field in fields.items()
+    ]
+    return _table(["option", "default", "what it is"], rows)
+
+
+def _walk_commands(
+    group: click.Group, above: tuple[str, ...]
+) -> Iterator[tuple[str, click.Command]]:
+    context = click.Context(group)
+    for name in COMMANDS if group is commands else group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None
+        yield " ".join([*above, name]), command
+        if isinstance(command, click.Group):
+            yield from _walk_commands(command, (*above, name))
+
+
+def _describe_tree(title: str, root: type[BaseModel]) -> Iterator[str]:
+    """A heading and a table for a model and for each that its fields are made of."""
+    models = list(dict.fromkeys(_walk_models(root)))
+    links = {model.__name__: f"{title}-{model.__name__}".lower() for model in models}
+    for model in models:
+        yield f"## {title}" if model is root else f"### {title}: {model.__name__}"
+        yield inspect.cleandoc(model.__doc__ or "")
+        docs = _read_docs(model)
+        schema = model.model_json_schema(ref_template="{model}")
+        rows = []
+        for key, field in model.model_fields.items():
+            # `from` can't be a field's name, but its alias.
+            name = field.alias or key
+            own = schema["properties"][name]
+            kind = _name_kind(own, schema.get("$defs", {}), links)
+            about = field.description or docs.get(key, "Always this." if "const" in own else "")
+            rows.append([f"`{name}`", kind, _show_default(field), about])
+        yield _table(["key", "kind", "default", "what it is"], rows)
+
+
+def _show_default(field: FieldInfo) -> str:
+    """The default as it would be written; nothing if it is empty."""
+    if field.is_required():
+        return "required"
+    default = show_default(field)
+    is_part = isinstance(field.default, BaseModel)
+    return "" if is_part or default in ("", "()", "{}") else f"`{default}`"
+
+
+def _walk_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    yield model
+    for field in model.model_fields.values():
+        for part in _walk_types(field.annotation):
+            if part is not model:
+                yield from _walk_models(part)
+
+
+def _walk_types(kind: Any) -> Iterator[type[BaseModel]]:
+    if inspect.isclass(kind) and issubclass(kind, BaseModel):
+        yield kind
+    for part in get_args(kind):
+        yield from _walk_types(part)
+
+
+def _name_kind(
+    schema: Mapping[str, Any], definitions: Mapping[str, Any], links: Mapping[str, str]
+) -> str:
+    """What a key's value is, by its JSON Schema. `definitions`: what that names; `links`: model -> anchor."""
+    if "$ref" in schema:
+        name = schema["$ref"]
+        return (
+            f"[{name}](#{links[name]})"
+            if name in links
+            else _name_kind(definitions[name], definitions, links)
+        )
+    for several in ("anyOf", "oneOf"):
+        if several in schema:
+            kinds = [_name_kind(variant, definitions, links) for variant in schema[several]]
+            return " or ".join(dict.fromkeys(kind for kind in kinds if kind != "null"))
+    if "enum" in schema or "const" in schema:
+        return ", ".join(f"`{value}`" for value in schema.get("enum", [schema.get("const")]))
+    match schema.get("type"):
+        case "array":
+            return f"list of {_name_kind(schema.get('items', {}), definitions, links)}"
+        case "object":
+            rest = schema.get("additionalProperties")
+            return (
+                f"mapping to {_name_kind(rest, definitions, links)}"
+                if isinstance(rest, dict)
+                else "mapping"
+            )
+        case None:
+            return "any"
+        case kind:
+            return _KINDS.get(kind, str(kind))
+
+
+_KINDS = {"string": "text", "integer": "whole number", "boolean": "true or false"}
+"""Types of JSON Schema, in words."""
+
+
+def _read_docs(kind: type) -> dict[str, str]:
+    """Attribute -> the docstring below it, of a class and its bases."""
+    docs: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if not base.__module__.startswith(("cli", "simulator")):
+            continue
+        [tree] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        assert isinstance(tree, ast.ClassDef)
+        for field, text in zip(tree.body, tree.body[1:], strict=False):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(text, ast.Expr)
+                and isinstance(text.value, ast.Constant)
+            ):
+                docs[field.target.id] = str(text.value.value)
+    return docs
+
+
+def _table(headers: list[str], rows: list[list[str]]) -> str:
+    """A table of Markdown; nothing if it has no row."""
+    if not rows:
+        return ""
+    lines = [headers, ["---"] * len(headers), *rows]
+    cells = [
+        [re.sub(r"\s+", " ", str(cell)).replace("|", "\\|") for cell in line] for line in lines
+    ]
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
+
+
+def _join(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def write_man_pages(folder: Path) -> None:
+    """Write a page of the manual for each command, as `iotbench-results-show.1`; the folder is made."""
+    from click_man.core import generate_man_page
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, command in [("", commands), *_walk_commands(commands, ())]:
+        title = " ".join(["iotbench", *name.split()])
+        page = generate_man_page(click.Context(command, info_name=title), __version__)
+        (folder / f"{title.replace(' ', '-')}.1").write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["man"]:
+        write_man_pages(Path("man"))
+    else:
+        for page, make in PAGES.items():
+            (FOLDER / page).write_text(make(), encoding="utf-8")
