@@ -28,8 +28,8 @@ test-fast: $(VENV)/development
 
 check: lint test-fast
 
-FAST = tests/cli/results tests/cli/render tests/cli/campaign tests/cli/experiments tests/cli/faults \
-    tests/cli/probes tests/simulator tests/test_docs.py
+FAST = tests/cli/results tests/cli/show tests/cli/run/campaign tests/cli/run/experiments tests/cli/run/faults \
+    tests/cli/run/probes tests/simulator tests/test_docs.py
 
 # The contract suite on the official images of tests/compose.yaml, for which Docker is needed: all
 # systems one after another, or SYSTEMS="timescaledb cockroachdb".

@@ -32,9 +32,9 @@ from comparison.table import (
     make_table,
 )
 
-from .cli.campaign.stored_campaign import make_campaign
 from .cli.made import inserts, queries
 from .cli.publishing.published import keep_campaign
+from .cli.run.campaign.stored_campaign import make_campaign
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "comparison"

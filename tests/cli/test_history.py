@@ -41,8 +41,8 @@ from simulator.units import format_duration
 from simulator.workloads.history import WithHistory
 
 from ..helpers import insert_run, settings
-from .experiments.running import FakeExecutor, make_runs
 from .made import inserts
+from .run.experiments.running import FakeExecutor, make_runs
 
 SPAN = "--prefill-span 30d --prefill-every 10m"
 MACHINES = "--workload machines --workload-option devices=10"

@@ -24,7 +24,7 @@ from cli.results.store import StoredResult
 from cli.run.campaign.reporting import make_page, rank
 from cli.show.campaign import make_campaign_report
 
-from ..cli.campaign.stored_campaign import CANDIDATES, make_campaign
+from ..cli.run.campaign.stored_campaign import CANDIDATES, make_campaign
 from .browser import await_frame, set_size
 from .test_report_page import (
     CUT_OFF,

@@ -26,8 +26,8 @@ from simulator.contract import (
     Status,
 )
 
-from ...e2e.tool import eventually
-from ..api_server import Api
+from ....e2e.tool import eventually
+from ...api_server import Api
 
 DATABASE, WORKER, OTHER = ("here", "db-0"), ("here", "worker-0"), ("there", "job")
 CPUS = {DATABASE: 2.0, WORKER: 0.5, OTHER: 1.0}

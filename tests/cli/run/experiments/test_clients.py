@@ -23,7 +23,7 @@ from cli.show.clients import (
 from cli.show.stored import tabulate_result
 from cli.show.words import describe_measurement
 
-from ..made import compare_asking_in_turns, compare_in_turns, inserts, stored
+from ...made import compare_asking_in_turns, compare_in_turns, inserts, stored
 
 
 def test_a_clients_figures_stand_beside_those_of_the_lean_path() -> None:

@@ -35,7 +35,7 @@ from simulator.contract import (
 )
 from simulator.modules import load_module, module_names
 
-from ...helpers import eventually, insert_run, make_report
+from ....helpers import eventually, insert_run, make_report
 from .running import make_context
 
 

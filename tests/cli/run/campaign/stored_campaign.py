@@ -17,7 +17,7 @@ from cli.system.signals import Interrupts
 from simulator.contract import GroupResult, LatencyMs, Role
 from simulator.histograms import encode_histogram, latency_ms, merge_histograms, new_histogram
 
-RESULTS = Path(__file__).parents[3] / "img" / "results"
+RESULTS = Path(__file__).parents[4] / "img" / "results"
 
 
 class Database(NamedTuple):

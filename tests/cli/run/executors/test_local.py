@@ -17,8 +17,8 @@ from cli.system.errors import RunFailed
 from cli.system.signals import Interrupts
 from simulator.contract import Phase, Report, RunSettings, Status
 
-from ...e2e.tool import standard_error
-from ...helpers import settings
+from ....e2e.tool import standard_error
+from ....helpers import settings
 
 STOPPED_S = 3.5
 """Longer than workers may be silent, and than the executor waits for one answer, in these runs."""

@@ -25,9 +25,9 @@ from simulator.contract import (
     Status,
 )
 
-from ...helpers import make_report, settings
-from ...kubernetes.proxy import Proxy
-from ..api_server import Api
+from ....helpers import make_report, settings
+from ....kubernetes.proxy import Proxy
+from ...api_server import Api
 
 POD: dict[str, Any] = {
     "metadata": {"name": "iotb-1-collector-x", "labels": {"app.kubernetes.io/component": "collector"}},

@@ -13,9 +13,9 @@ from cli.run.campaign.plan import Turn, plan_turns
 from cli.system.errors import ConfigError
 from cli.system.signals import Interrupts
 
-from ..made import inserts
+from ...made import inserts
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 BASE = """
 targets: {one: {target: embedded, batch: 10}, two: {target: embedded}}
 repeats: 1

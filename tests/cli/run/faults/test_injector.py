@@ -30,7 +30,7 @@ from cli.system.errors import ConfigError, RunFailed
 from cli.system.signals import Interrupted, Interrupts
 from simulator.contract import FleetPause, Load, Mark, Phase, SkippedFault, Status
 
-from ...helpers import eventually
+from ....helpers import eventually
 
 RUNNING = Status(phase=Phase.RUN, age_s=1.0, elapsed_s=0.0)
 

@@ -39,7 +39,7 @@ from simulator.contract import (
     RunSettings,
 )
 
-from ...helpers import insert_run, make_report
+from ....helpers import insert_run, make_report
 from .running import FakeExecutor, make_runs, open_blackhole
 
 LOAD, DATA = Load(), DataSet(clean=False, prefill=5)

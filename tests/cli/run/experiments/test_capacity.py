@@ -20,7 +20,7 @@ from cli.show.words import (
     write_headline,
 )
 
-from ..made import capacity, stored
+from ...made import capacity, stored
 
 
 def found_in(result: Result) -> Capacity:

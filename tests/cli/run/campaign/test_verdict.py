@@ -18,7 +18,7 @@ from cli.system.errors import ConfigError
 from cli.system.signals import Interrupts
 from simulator.contract import LatencyMs
 
-from ..made import open_loop
+from ...made import open_loop
 
 CONFIG = """
 targets:

@@ -32,8 +32,8 @@ from simulator.contract import DataSet, Load, Offered, RunResult, RunSettings
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.postgres.options import PostgresOptions
 
-from ...helpers import insert_run
-from ..made import OPTIONS, tuned
+from ....helpers import insert_run
+from ...made import OPTIONS, tuned
 from .running import FakeExecutor, make_runs, open_blackhole
 
 OVER = [

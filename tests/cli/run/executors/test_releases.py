@@ -15,7 +15,7 @@ from cli.run.executors.kubernetes import KubernetesExecutor, _Releases
 from cli.system.signals import Interrupts
 from simulator.contract import DataSet, Group, Load, Phase, Report, RunSettings
 
-from ...helpers import insert_run, make_report
+from ....helpers import insert_run, make_report
 
 
 class Clock:

@@ -21,7 +21,7 @@ from cli.show.campaign_charts import draw_rates, draw_times
 from cli.show.capacity_charts import draw_capacities
 from simulator.contract import LatencyMs
 
-from ..made import capacity, inserts, open_loop, queries, tuned
+from ...made import capacity, inserts, open_loop, queries, tuned
 
 
 def _repeats(*rates: float) -> list[Result]:

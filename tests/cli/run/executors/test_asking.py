@@ -24,8 +24,8 @@ from cli.run.executors.local import _LoopbackAsker
 from cli.system.errors import RunFailed
 from simulator.contract import GroupStatus, Phase, Role, Status
 
-from ...helpers import make_report, settings
-from ..stand_in import QuietHandler, StandIn
+from ....helpers import make_report, settings
+from ...stand_in import QuietHandler, StandIn
 
 REPORT = make_report(stored=7)
 STATUS = Status(run_id="test", phase=Phase.RUN, age_s=1.0)

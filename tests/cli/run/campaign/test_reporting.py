@@ -19,9 +19,9 @@ from cli.show.campaign_charts import draw_campaign
 from cli.show.chart import Chart
 from cli.show.vega import SERIES, SHAPES
 
-from ..made import disturbed, inserts, queries
-from ..render.test_report import Page
-from ..undrawn import undrawn
+from ...made import disturbed, inserts, queries
+from ...show.test_report import Page
+from ...undrawn import undrawn
 from .stored_campaign import CANDIDATES, FILE, STEPS, make_campaign, make_result
 
 

@@ -16,7 +16,7 @@ from cli.show.progress import PlainDisplay
 from cli.system.signals import Interrupts
 from simulator.contract import Report, RunResult, RunSettings
 
-from ...helpers import make_report
+from ....helpers import make_report
 
 
 def open_blackhole(place: Path) -> Session:

@@ -14,7 +14,7 @@ from cli.show.drawing import to_svg
 from cli.show.level_charts import draw_levels, draw_query_levels, draw_storage
 from simulator.contract import Storage
 
-from ..made import capacity, inserts, open_loop, queries, steps
+from ...made import capacity, inserts, open_loop, queries, steps
 
 
 def rows(figure: Chart | None, panel: int | None = None) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from cli.plan.target import ExecutorName
 from cli.run.campaign.plan import Candidate, Estimate, Job, estimate_left, model_job
 from simulator.contract import Load
 
-RESULTS = Path(__file__).parents[3] / "img" / "results"
+RESULTS = Path(__file__).parents[4] / "img" / "results"
 
 
 @pytest.mark.parametrize("name", ["closed", "open", "disturbed", "rolling", "capacity"])

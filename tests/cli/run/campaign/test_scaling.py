@@ -7,7 +7,7 @@ from cli.run.campaign.plan import Candidate
 from cli.show.drawing import to_svg
 from cli.show.level_charts import find_scaling
 
-from ..made import inserts, queries
+from ...made import inserts, queries
 
 
 def _insert(rate: float) -> Result:

@@ -13,7 +13,7 @@ from cli.run.campaign.running import prepare
 from cli.system.errors import ConfigError
 from cli.system.signals import Interrupts
 
-from ...helpers import begin_definition, configure_definition
+from ....helpers import begin_definition, configure_definition
 
 CONFIG = (
     """

@@ -25,8 +25,8 @@ from cli.system.signals import Interrupted
 from simulator.contract import Machine
 from simulator.stalls import read_clock_s
 
-from ...e2e.tool import eventually
-from ...helpers import insert_run, make_report
+from ....e2e.tool import eventually
+from ....helpers import insert_run, make_report
 from .connected import connected
 
 _BUSY = f"""#!{sys.executable}

@@ -26,7 +26,7 @@ from simulator.contract import (
     RunSettings,
 )
 
-from ...helpers import insert_run
+from ....helpers import insert_run
 from .running import FakeExecutor, make_runs, open_blackhole
 
 WRITERS = Load(workers=2, batch=10, duration_s=30.0, warm_up_s=6.0)

@@ -32,8 +32,8 @@ from simulator.contract import (
 )
 from simulator.errors import OptionError
 
-from ...helpers import insert_run
-from ..made import inserts, stored
+from ....helpers import insert_run
+from ...made import inserts, stored
 from .running import FakeExecutor, make_runs, open_blackhole
 
 

@@ -19,7 +19,7 @@ from cli.run.executors.base import (
 from cli.system.errors import RunFailed
 from simulator.contract import GroupStatus, Phase, Report, Role, Status
 
-from ...helpers import make_report
+from ....helpers import make_report
 
 RUN = "run"
 
