@@ -20,13 +20,12 @@ from contextlib import ExitStack
 from copy import copy
 from statistics import median
 
+from simulator.contract import StoredPart
 from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
-from simulator.oracle.answers import answer
-from simulator.oracle.comparing import compare_answers
+from simulator.oracle.answers import answer, compare_answers
 from simulator.workloads import load_workload
-from simulator.workloads.drawing import BoundQueries, draw_block
-from simulator.workloads.stored import Stored, StoredPart
+from simulator.workloads.drawing import BoundQueries, Stored, draw_block
 
 from .plan_cases import SETUPS, SIZE, SIZES, SYSTEMS, list_forms, stored
 from .plan_explaining import explain
@@ -97,9 +96,9 @@ def run_setup(
     lines = []
     with stored(name, dsn, workload, event_count, values) as module:
         for query in module.job.schema.descriptions:
-            if arguments.only not in query.name or not query.shapes(workload.schema) <= frozenset(
-                module.CAPABILITIES.shapes
-            ):
+            if arguments.only not in query.name or not workload.schema.shapes_of(
+                query
+            ) <= frozenset(module.CAPABILITIES.shapes):
                 continue
             count = WARM_ROUNDS + ROUNDS
             bounds = draw_block(query, stored_events, 0, 0, count)

@@ -1,16 +1,24 @@
-"""Which conditions of a measurement a setting changes, declared where the setting is defined.
+"""What people write in files and on the command line, as models: a value of another kind than its field is
+read as it was meant, or refused with a remedy. And which conditions of a measurement a setting changes.
 
-An option declares it in its annotation, `batch: Annotated[int, Condition.BATCH]`; a module declares it in
-`Module.CONDITIONS` for what its server tells. `compare` warns where such conditions differ. `ACCESS` beside
-it marks an option that decides who gets the target's secrets.
+An option declares its condition in its annotation, `batch: Annotated[int, Condition.BATCH]`; a module
+declares those of its server's settings in `Module.CONDITIONS`. `compare` warns where such conditions
+differ. `ACCESS` beside it marks an option that decides who gets the target's secrets.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from .units import parse_amount
 
 
 class Condition(StrEnum):
@@ -66,3 +74,91 @@ def find_conditions(model: type[BaseModel]) -> dict[str, Condition]:
         elif not field.repr:
             conditions[name] = Condition.NONE
     return conditions
+
+
+_IN_QUOTES = "in YAML this is {}: put it in quotes"
+_PLAIN = re.compile(r".*\d\s*")
+"""An amount without a unit, which could also be one of time."""
+
+
+class Written(BaseModel):
+    """A model of what people have written."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_values(cls, values: object) -> object:
+        if not isinstance(values, Mapping):
+            return values
+        read, problems = dict(values), list[InitErrorDetails]()
+        for name in values.keys() & _list_plain_fields(cls):
+            try:
+                read[name] = _read_parts(values[name], _list_kinds(cls, name))
+            except ValueError as error:
+                kind = PydanticCustomError("value_error", "{text}", {"text": str(error)})
+                problems.append(InitErrorDetails(type=kind, loc=(name,), input=None))
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        return read
+
+
+def _read_parts(value: object, kinds: frozenset[type]) -> object:
+    if isinstance(value, list | tuple):
+        return [_read_as_meant(part, kinds) for part in value]
+    return _read_as_meant(value, kinds)
+
+
+def _read_as_meant(value: object, kinds: frozenset[type]) -> object:
+    """A value of a field that takes values of these kinds; ValueError, which says what to write, if YAML has
+    made something else of it than was meant."""
+    if object in kinds:
+        return value
+    number = bool({int, float} & kinds)
+    text = str in kinds
+    if isinstance(value, bool):
+        if bool not in kinds and number:
+            raise ValueError(f"{str(value).lower()} is not a number: write one")
+        if bool not in kinds and text:
+            raise ValueError(_IN_QUOTES.format("true or false"))
+    elif isinstance(value, int | float):
+        if text and not number:
+            raise ValueError(_IN_QUOTES.format("a number"))
+    elif isinstance(value, str) and number and not text and _PLAIN.fullmatch(value):
+        amount = parse_amount(value)
+        if amount is not None:
+            return int(amount) if amount == int(amount) else float(amount)
+    return value
+
+
+@cache
+def _list_plain_fields(model: type[BaseModel]) -> frozenset[str]:
+    """The fields that are not read by a validator of their own."""
+    validators = model.__pydantic_decorators__.field_validators.values()
+    own = {name for each in validators if each.info.mode == "before" for name in each.info.fields}
+    return frozenset(
+        name
+        for name, field in model.model_fields.items()
+        if name not in own and not any(isinstance(each, BeforeValidator) for each in field.metadata)
+    )
+
+
+@cache
+def _list_kinds(model: type[BaseModel], name: str) -> frozenset[type]:
+    return frozenset(_find_kinds(model.model_fields[name].annotation))
+
+
+def _find_kinds(annotation: Any) -> set[type]:
+    """The kinds of plain values in a type: `bool`, `int`, `float`, `str`; `object`: any."""
+    if annotation is Any or annotation is object:
+        return {object}
+    origin, parts = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        reads_itself = any(isinstance(part, BeforeValidator) for part in parts[1:])
+        return {object} if reads_itself else _find_kinds(parts[0])
+    if origin is Literal:
+        return {type(part) for part in parts}
+    if isinstance(annotation, type):
+        plain = (bool, int, float, str) if issubclass(annotation, Enum) else ()
+        if annotation in (bool, int, float, str):
+            return {annotation}
+        return {kind for kind in plain if issubclass(annotation, kind)}
+    return set().union(*map(_find_kinds, parts))

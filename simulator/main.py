@@ -22,9 +22,9 @@ from pydantic import TypeAdapter
 
 from . import __version__
 from .contract import CarriedState, RunSettings
-from .files import allow_files
 from .imports import import_all
 from .logs import configure_logging
+from .machine import allow_files
 
 COLLECTOR_PORT = 5000
 

@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from simulator.conditions import Written
 from simulator.contract import Measure, RunLimit
 from simulator.errors import one_line
 from simulator.units import (
@@ -24,7 +25,6 @@ from simulator.units import (
     parse_duration_s,
     parse_share,
 )
-from simulator.written import Written
 
 from ..plan.disturbances import parse_disturbance
 from ..system.errors import ConfigError

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator.documents import printable_line
-from simulator.stalls import read_clock_s
+from simulator.machine import read_clock_s
 
 from ..results.store import now
 from ..system.errors import ConfigError, RunFailed

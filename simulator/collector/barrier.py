@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from ..contract import Progress, Ready, RunSettings, Stall, WorkerResult
-from ..stalls import read_clock_s
+from ..machine import read_clock_s
 
 HOLD_S = 20.0
 """How long a request is held at most: short enough for every proxy on the way."""

@@ -14,13 +14,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..contract import CarriedState, Role, RunSettings
+from ..contract import CarriedState, Role, RunSettings, StoredPart
 from ..errors import Retryable, SimulatorError
 from ..modules.base import AnyModule, await_count
 from ..modules.indexes import CreateIndices, IndexedModule
 from ..modules.versions import check_versions
-from ..oracle.beginning import Beginning
 from ..oracle.survey import (
+    Beginning,
     OtherEvents,
     RecognizedEvents,
     UnknownEvents,
@@ -28,9 +28,8 @@ from ..oracle.survey import (
     resume_history,
 )
 from ..workloads.base import Workload
-from ..workloads.drawing import bind
+from ..workloads.drawing import Stored, bind
 from ..workloads.queries import Query
-from ..workloads.stored import Stored, StoredPart
 from .counting import EVENTS, count_of, count_values, open_tables
 
 _log = logging.getLogger(__name__)

@@ -6,19 +6,17 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ..contract import Lookup, Role, RunSettings, Timestamps
+from ..contract import Lookup, Role, RunSettings, StoredPart, Timestamps
 from ..encoding.columns import bounds
 from ..errors import Retryable, SimulatorError
 from ..modules.asking import Rows
 from ..modules.base import AnyModule
 from ..modules.sending import find_unsent
-from ..oracle.answers import answer, answer_blocks, describe_answer
-from ..oracle.comparing import Malformed, normalize
+from ..oracle.answers import Malformed, answer, answer_blocks, describe_answer, normalize
 from ..workloads.base import Workload
-from ..workloads.drawing import BoundQuery, bind
+from ..workloads.drawing import BoundQuery, Stored, bind
 from ..workloads.queries import At, Every, Query, Window
 from ..workloads.schema import EventBlock, Schema
-from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
 from .counting import EVENTS, count_of, list_counted, open_tables
 from .database import Preparation, ask
@@ -130,7 +128,7 @@ def look_up(
         )
         return bind(query, schema.epoch_ms if since_ms is None else since_ms)
 
-    lacking = ask_for(names).query.shapes(schema) - frozenset(module.CAPABILITIES.shapes)
+    lacking = schema.shapes_of(ask_for(names).query) - frozenset(module.CAPABILITIES.shapes)
     if lacking:
         text = ", ".join(sorted(lacking))
         return Lookup(reason=f"module {module.name} compiles no queries with {text}")

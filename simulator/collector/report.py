@@ -20,6 +20,7 @@ from ..contract import (
     Role,
     RunResult,
     RunSettings,
+    StoredPart,
     Verification,
     WorkerFigures,
 )
@@ -29,8 +30,8 @@ from ..modules import list_ignored_keys
 from ..modules.base import AnyModule, await_count
 from ..workloads import name_events
 from ..workloads.base import Workload
+from ..workloads.drawing import Stored
 from ..workloads.queries import Query
-from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
 from .counting import EVENTS, count_values, list_counted
 from .database import Preparation, ask

@@ -16,14 +16,14 @@ from ..contract import (
     RetentionResult,
     Role,
     RunSettings,
+    StoredPart,
     WorkerFigures,
 )
 from ..errors import Retryable, SimulatorError
 from ..histograms import find_percentile_ms
-from ..workloads.clock import find_time_ms
-from ..workloads.drawing import BoundQuery
+from ..workloads.drawing import BoundQuery, Stored
+from ..workloads.history import find_time_ms
 from ..workloads.queries import Aggregate, Function, Query, Window
-from ..workloads.stored import Stored, StoredPart
 from .barrier import Barrier
 from .counting import open_tables
 from .database import Preparation, ask
@@ -160,7 +160,7 @@ class Deleter:
             window=Window(span=self.limit_ms - begin_ms),
             compute=(Aggregate(function=Function.COUNT),),
         )
-        if not query.shapes(schema) <= frozenset(module.CAPABILITIES.shapes):
+        if not schema.shapes_of(query) <= frozenset(module.CAPABILITIES.shapes):
             return None
         bound = BoundQuery(query, None, begin_ms, self.limit_ms)
         rows = [

@@ -33,11 +33,10 @@ from ..contract import (
     WorkerResult,
 )
 from ..errors import Retryable, SimulatorError
-from ..files import check_files
 from ..logs import redact
+from ..machine import StallWatch, check_files
 from ..modules import build
 from ..oracle.checking import Checker, add_answers
-from ..stalls import StallWatch
 from .barrier import HOLD_S, Barrier
 from .database import CallThread, Preparation
 from .disk import is_amid, measure_during, measure_storage, place_amid

@@ -251,7 +251,7 @@ class GivenAnswer(Message):
     end_ms: int | None = None
     """These three as in `simulator.workloads.drawing.BoundQuery`."""
     columns: list[list[Any]] = Field(default_factory=list)
-    """Plain values, as `simulator.oracle.comparing.normalize` gives them."""
+    """Plain values, as `simulator.oracle.answers.normalize` gives them."""
     malformed: str | None = None
     """Why it has none, if its form is wrong."""
 

@@ -490,7 +490,7 @@ class Report(Message):
     """`client` and `database`, as found by the collector."""
     carried: CarriedState
     window_s: tuple[float, float] | None = None
-    """What was measured, as `began_at` and `ended_at` of the run, by `simulator.stalls.read_clock_s` of the
+    """What was measured, as `began_at` and `ended_at` of the run, by `simulator.machine.read_clock_s` of the
     collector's machine: for who looks at the same machine, however its wall clock is set meanwhile."""
     failure: str | None = None
     """Why the run was given up; what had been measured by then is here, and no further run can be made."""

@@ -19,8 +19,7 @@ from ..logs import hide
 from ..plugins import load_plugin, plugin_names
 from ..workloads import load_workload
 from ..workloads.base import Workload
-from ..workloads.clock import make_retention
-from ..workloads.history import add_history
+from ..workloads.history import add_history, make_retention
 from .base import AnyModule, Job, Module
 from .options import Options, parse_options
 from .own_statements import refuse_statements

@@ -439,7 +439,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Whether it can be compiled, or has a statement of the workload's own."""
         if find_own_statement(type(self), query) is not None:
             return True
-        return query.shapes(self.job.schema) <= frozenset(self.CAPABILITIES.shapes)
+        return self.job.schema.shapes_of(query) <= frozenset(self.CAPABILITIES.shapes)
 
     def explain_query(self, name: str, available: Sequence[str]) -> str:
         """Why a query can't be asked; `available`: the queries that can."""
@@ -448,7 +448,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         description = schema.description(name)
         if description is None:
             return f"there is no query {name!r}{did_you_mean(name, available)} {hint}"
-        lacking = description.shapes(schema) - frozenset(self.CAPABILITIES.shapes)
+        lacking = schema.shapes_of(description) - frozenset(self.CAPABILITIES.shapes)
         if impossible := lacking & frozenset(self.CAPABILITIES.impossible_shapes):
             return (
                 f"module {self.name} can't ask {name}: the database has no queries with"

@@ -171,7 +171,7 @@ class Capabilities:
             return Support.FULL if needed <= frozenset(self.shapes) else Support.MISSING
 
         return {
-            name: claim(query.shapes(workload.schema))
+            name: claim(workload.schema.shapes_of(query))
             for workload in WORKLOADS.values()
             for name in workload.schema.queries
             if (query := workload.schema.description(name)) is not None

@@ -12,12 +12,11 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from ..conditions import Condition
+from ..conditions import Condition, Written
 from ..contract import Load, Retention, Role, RunSettings, Tables
 from ..errors import OptionError, unknown_option
 from ..workloads import name_events
 from ..workloads.schema import Schema, Tags
-from ..written import Written
 
 LEAN = "lean"
 """Value of the option `client`: inserts and queries go by the module's own path, and by nobody's client."""

@@ -10,11 +10,9 @@ import orjson
 
 from ..errors import OptionError
 from ..logs import Redactor
-from ..workloads import statements
 from ..workloads.drawing import BoundQuery
-from ..workloads.queries import Every, Query
+from ..workloads.queries import Every, Parameter, Query, parse_statement
 from ..workloads.schema import Column, Schema
-from ..workloads.statements import parse_statement
 
 if TYPE_CHECKING:
     from .base import AnyModule
@@ -91,10 +89,10 @@ def fill_statement(
     values = write_constants(bound.query, schema, number, table)
     if bound.devices is not None:
         names = list(map(literals.text, bound.devices))
-        values |= {statements.DEVICE: names[0], statements.DEVICES: ", ".join(names)}
+        values |= {Parameter.DEVICE: names[0], Parameter.DEVICES: ", ".join(names)}
     if bound.start_ms is not None and bound.end_ms is not None:
-        values[statements.START] = literals.instant(bound.start_ms)
-        values[statements.END] = literals.instant(bound.end_ms)
+        values[Parameter.START] = literals.instant(bound.start_ms)
+        values[Parameter.END] = literals.instant(bound.end_ms)
     return parse_statement(text).fill(values)
 
 
@@ -102,17 +100,17 @@ def write_constants(
     query: Query, schema: Schema, number: Callable[[float, Column], str], table: str
 ) -> dict[str, str]:
     """The parameters that are the same in each execution."""
-    constants = {statements.TABLE: table}
+    constants: dict[str, str] = {Parameter.TABLE: table}
     where = query.where
     limits: Mapping[str, float | None] = (
-        {statements.ABOVE: where.above, statements.BELOW: where.below} if where else {}
+        {Parameter.ABOVE: where.above, Parameter.BELOW: where.below} if where else {}
     )
     for name, limit in limits.items():
         if where is not None and limit is not None:
             constants[name] = number(limit, schema.column(where.column))
     if query.limit is not None:
-        constants[statements.LIMIT] = str(query.limit)
+        constants[Parameter.LIMIT] = str(query.limit)
     for part in query.per:
         if isinstance(part, Every):
-            constants[statements.EVERY] = str(part.every)
+            constants[Parameter.EVERY] = str(part.every)
     return constants

@@ -13,10 +13,8 @@ from ..contract import Answers, GivenAnswer, GroupResult, WorkerAnswers, WrongAn
 from ..machine import free_memory_bytes
 from ..modules.base import AnyModule
 from ..modules.own_statements import find_own_statement
-from ..workloads.drawing import BoundQuery
-from ..workloads.stored import Stored
-from .answers import answer_all, estimate_memory, find_needed
-from .comparing import compare_columns
+from ..workloads.drawing import BoundQuery, Stored
+from .answers import answer_all, compare_columns, estimate_memory, find_needed
 from .survey import RecognizedEvents
 
 MOST_EVENTS = 100_000_000

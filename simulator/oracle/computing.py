@@ -10,23 +10,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..workloads.columns import (
+from ..workloads.drawing import BoundQuery
+from ..workloads.queries import Every, Function
+from ..workloads.schema import ColumnType, EventBlock, Schema
+from .columns import (
     DIGITS,
     PRECISION,
     WHOLE,
+    Groups,
+    Part,
     Rows,
     Slack,
+    Sums,
     Values,
     combine,
     join,
     rank,
     round_off,
+    sum_up,
     to_values,
 )
-from ..workloads.drawing import BoundQuery
-from ..workloads.queries import Every, Function
-from ..workloads.schema import ColumnType, EventBlock, Schema
-from .grouping import Groups, Part, Sums, sum_up
 
 Columns = tuple[Sequence[Values], Sequence[Slack]]
 """Values, and how far they may be off."""

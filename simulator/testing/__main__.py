@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ..errors import OptionError
-from .entries import Choice, find_entries
+from .server import Choice, find_entries
 
 
 def main() -> int:

@@ -11,8 +11,8 @@ import pytest
 
 from ..modules import load_module
 from ..modules.base import Encoding
-from .entries import Entry
 from .server import (
+    Entry,
     Fault,
     ServerUnderTest,
     holds_several,

@@ -33,11 +33,9 @@ from ..contract import (
     WorkerResult,
 )
 from ..errors import SimulatorError
-from ..files import check_files
 from ..logs import redact
-from ..machine import Reading, measure_machine, node_name, read_machine
+from ..machine import Reading, StallWatch, check_files, measure_machine, node_name, read_machine
 from ..modules import build
-from ..stalls import StallWatch
 from .measure import Recorder
 from .schedule import lower_priority
 

@@ -16,13 +16,11 @@ from ..contract import GivenAnswer, Go, WorkerAnswers
 from ..errors import SimulatorError
 from ..modules.asking import Asker, Received
 from ..modules.base import AnyModule
-from ..oracle.answers import describe_answer
-from ..oracle.comparing import Malformed, normalize
+from ..oracle.answers import Malformed, describe_answer, normalize
 from ..workloads.base import SHARING_WORKERS, Workload
-from ..workloads.drawing import BoundQuery, bind, draw, draw_block, find_row_count
+from ..workloads.drawing import BoundQuery, Stored, bind, draw, draw_block, find_row_count
 from ..workloads.queries import Query
 from ..workloads.schema import Schema
-from ..workloads.stored import Stored
 from .feed import short_switch_interval
 from .schedule import lower_priority
 

@@ -13,9 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
 
-from ..conditions import Condition
+from ..conditions import Condition, Written
 from ..errors import OptionError
-from ..written import Written
 from .common_queries import describe_queries, name_queries
 from .queries import Query
 from .random_streams import multiply_high
@@ -97,7 +96,7 @@ class Workload(ABC):
             return
         schema = cls.schema
         for query in cls.queries:
-            query.check(schema)
+            schema.check_query(query)
         names = name_queries(cls.queries) or schema.queries
         described = describe_queries(cls.queries, schema, cls.event_interval_ms, cls.high)
         cls.schema = replace(schema, queries=names, descriptions=described)

@@ -384,5 +384,5 @@ class Definition(Part):
                 problem = f"there are two queries {query.name!r}: rename one"
                 raise MisplacedError(problem, "queries", number)
             names.add(query.name)
-            for way, problem in query.find_problems(schema):
+            for way, problem in schema.find_query_problems(query):
                 raise MisplacedError(problem, "queries", number, *way)

@@ -1,4 +1,5 @@
-"""Queries as data: what is asked of the stored events, in no database's language. Modules compile it.
+"""Queries as data: what is asked of the stored events, in no database's language. Modules compile it, or send
+a statement that the workload has of its own.
 
 An answer's rows are tuples: the values of `per` in order (a bucket of time is its start in ms since
 1970), then what is computed, or the events' columns. A row of `newest` begins with the device, and a
@@ -8,25 +9,17 @@ document that names the device stands for its name. Rows come in any order unles
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Literal
+from functools import lru_cache
+from typing import Annotated, Literal, NamedTuple
 
-from pydantic import (
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    ValidationInfo,
-    model_validator,
-)
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
-from ..errors import OptionError, did_you_mean, list_names
+from ..conditions import Written
+from ..errors import did_you_mean
+from ..logs import Redactor
 from ..units import read_duration_ms
-from ..written import Written
-from . import statements
-
-if TYPE_CHECKING:
-    from .schema import Schema
 
 Problem = tuple[tuple[str | int, ...], str]
 """The way to what is wrong with a query, and what that is."""
@@ -165,6 +158,20 @@ class Shape(StrEnum):
     ORDER = "an order of the rows"
 
 
+class Parameter(StrEnum):
+    """What a statement of a workload's own may have in it, as in `:start`."""
+
+    TABLE = "table"
+    DEVICE = "device"
+    DEVICES = "devices"
+    START = "start"
+    END = "end"
+    EVERY = "every"
+    ABOVE = "above"
+    BELOW = "below"
+    LIMIT = "limit"
+
+
 def _read_name(value: object) -> object:
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise ValueError(
@@ -266,14 +273,6 @@ class Query(Part):
         """How many of a row's first values tell it from all other rows; 0: events are not told apart."""
         return len(self.per) + self.newest
 
-    def orders_texts(self, schema: Schema) -> bool:
-        """Whether rows are in the order of a text."""
-        if self.order is None:
-            return False
-        device = (schema.device,) if self.newest else ()
-        value = (*self.per, *device, *self.compute, *self.events)[self.order.by]
-        return isinstance(value, str) and schema.column(value).type in ("text", "json")
-
     @property
     def is_drawn(self) -> bool:
         """Whether each execution has parameters of its own, or depends on what is stored."""
@@ -288,96 +287,116 @@ class Query(Part):
         in_time = self.window is not None or self.instant
         where = self.where
         parameters = {
-            statements.TABLE: True,
-            statements.DEVICE: count == 1,
-            statements.DEVICES: count > 0,
-            statements.START: in_time,
-            statements.END: in_time,
-            statements.EVERY: any(isinstance(part, Every) for part in self.per),
-            statements.ABOVE: where is not None and where.above is not None,
-            statements.BELOW: where is not None and where.below is not None,
-            statements.LIMIT: self.limit is not None,
+            Parameter.TABLE: True,
+            Parameter.DEVICE: count == 1,
+            Parameter.DEVICES: count > 0,
+            Parameter.START: in_time,
+            Parameter.END: in_time,
+            Parameter.EVERY: any(isinstance(part, Every) for part in self.per),
+            Parameter.ABOVE: where is not None and where.above is not None,
+            Parameter.BELOW: where is not None and where.below is not None,
+            Parameter.LIMIT: self.limit is not None,
         }
         return [name for name, applies in parameters.items() if applies]
 
-    def shapes(self, schema: Schema) -> frozenset[Shape]:
-        """The shapes that the query is made of."""
-        shapes = {
-            Shape.DEVICES: self.devices != "all",
-            Shape.WINDOW: self.window is not None or self.instant,
-            Shape.WHERE: self.where is not None,
-            Shape.COMPUTE: bool(self.compute),
-            Shape.LAST: any(aggregate.function is Function.LAST for aggregate in self.compute),
-            Shape.EVENTS: bool(self.events) and not self.newest,
-            Shape.PER_DEVICE: schema.device in self.per,
-            Shape.PER_TAG: any(isinstance(p, str) and p != schema.device for p in self.per),
-            Shape.PER_TIME: any(isinstance(part, Every) for part in self.per),
-            Shape.NEWEST: self.newest,
-            Shape.ORDER: self.order is not None,
-        }
-        return frozenset(shape for shape, applies in shapes.items() if applies)
 
-    def check(self, schema: Schema) -> None:
-        """OptionError, which names what is wrong, if it can't be asked of such events."""
-        for way, problem in self.find_problems(schema):
-            raise OptionError(f"query {self.name}: {way[0]}: {problem}")
+# --- statements of a workload's own ----------------------------------------------------------------
+#
+# What differs from execution to execution are parameters, named as in `:start`; a colon in quotes, in a
+# comment or in a cast (`::real`) is none. What can be wrong with a statement without a database is
+# found here.
 
-    def find_problems(self, schema: Schema) -> Iterator[Problem]:
-        """All that keeps it from being asked of such events."""
-        if self.where:
-            yield from self._require_number(schema, self.where.column, "where", "column")
-        for number, aggregate in enumerate(self.compute):
-            yield from self._check_aggregate(schema, aggregate, number)
-        for number, name in enumerate(self.events):
-            yield from _require_column(schema, name, "events", number)
-            column = next((column for column in schema.columns if column.name == name), None)
-            if column and name != schema.device and column.type == "json":
-                yield ("events", number), f"{name} is a document, not a value"
-        for number, part in enumerate(self.per):
-            if isinstance(part, Every) or part == schema.device:
-                continue
-            yield from _require_column(schema, part, "per", number)
-            if not any(column.name == part and column.tag for column in schema.columns):
-                yield (
-                    ("per", number),
-                    f"{part} is neither the device ({schema.device}) nor a tag",
-                )
-        for module, text in self.statement.items():
-            for problem in statements.find_problems(text, self.parameters):
-                yield ("statement", module), problem
-
-    def _check_aggregate(
-        self, schema: Schema, aggregate: Aggregate, number: int
-    ) -> Iterator[Problem]:
-        if aggregate.column is None:
-            return
-        if aggregate.function is Function.COUNT:
-            yield ("compute", number), "count has no column"
-            return
-        if aggregate.function in (Function.MIN, Function.MAX) and aggregate.column == schema.time:
-            return
-        for way, problem in self._require_number(
-            schema, aggregate.column, "compute", number, "column"
-        ):
-            yield way, f"{aggregate.function}: {problem}"
-        alone = schema.device in self.per or self.devices == 1
-        if aggregate.function is Function.LAST and not alone:
-            problem = (
-                f"last needs per: [{schema.device}] or devices: 1, since several devices may have"
-                " an event at the newest time"
-            )
-            yield ("compute", number), problem
-
-    @staticmethod
-    def _require_number(schema: Schema, name: str, *way: str | int) -> Iterator[Problem]:
-        yield from _require_column(schema, name, *way)
-        for column in schema.columns:
-            if column.name == name and not column.is_number:
-                yield way, f"{name} is of type {column.type}, not a number"
+_TOKENS = re.compile(
+    r"""
+    (?P<quoted> (?<!\w)[eE]'(?:[^'\\]|\\.|'')*' | '(?:[^']|'')*' | "(?:[^"\\]|\\.|"")*" | `[^`]*`
+      | (?P<tag>\$(?:[A-Za-z_]\w*)?\$).*?(?P=tag) )
+    | (?P<comment> --[^\n]* | /\*.*?\*/ )
+    | (?P<open> ['"`] | /\* )
+    | ::
+    | (?<![\w\])]) : (?P<name>[A-Za-z_]\w*)
+    | (?P<end> ; )
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_CHANGING = re.compile(
+    r"\b(alter|copy|create|delete|drop|grant|insert|merge|remove|replace(?!\s*\()|revoke|truncate|update"
+    r"|upsert)\b",
+    re.IGNORECASE,
+)
+"""Words of statements that do more than ask."""
+_PASSWORD = re.compile(r"\b(?:password|passwd|passphrase|pwd)\b(?:\s*=\s*\S|\s+')", re.IGNORECASE)
 
 
-def _require_column(schema: Schema, name: str, *way: str | int) -> Iterator[Problem]:
-    names = [column.name for column in schema.columns]
-    if name not in names:
-        hint = f"{did_you_mean(name, names)} (known: {list_names(names)})"
-        yield way, f"there is no column {name!r}{hint}"
+class Parsed(NamedTuple):
+    """A statement with its parameters told apart."""
+
+    parts: tuple[str, ...]
+    """What stands before, between and behind them."""
+    names: tuple[str, ...]
+    """The parameter behind each part but the last."""
+    bare: str
+    """All of it without what stands in quotes, and without comments."""
+    problem: str | None
+    """What is wrong with it as a text."""
+
+    def fill(self, values: Mapping[str, str]) -> str:
+        """The statement with these for its parameters."""
+        filled = (values[name] for name in self.names)
+        return "".join(map(str.__add__, self.parts, [*filled, ""]))
+
+
+@lru_cache(maxsize=64)
+def parse_statement(text: str) -> Parsed:
+    """Tell parameters, and what only looks like one, apart."""
+    parts, names, bare = [""], list[str](), list[str]()
+    problem, at = None, 0
+    text = text.strip()
+    for match in _TOKENS.finditer(text):
+        before, token = text[at : match.start()], match[0]
+        at = match.end()
+        parts[-1] += before
+        bare.append(before)
+        if match["open"]:
+            problem = f"{token} is never closed (inside a text, write a quote twice)"
+            parts[-1] += token
+        elif match["end"]:
+            if _has_more(text[at:]):
+                problem = "it is more than one statement: leave out what follows the `;`"
+            return Parsed(tuple(parts), tuple(names), "".join(bare), problem)
+        elif match["name"]:
+            names.append(match["name"])
+            parts.append("")
+            bare.append(token)
+        else:
+            parts[-1] += token
+            bare.append("''" if match["quoted"] else " ")
+    parts[-1] += text[at:]
+    bare.append(text[at:])
+    return Parsed(tuple(parts), tuple(names), "".join(bare), problem)
+
+
+def _has_more(rest: str) -> bool:
+    """Whether there is anything but comments."""
+    return bool(
+        _TOKENS.sub(lambda match: "" if match["comment"] else match[0], rest).strip(" \n\t;")
+    )
+
+
+def find_problems(text: str, parameters: Collection[str]) -> Iterator[str]:
+    """All that is wrong with a statement, which may have the parameters that are known."""
+    parsed = parse_statement(text)
+    if not parsed.bare.strip() and not parsed.problem:
+        yield "the statement is empty: write one, or leave the key out"
+    if parsed.problem:
+        yield parsed.problem
+    for name in dict.fromkeys(parsed.names):
+        if name not in parameters:
+            listed = ", ".join(f":{parameter}" for parameter in parameters)
+            yield f"there is no parameter :{name}{did_you_mean(name, parameters)} (this query has {listed})"
+    if changing := _CHANGING.search(parsed.bare):
+        yield (
+            f"a query's statement may only read, but {changing[0].upper()} does more: leave it"
+            " out, or put it in quotes if it is a name"
+        )
+    if _PASSWORD.search(text) or Redactor(())(text) != text:
+        yield "it contains a password, which results would store: leave it out"

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import OptionError
-from .queries import Query
+from ..errors import OptionError, did_you_mean, list_names
+from .queries import Aggregate, Every, Function, Problem, Query, Shape, find_problems
 
 ID = "tags_id"
 """The column with the id, in both tables."""
@@ -50,6 +50,7 @@ class ColumnType(StrEnum):
 
 
 FLOATS = (ColumnType.FLOAT32, ColumnType.FLOAT64)
+_TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 NUMBERS = (ColumnType.INT64, ColumnType.INT32, *FLOATS)
 """Types of numbers that can be measured and computed with."""
 
@@ -165,6 +166,93 @@ class Schema:
     def sequence(self) -> str | None:
         """The key's INT64 column, which numbers a worker's events, or None."""
         return next((name for name in self.key if self.column(name).type is ColumnType.INT64), None)
+
+    # --- what can be asked ----------------------------------------------------------------------
+
+    def orders_texts(self, query: Query) -> bool:
+        """Whether the rows of a query's answer are in the order of a text."""
+        if query.order is None:
+            return False
+        device = (self.device,) if query.newest else ()
+        value = (*query.per, *device, *query.compute, *query.events)[query.order.by]
+        return isinstance(value, str) and self.column(value).type in _TEXTS
+
+    def shapes_of(self, query: Query) -> frozenset[Shape]:
+        """The shapes that a query is made of."""
+        shapes = {
+            Shape.DEVICES: query.devices != "all",
+            Shape.WINDOW: query.window is not None or query.instant,
+            Shape.WHERE: query.where is not None,
+            Shape.COMPUTE: bool(query.compute),
+            Shape.LAST: any(aggregate.function is Function.LAST for aggregate in query.compute),
+            Shape.EVENTS: bool(query.events) and not query.newest,
+            Shape.PER_DEVICE: self.device in query.per,
+            Shape.PER_TAG: any(isinstance(p, str) and p != self.device for p in query.per),
+            Shape.PER_TIME: any(isinstance(part, Every) for part in query.per),
+            Shape.NEWEST: query.newest,
+            Shape.ORDER: query.order is not None,
+        }
+        return frozenset(shape for shape, applies in shapes.items() if applies)
+
+    def check_query(self, query: Query) -> None:
+        """OptionError, which names what is wrong, if such events can't be asked it."""
+        for way, problem in self.find_query_problems(query):
+            raise OptionError(f"query {query.name}: {way[0]}: {problem}")
+
+    def find_query_problems(self, query: Query) -> Iterator[Problem]:
+        """All that keeps a query from being asked of such events."""
+        if query.where:
+            yield from self._require_number(query.where.column, "where", "column")
+        alone = self.device in query.per or query.devices == 1
+        for number, aggregate in enumerate(query.compute):
+            yield from self._check_aggregate(aggregate, alone, "compute", number)
+        for number, name in enumerate(query.events):
+            yield from self._require_column(name, "events", number)
+            if name != self.device and any(
+                column.name == name and column.type is ColumnType.JSON for column in self.columns
+            ):
+                yield ("events", number), f"{name} is a document, not a value"
+        for number, part in enumerate(query.per):
+            if isinstance(part, Every) or part == self.device:
+                continue
+            yield from self._require_column(part, "per", number)
+            if not any(column.name == part and column.tag for column in self.columns):
+                problem = f"{part} is neither the device ({self.device}) nor a tag"
+                yield ("per", number), problem
+        for module, text in query.statement.items():
+            for problem in find_problems(text, query.parameters):
+                yield ("statement", module), problem
+
+    def _check_aggregate(
+        self, aggregate: Aggregate, alone: bool, *way: str | int
+    ) -> Iterator[Problem]:
+        """`alone`: there is one device in each row."""
+        name, function = aggregate.column, aggregate.function
+        if name is None or (name == self.time and function in (Function.MIN, Function.MAX)):
+            return
+        if function is Function.COUNT:
+            yield way, "count has no column"
+            return
+        for further, problem in self._require_number(name, *way, "column"):
+            yield further, f"{function}: {problem}"
+        if function is Function.LAST and not alone:
+            problem = (
+                f"last needs per: [{self.device}] or devices: 1, since several devices may have"
+                " an event at the newest time"
+            )
+            yield way, problem
+
+    def _require_number(self, name: str, *way: str | int) -> Iterator[Problem]:
+        yield from self._require_column(name, *way)
+        for column in self.columns:
+            if column.name == name and not column.is_number:
+                yield way, f"{name} is of type {column.type}, not a number"
+
+    def _require_column(self, name: str, *way: str | int) -> Iterator[Problem]:
+        names = [column.name for column in self.columns]
+        if name not in names:
+            hint = f"{did_you_mean(name, names)} (known: {list_names(names)})"
+            yield way, f"there is no column {name!r}{hint}"
 
 
 # --- tags in a table of their own -------------------------------------------------------------------

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from cli.main import commands
 from cli.run.experiments.statements import EVENTS, collect_statements
 from cli.show.statements import describe_statements
+from simulator.contract import StoredPart
 from simulator.modules.base import Job, Module
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.workloads import load_workload
-from simulator.workloads.drawing import BoundQuery, draw
-from simulator.workloads.stored import Stored, StoredPart
+from simulator.workloads.drawing import BoundQuery, Stored, draw
 
 CONFIG = """
 targets:

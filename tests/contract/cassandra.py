@@ -18,7 +18,7 @@ from cassandra.query import tuple_factory
 
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
-from simulator.testing.inserting import Losses
+from simulator.testing.events import Losses
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, EventBlock, Schema
 

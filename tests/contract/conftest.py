@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from simulator.testing.entries import Entry
 from simulator.testing.fixtures import StartServer, parametrize, run_servers, server
+from simulator.testing.server import Entry
 
 from .entries import ENTRIES
 

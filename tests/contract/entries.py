@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from simulator.testing.entries import Entry
+from simulator.testing.server import Entry
 
 from .arangodb import ArangoStandInUnderTest, ArangoUnderTest
 from .cassandra import CassandraClusterUnderTest, CassandraUnderTest

@@ -14,7 +14,7 @@ import pytest
 import trustme
 
 from simulator.modules.base import Job
-from simulator.testing.inserting import insert_with
+from simulator.testing.events import insert_with
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.base import Workload
 from simulator.workloads.temperature import Temperature

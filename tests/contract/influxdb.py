@@ -20,7 +20,7 @@ import httpx
 import pytest
 
 from simulator.modules.base import Job
-from simulator.testing.inserting import Losses, insert_block, lose
+from simulator.testing.events import Losses, insert_block, lose
 from simulator.testing.server import Refusal
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
 from simulator.modules.iotdb.connection import Connection, ServerError
-from simulator.testing.inserting import Losses, insert_block, lose
+from simulator.testing.events import Losses, insert_block, lose
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, EventBlock, Schema, Tags
 

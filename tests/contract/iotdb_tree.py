@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from simulator.modules.base import Job
 from simulator.modules.iotdb.connection import ServerError
-from simulator.testing.inserting import Losses
+from simulator.testing.events import Losses
 from simulator.workloads.schema import ColumnType, EventBlock, Schema
 
 from .iotdb import IotdbUnderTest

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
-from simulator.contract import PrimaryKey
+from simulator.contract import PrimaryKey, StoredPart
 from simulator.errors import SimulatorError
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.cassandra import Cassandra
@@ -30,10 +30,8 @@ from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.cassandra.asking import CassandraAsker
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.kit.http import SOCKET_OPTIONS
-from simulator.oracle.answers import answer_all
-from simulator.oracle.comparing import compare_answers
-from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert, insert_with, most_at_once
+from simulator.oracle.answers import answer_all, compare_answers
+from simulator.testing.events import insert, insert_with, most_at_once, rows_of
 from simulator.testing.server import as_observer, new_job
 from simulator.testing.suite.test_described import DEFINED_PARTS, list_queries
 from simulator.testing.suite.test_queries import (
@@ -48,8 +46,7 @@ from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import draw
-from simulator.workloads.stored import Stored, StoredPart
+from simulator.workloads.drawing import Stored, draw
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

@@ -13,8 +13,7 @@ from simulator.modules.base import AnyModule, Job
 from simulator.modules.cratedb.server import count_copies
 from simulator.modules.cratedb.writing import CratedbWriter
 from simulator.modules.sending import Payload
-from simulator.testing.events import Awkward, rows_of
-from simulator.testing.inserting import insert, insert_with
+from simulator.testing.events import Awkward, insert, insert_with, rows_of
 from simulator.testing.server import ServerUnderTest, as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature

@@ -8,24 +8,21 @@ from typing import Any
 
 import pytest
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import PrimaryKey, StoredPart, Tables
 from simulator.errors import SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import queries
 from simulator.modules.elasticsearch.writing import ElasticsearchWriter
 from simulator.modules.sending import Payload
-from simulator.oracle.answers import answer_all
-from simulator.oracle.comparing import compare_answers
-from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert, insert_with
+from simulator.oracle.answers import answer_all, compare_answers
+from simulator.testing.events import insert, insert_with, rows_of
 from simulator.testing.server import ServerUnderTest, new_job
 from simulator.testing.suite.test_described import list_queries
 from simulator.worker import connect
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import draw
+from simulator.workloads.drawing import Stored, draw
 from simulator.workloads.queries import Query
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from simulator.testing.entries import Entry
+from simulator.testing.server import Entry
 
 from ..on_images import main, services, suite_of
 from .entries import ENTRIES

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from simulator.modules.base import Encoding
-from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert
+from simulator.testing.events import insert, rows_of
 from simulator.testing.server import ServerUnderTest, as_observer, batch_of, new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature

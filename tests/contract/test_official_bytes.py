@@ -24,7 +24,7 @@ from psycopg.copy import LibpqWriter
 from simulator.modules.base import Encoding
 from simulator.modules.kit.official import list_rows
 from simulator.modules.options import LEAN
-from simulator.testing.inserting import insert_with
+from simulator.testing.events import insert_with
 from simulator.testing.server import batch_of, new_job
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload

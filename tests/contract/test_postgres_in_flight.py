@@ -14,8 +14,7 @@ from simulator.contract import PrimaryKey, Tables
 from simulator.errors import SimulatorError
 from simulator.modules.base import Encoding, Job
 from simulator.modules.postgres import Postgres
-from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert
+from simulator.testing.events import insert, rows_of
 from simulator.testing.server import FaultHandle, batch_of, new_job
 from simulator.worker import connect
 from simulator.worker.measure import Recorder

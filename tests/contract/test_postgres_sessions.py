@@ -15,22 +15,20 @@ import numpy as np
 import orjson
 import pytest
 
-from simulator.contract import Role
+from simulator.contract import Role, StoredPart
 from simulator.errors import SimulatorError
 from simulator.modules.base import connect
 from simulator.modules.kit.libpq import Connection, Connector
 from simulator.modules.options import LEAN
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.options import CLIENTS
-from simulator.oracle.answers import answer_all
-from simulator.oracle.comparing import compare_answers
-from simulator.testing.events import Awkward, rows_of
-from simulator.testing.inserting import insert_with
+from simulator.oracle.answers import answer_all, compare_answers
+from simulator.testing.events import Awkward, insert_with, rows_of
 from simulator.testing.server import batch_of, new_job
 from simulator.workloads.base import Workload
 from simulator.workloads.defined import define
 from simulator.workloads.definition import Definition
-from simulator.workloads.drawing import BoundQuery, draw_block
+from simulator.workloads.drawing import BoundQuery, Stored, draw_block
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import (
     FIRST_TIMESTAMP_MS,
@@ -39,7 +37,6 @@ from simulator.workloads.schema import (
     EventBlock,
     Schema,
 )
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..conftest import LOCALES

@@ -12,8 +12,7 @@ from simulator.modules.base import AnyModule, await_count, connect
 from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.asking import QuestdbAsker
 from simulator.modules.questdb.pgwire import PgWireAsker
-from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert_with
+from simulator.testing.events import insert_with, rows_of
 from simulator.testing.server import new_job
 from simulator.testing.suite.test_asking import IN_FLIGHT, WORKLOADS, check_answers
 from simulator.workloads.defined import define

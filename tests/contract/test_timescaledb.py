@@ -12,7 +12,7 @@ import pytest
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import SimulatorError
 from simulator.modules.timescaledb import Timescaledb
-from simulator.testing.inserting import insert_with
+from simulator.testing.events import insert_with
 from simulator.testing.server import new_job
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload

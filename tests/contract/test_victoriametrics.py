@@ -17,8 +17,7 @@ from simulator.collector.database import Preparation
 from simulator.contract import DataSet, Load, Role, RunSettings, make_groups
 from simulator.errors import SimulatorError
 from simulator.modules.base import Job, await_count, connect
-from simulator.testing.events import make_schema, rows_of
-from simulator.testing.inserting import insert_with
+from simulator.testing.events import insert_with, make_schema, rows_of
 from simulator.testing.server import new_job
 from simulator.testing.suite import test_storage
 from simulator.workloads.base import Workload

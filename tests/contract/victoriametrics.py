@@ -12,8 +12,7 @@ from typing import Any, ClassVar
 import httpx
 
 from simulator.modules.base import Job
-from simulator.testing.events import TESTED, Sparse, make_texts
-from simulator.testing.inserting import Losses
+from simulator.testing.events import TESTED, Losses, Sparse, make_texts
 from simulator.testing.server import Refusal
 from simulator.workloads.schema import ColumnType, EventBlock, Schema
 

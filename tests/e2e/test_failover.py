@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from simulator.testing.entries import Entry
+from simulator.testing.server import Entry
 
 from ..contract.entries import ENTRIES
 from ..helpers import counted

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
+from simulator.contract import StoredPart
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import BoundQueries, draw_block
+from simulator.workloads.drawing import BoundQueries, Stored, draw_block
 from simulator.workloads.queries import Query
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 each_workload = pytest.mark.parametrize(

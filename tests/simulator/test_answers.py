@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.oracle.answers import Answer, answer, answer_all
-from simulator.oracle.comparing import compare_answers
+from simulator.contract import StoredPart
+from simulator.oracle.answers import Answer, answer, answer_all, compare_answers
 from simulator.testing.events import make_schema
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import BoundQuery, draw
+from simulator.workloads.drawing import BoundQuery, Stored, draw
 from simulator.workloads.queries import Every, Function, Query
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 
@@ -64,7 +63,7 @@ PARTS = [StoredPart(0, 0, 333), StoredPart(1, 20, 100)]
 
 def make(**values: Any) -> Query:
     query = Query.model_validate({"name": "asked", **values})
-    query.check(MIXED.schema)
+    MIXED.schema.check_query(query)
     return query
 
 
@@ -198,7 +197,7 @@ def sort_key(row: tuple[Any, ...]) -> str:
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make blocks so small that groups and devices span many of them, and cross their ends."""
-    monkeypatch.setattr("simulator.workloads.stored.BLOCK_VALUES", 300)
+    monkeypatch.setattr("simulator.workloads.drawing.BLOCK_VALUES", 300)
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=range(len(QUERIES)))

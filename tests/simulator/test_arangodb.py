@@ -18,8 +18,15 @@ from simulator.modules.arangodb.server import Connection
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
-from simulator.testing.events import Awkward, Row, normalise, rows_of
-from simulator.testing.inserting import insert, insert_with, most_at_once
+from simulator.testing.events import (
+    Awkward,
+    Row,
+    insert,
+    insert_with,
+    most_at_once,
+    normalise,
+    rows_of,
+)
 from simulator.testing.server import new_job
 from simulator.worker import connect
 from simulator.workloads.base import Workload

@@ -20,7 +20,7 @@ from azure.kusto.ingest import BlobDescriptor, IngestionProperties
 from azure.kusto.ingest.base_ingest_client import BaseIngestClient
 from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 
-from simulator.contract import Load, Tables
+from simulator.contract import Load, StoredPart, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.azure_data_explorer import AzureDataExplorer
 from simulator.modules.azure_data_explorer.encoding import MAPPING, CsvEncoder, encode_devices
@@ -46,10 +46,9 @@ from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
 from simulator.testing.suite.test_tags import READING, TRUCKS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import BoundQuery, bind, draw
+from simulator.workloads.drawing import BoundQuery, Stored, bind, draw
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import Column, ColumnType, Schema, Tags
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 JOB = Job(Temperature.schema, Load(batch=10))

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from simulator.contract import StoredPart
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.azure_data_explorer import AzureDataExplorer
 from simulator.modules.azure_data_explorer.asking import AdxAsker
@@ -20,9 +21,8 @@ from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
-from simulator.workloads.drawing import draw_block
+from simulator.workloads.drawing import Stored, draw_block
 from simulator.workloads.schema import Schema
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from .test_http import Scripted, answers

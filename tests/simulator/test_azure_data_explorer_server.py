@@ -20,8 +20,7 @@ from simulator.modules.azure_data_explorer.ingestion import (
 )
 from simulator.modules.azure_data_explorer.server import Connection
 from simulator.modules.base import Job, await_count
-from simulator.testing.events import rows_of
-from simulator.testing.inserting import insert
+from simulator.testing.events import insert, rows_of
 from simulator.testing.server import new_job
 from simulator.worker import connect
 from simulator.workloads.temperature import Temperature

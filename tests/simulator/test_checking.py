@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.contract import Answers, Go, GroupResult, Load, Role
+from simulator.contract import Answers, Go, GroupResult, Load, Role, StoredPart
 from simulator.contract.messages import WorkerAnswers
 from simulator.machine import free_memory_bytes
 from simulator.modules.asking import Received
@@ -30,9 +30,8 @@ from simulator.worker.questions import FirstAnswers, Questions
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import BoundQuery, bind
+from simulator.workloads.drawing import BoundQuery, Stored, bind, unite
 from simulator.workloads.queries import Shape
-from simulator.workloads.stored import Stored, StoredPart, unite
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)

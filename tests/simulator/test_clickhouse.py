@@ -21,8 +21,7 @@ from simulator.modules.clickhouse.server import Connection, read_table_settings
 from simulator.modules.kit.http import Answer
 from simulator.modules.kit.official import list_columns
 from simulator.modules.options import parse_options
-from simulator.testing.events import Awkward, Sundry, rows_of
-from simulator.testing.inserting import insert_with
+from simulator.testing.events import Awkward, Sundry, insert_with, rows_of
 from simulator.testing.server import as_observer, new_job
 from simulator.worker import connect
 from simulator.workloads.cpu import Cpu

@@ -29,7 +29,7 @@ from simulator.contract import (
     make_groups,
 )
 from simulator.errors import SimulatorError
-from simulator.stalls import read_clock_s
+from simulator.machine import read_clock_s
 
 from ..helpers import histogram_of, worker_result
 from .collecting import LIMIT_S, FakeDatabase, Run, asked, pending, play, until

@@ -6,15 +6,14 @@ import pytest
 
 from simulator.collector.database import Preparation, ask
 from simulator.collector.lookup import look_up
-from simulator.contract import Load, Report, Role, Tables
+from simulator.contract import Load, Report, Role, StoredPart, Tables
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Capabilities, Job, Support
 from simulator.modules.options import Options
 from simulator.oracle.answers import answer
 from simulator.oracle.survey import RecognizedEvents
-from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.drawing import BoundQuery, Stored
 from simulator.workloads.queries import Shape
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import settings

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from simulator.contract import StoredPart
 from simulator.testing.events import Awkward, Sundry
 from simulator.workloads import SHIPPED, WORKLOADS, load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import draw, draw_block, find_row_count
+from simulator.workloads.drawing import Stored, draw, draw_block, find_row_count
 from simulator.workloads.lateness import LateEvents
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import EventBlock
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 OPTIONS: dict[str, dict[str, Any]] = {

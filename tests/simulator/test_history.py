@@ -10,18 +10,22 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.contract import DataSet, Load, Role, RunSettings, make_groups
+from simulator.contract import DataSet, Load, Role, RunSettings, StoredPart, make_groups
 from simulator.errors import OptionError
 from simulator.oracle.answers import answer, find_needed
-from simulator.oracle.beginning import Beginning
-from simulator.oracle.survey import OtherEvents, UnknownEvents, find_next, recognize_devices
+from simulator.oracle.survey import (
+    Beginning,
+    OtherEvents,
+    UnknownEvents,
+    find_next,
+    recognize_devices,
+)
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
-from simulator.workloads.drawing import BoundQuery, draw_block
+from simulator.workloads.drawing import BoundQuery, Stored, draw_block
 from simulator.workloads.history import History, WithHistory, add_history
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import EventBlock
-from simulator.workloads.stored import Stored, StoredPart
 
 from .test_survey import look, told
 

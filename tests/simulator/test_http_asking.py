@@ -12,6 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from simulator.contract import StoredPart
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules import load_module
 from simulator.modules.asking import Received
@@ -22,10 +23,9 @@ from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
-from simulator.workloads.drawing import BoundQuery, draw_block
+from simulator.workloads.drawing import BoundQuery, Stored, draw_block
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import Schema
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from .test_http import Script, Scripted, answers

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.contract import Tables
+from simulator.contract import StoredPart, Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.influxdb import Influxdb
@@ -21,17 +21,14 @@ from simulator.modules.influxdb.flux import (
 )
 from simulator.modules.influxdb.queries import compile_query
 from simulator.modules.options import parse_options
-from simulator.oracle.answers import answer_all
-from simulator.oracle.comparing import compare_answers
-from simulator.testing.events import Sundry, rows_of
-from simulator.testing.inserting import insert, insert_with, most_at_once
+from simulator.oracle.answers import answer_all, compare_answers
+from simulator.testing.events import Sundry, insert, insert_with, most_at_once, rows_of
 from simulator.testing.server import as_observer, new_job
 from simulator.units import write_duration
 from simulator.worker import connect
-from simulator.workloads.drawing import bind, draw
+from simulator.workloads.drawing import Stored, bind, draw
 from simulator.workloads.queries import Query, Where
 from simulator.workloads.schema import Column, ColumnType
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from ..contract.entries import find_entry, server_fixtures

@@ -12,7 +12,7 @@ import pytest
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import latency_ms, merge_histograms
 from simulator.modules.sending import Outcome, Payload
-from simulator.testing.inserting import insert, most_at_once
+from simulator.testing.events import insert, most_at_once
 from simulator.worker import garbage_collection_paused
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder

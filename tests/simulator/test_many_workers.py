@@ -10,7 +10,7 @@ import tracemalloc
 
 import pytest
 
-from simulator import files
+from simulator import machine
 from simulator.collector.barrier import Barrier
 from simulator.collector.merge import merge_group
 from simulator.collector.status import PhaseTracker
@@ -26,8 +26,8 @@ from simulator.contract import (
     WorkerResult,
 )
 from simulator.errors import SimulatorError
-from simulator.files import check_files
 from simulator.histograms import encode_histogram, new_histogram
+from simulator.machine import check_files
 
 from ..helpers import histogram_of, settings, worker_figures
 
@@ -166,7 +166,7 @@ def test_connections_for_all(
     calls: list[tuple[int, int]] = []
     monkeypatch.setattr(resource, "getrlimit", lambda _: limits)
     monkeypatch.setattr(resource, "setrlimit", lambda _, pair: calls.append(pair))
-    files.allow_files()
+    machine.allow_files()
     assert calls == ([wanted] if wanted else [])
 
 

@@ -29,7 +29,7 @@ from simulator.modules.base import AnyModule, Job, Module, Support, await_count,
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
 from simulator.modules.postgres import Postgres
-from simulator.testing.inserting import insert_with, most_at_once
+from simulator.testing.events import insert_with, most_at_once
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.defined import define
 from simulator.workloads.schema import Column, ColumnType

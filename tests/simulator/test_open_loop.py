@@ -18,7 +18,7 @@ from simulator.contract import Arrivals, Load, WorkerFigures, WorkerOffer
 from simulator.errors import Retryable
 from simulator.histograms import merge_histograms
 from simulator.modules.sending import Outcome, Payload, Writer
-from simulator.testing.inserting import insert
+from simulator.testing.events import insert
 from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder

@@ -10,23 +10,21 @@ from typing import Any
 
 import pytest
 
-from simulator.contract import GivenAnswer, WorkerAnswers
+from simulator.contract import GivenAnswer, StoredPart, WorkerAnswers
 from simulator.errors import OptionError
 from simulator.modules import find_statement_problem, load_module, module_names
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.options import parse_options
 from simulator.modules.own_statements import find_own_statement
 from simulator.modules.postgres import Postgres
+from simulator.oracle.answers import normalize
 from simulator.oracle.checking import Checker
-from simulator.oracle.comparing import normalize
 from simulator.oracle.survey import RecognizedEvents
 from simulator.workloads.base import Workload
 from simulator.workloads.defined import define
-from simulator.workloads.drawing import BoundQuery, draw_block
-from simulator.workloads.queries import Query
+from simulator.workloads.drawing import BoundQuery, Stored, draw_block
+from simulator.workloads.queries import Query, find_problems, parse_statement
 from simulator.workloads.schema import ColumnType
-from simulator.workloads.statements import find_problems, parse_statement
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.yaml_source import parse_definition
 
 from ..helpers import begin_definition

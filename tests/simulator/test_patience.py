@@ -31,7 +31,7 @@ from simulator.modules.sending import (
     limit_wait,
     set_deadline,
 )
-from simulator.testing.inserting import insert
+from simulator.testing.events import insert
 from simulator.workloads.temperature import Temperature
 
 from .postgres_login import let_in

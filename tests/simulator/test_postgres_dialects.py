@@ -19,7 +19,7 @@ from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
 from simulator.modules.postgres.encoding import InsertMode
 from simulator.modules.postgres.options import DialectOptions, PostgresOptions
-from simulator.testing.inserting import insert_with
+from simulator.testing.events import insert_with
 from simulator.testing.server import ServerUnderTest, new_job
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.schema import Schema

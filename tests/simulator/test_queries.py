@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from simulator.contract import StoredPart
 from simulator.errors import OptionError
 from simulator.testing.events import make_schema
 from simulator.workloads.common_queries import describe_queries, name_queries
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.drawing import bind, draw
+from simulator.workloads.drawing import Stored, bind, draw
 from simulator.workloads.queries import HOUR_MS, Query, Shape
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 COUNT = {"function": "count"}
@@ -85,14 +85,14 @@ SCHEMA = make_schema(
 )
 def test_what_the_columns_dont_allow_is_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(OptionError) as refused:
-        make(**values).check(SCHEMA)
+        SCHEMA.check_query(make(**values))
     assert said in str(refused.value)
 
 
 def test_what_they_allow_is_not() -> None:
     newest = [{"function": "max", "column": "at"}, {"function": "last", "column": "speed"}]
-    make(compute=newest, per=["device", "site", {"every": "1h"}]).check(SCHEMA)
-    make(events=["device", "at", "site"], newest=True).check(SCHEMA)
+    SCHEMA.check_query(make(compute=newest, per=["device", "site", {"every": "1h"}]))
+    SCHEMA.check_query(make(events=["device", "at", "site"], newest=True))
 
 
 def test_a_workload_whose_query_asks_for_no_column_of_its_own_is_refused() -> None:
@@ -110,10 +110,10 @@ def test_each_workload_with_numbers_has_the_common_queries(workload: Temperature
     assert schema.queries == type(workload).schema.queries == own
     assert name_queries(schema.descriptions) == (*own, *COMMON)
     for query in schema.descriptions:
-        query.check(schema)
+        schema.check_query(query)
         assert query.about
     # All that a query can be made of, except for what these workloads have no columns for.
-    shapes = frozenset[Shape]().union(*(query.shapes(schema) for query in schema.descriptions))
+    shapes = frozenset[Shape]().union(*(schema.shapes_of(query) for query in schema.descriptions))
     assert shapes == frozenset(Shape) - {Shape.LAST, Shape.PER_TAG}
 
 

@@ -10,20 +10,18 @@ from typing import Any, ClassVar
 
 import pytest
 
-from simulator.contract import DataSet, Go, Load, Role, RunSettings, Timestamps
+from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredPart, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.asking import Asker, CallingAsker
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
 from simulator.oracle.answers import answer
-from simulator.oracle.beginning import Beginning
-from simulator.oracle.survey import find_stored
+from simulator.oracle.survey import Beginning, find_stored
 from simulator.worker.questions import Questions
 from simulator.workloads import load_workload
-from simulator.workloads.drawing import BoundQueries, BoundQuery, draw
+from simulator.workloads.drawing import BoundQueries, BoundQuery, Stored, draw
 from simulator.workloads.queries import Shape
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 WORKLOAD = Temperature(seed=2, device_spread=3)

@@ -16,6 +16,7 @@ from simulator.contract import (
     Retention,
     RetentionResult,
     Role,
+    StoredPart,
     find_step_ms,
 )
 from simulator.errors import OptionError
@@ -23,14 +24,14 @@ from simulator.modules.capabilities import Ageing
 from simulator.modules.postgres.tables import create_partitions, list_bounds, list_older
 from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
-from simulator.workloads.clock import (
+from simulator.workloads.drawing import Stored
+from simulator.workloads.history import (
     PASSES,
     count_own,
     find_clock_factor,
     find_time_ms,
     make_retention,
 )
-from simulator.workloads.stored import Stored, StoredPart
 
 from ..helpers import worker_figures
 

@@ -12,7 +12,7 @@ import numpy as np
 import orjson
 import pytest
 
-from simulator.contract import Load, Role
+from simulator.contract import Load, Role, StoredPart
 from simulator.errors import SimulatorError
 from simulator.modules import load_module
 from simulator.modules.base import Job
@@ -31,10 +31,9 @@ from simulator.modules.victoriametrics.forms import (
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
-from simulator.workloads.drawing import BoundQuery, draw_block
+from simulator.workloads.drawing import BoundQuery, Stored, draw_block
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import Schema
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 from .bounds import draw_blocks
@@ -94,7 +93,7 @@ def test_forms_ask_what_is_compiled(workload: Workload) -> None:
     stored = Stored(workload, [StoredPart(0, 0, 1000)])
     differing = 0
     for query in workload.schema.descriptions:
-        if not query.is_drawn or not query.shapes(workload.schema) <= shapes:
+        if not query.is_drawn or not workload.schema.shapes_of(query) <= shapes:
             continue
         # Devices whose names mean something, alone or as one of several.
         bounds = draw_block(query, stored, 3, 5, 20)

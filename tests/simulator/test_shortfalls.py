@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simulator.collector.report import find_lateness, find_long_windows
-from simulator.contract import LongWindows
+from simulator.contract import LongWindows, StoredPart
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
+from simulator.workloads.drawing import Stored
 from simulator.workloads.queries import Aggregate, At, Function, Query, Window
-from simulator.workloads.stored import Stored, StoredPart
 from simulator.workloads.temperature import Temperature
 
 

@@ -18,7 +18,7 @@ from simulator.contract import (
     WorkerFigures,
     describe_stalls,
 )
-from simulator.stalls import Look, find_stall
+from simulator.machine import Look, find_stall
 
 from ..helpers import worker_figures
 from .collecting import Run, play
@@ -55,7 +55,7 @@ def test_a_gap_between_two_looks(
 
 _WATCHED = """
 import sys, time
-from simulator.stalls import StallWatch
+from simulator.machine import StallWatch
 watch = StallWatch(7)
 began = time.perf_counter()
 print("begun", flush=True)

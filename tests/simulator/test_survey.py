@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
+from simulator.contract import StoredPart
 from simulator.errors import SimulatorError
 from simulator.oracle.survey import DeviceInventory, recognize_devices
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
-from simulator.workloads.stored import StoredPart
 from simulator.workloads.temperature import Temperature
 
 

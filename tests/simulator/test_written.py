@@ -8,11 +8,11 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import BeforeValidator, ValidationError
 
+from simulator.conditions import Written
 from simulator.documents import parse_yaml
 from simulator.modules.options import Options, parse_options
 from simulator.units import parse_duration_s, read_duration_s
 from simulator.workloads.yaml_source import parse_document
-from simulator.written import Written
 
 from ..helpers import begin_definition
 

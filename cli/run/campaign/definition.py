@@ -21,11 +21,11 @@ from pydantic import (
     model_validator,
 )
 
+from simulator.conditions import Written
 from simulator.documents import DocumentError, merge_values, read_yaml
 from simulator.errors import OptionError, did_you_mean
 from simulator.units import read_duration_s
 from simulator.workloads.yaml_source import find_place
-from simulator.written import Written
 
 from ...plan.target import Price
 from ...results.requirements import (

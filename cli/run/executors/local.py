@@ -20,7 +20,7 @@ import httpx
 
 from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSettings, Status
 from simulator.errors import SimulatorError, one_line
-from simulator.files import check_files
+from simulator.machine import check_files
 
 from ...system.errors import ConfigError, RunFailed
 from ...system.installation import environment_for_processes

@@ -8,15 +8,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from simulator.contract import DataSet, Load
+from simulator.contract import DataSet, Load, StoredPart
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.indexes import CreateIndices, IndexedModule
 from simulator.modules.own_statements import find_own_statement
 from simulator.workloads.base import Workload, device_ids
-from simulator.workloads.drawing import BoundQuery, bind, draw
+from simulator.workloads.drawing import BoundQuery, Stored, bind, draw
 from simulator.workloads.queries import Query
-from simulator.workloads.stored import Stored, StoredPart
 
 from ...results.model import SentStatements
 from ...system.errors import ConfigError

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import psutil
 
-from simulator.stalls import read_clock_s
+from simulator.machine import read_clock_s
 
 from .timeline import Step, Window, add_up, name_most
 

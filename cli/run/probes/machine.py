@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 
 from simulator.contract import DatabaseUse, Report, Resources
-from simulator.stalls import read_clock_s
+from simulator.machine import read_clock_s
 
 from ...system.output import note
 from .background import (

@@ -14,8 +14,7 @@ import pytest
 
 from simulator.encoding.columns import KEY_COLUMN, quote_name
 from simulator.modules.base import Job
-from simulator.testing.entries import Entry
-from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
+from simulator.testing.server import Entry, Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, Schema
 
 from . import COLUMN_TYPES

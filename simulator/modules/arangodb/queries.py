@@ -79,7 +79,7 @@ def _sort(query: Query, values: Sequence[str], schema: Schema) -> str:
     order = query.order
     assert order is not None
     by = value = values[order.by]
-    if query.orders_texts(schema):
+    if schema.orders_texts(query):
         # Texts would be in the order of the server's language: github.com/arangodb/arangodb/issues/19526
         value = f"TO_HEX({by})"
     places = [f"{value} DESC" if order.descending else value]

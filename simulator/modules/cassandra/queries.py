@@ -16,12 +16,10 @@ from typing import Any
 
 from ...encoding.columns import quote_name
 from ...errors import Retryable
-from ...workloads import statements
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Aggregate, Function, Where
+from ...workloads.queries import Aggregate, Function, Parameter, Where, parse_statement
 from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType, Schema
-from ...workloads.statements import parse_statement
 from ..kit import partials
 from ..kit.row_order import Row, put_in_order
 from ..own_statements import write_constants
@@ -166,7 +164,10 @@ class CassandraQueries:
         """A statement of the workload's own, with what is bound for its markers."""
         table = self._options.name_table(self._schema.table)
         constants = write_constants(bound.query, self._schema, lambda value, _: f"{value:g}", table)
-        times = {statements.START: bound.start_ms, statements.END: bound.end_ms}
+        times: dict[str, int | None] = {
+            Parameter.START: bound.start_ms,
+            Parameter.END: bound.end_ms,
+        }
         parsed, kinds, values = parse_statement(text), list[ColumnType](), list[Any]()
         marked = [parsed.parts[0]]
         for name, part in zip(parsed.names, parsed.parts[1:], strict=True):

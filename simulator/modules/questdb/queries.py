@@ -61,7 +61,7 @@ class QuestdbDialect(SqlDialect):
         names = [f'"_v{place}"' for place in range(query.width)]
         # There is no NULLS LAST.
         # Symbols would be in the order of UTF-16.
-        value = f"{names[by]}::varchar" if query.orders_texts(self._schema) else names[by]
+        value = f"{names[by]}::varchar" if self._schema.orders_texts(query) else names[by]
         places = [f"{names[by]} IS NULL", f"{value} {direction}"]
         places += [f"{names[key]} ASC" for key in range(query.keys) if key != by]
         return f"SELECT * FROM ({statement}) ORDER BY {', '.join(places)}"

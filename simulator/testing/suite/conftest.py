@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ..entries import CHOSEN
 from ..fixtures import parametrize, server, servers
+from ..server import CHOSEN
 
 __all__ = ["server", "servers"]
 

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest
 
+from ...contract import StoredPart
 from ...errors import Retryable, SimulatorError
 from ...modules.asking import Asker, Received
 from ...modules.base import AnyModule, Module, connect
-from ...oracle.answers import answer_all
-from ...oracle.comparing import compare_answers
+from ...oracle.answers import answer_all, compare_answers
 from ...workloads import load_workload
 from ...workloads.base import Workload
-from ...workloads.drawing import BoundQuery, bind, draw_block
+from ...workloads.drawing import BoundQuery, Stored, bind, draw_block
 from ...workloads.queries import Query
-from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import Sundry
 from ..server import ServerUnderTest
@@ -57,7 +56,7 @@ def reading(
 def list_queries(module: AnyModule, workload: Workload) -> list[Query]:
     """The workload's own queries, and the common ones, as far as the module can ask them."""
     schema, shapes = workload.schema, frozenset(module.CAPABILITIES.shapes)
-    return [query for query in schema.descriptions if query.shapes(schema) <= shapes]
+    return [query for query in schema.descriptions if schema.shapes_of(query) <= shapes]
 
 
 def make_requests(
@@ -146,8 +145,8 @@ def test_an_answer_may_have_no_rows(server: ServerUnderTest) -> None:
     query = Query.model_validate(
         {"name": "nobody", "events": [TEMPERATURE.schema.time], "devices": ["nobody"]}
     )
-    query.check(TEMPERATURE.schema)
-    if not query.shapes(TEMPERATURE.schema) <= frozenset(server.module_type.CAPABILITIES.shapes):
+    TEMPERATURE.schema.check_query(query)
+    if not TEMPERATURE.schema.shapes_of(query) <= frozenset(server.module_type.CAPABILITIES.shapes):
         pytest.skip("compiles no such query")
     fill(server, TEMPERATURE, PARTS)
     with reading(server, TEMPERATURE) as (module, asker):

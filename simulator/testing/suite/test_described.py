@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 
 from ...collector.lookup import look_up
-from ...contract import Lookup
+from ...contract import Lookup, StoredPart
 from ...errors import OptionError
 from ...modules.base import AnyModule, Support
-from ...oracle.answers import Answer, answer, answer_all
-from ...oracle.comparing import compare_answers
+from ...oracle.answers import Answer, answer, answer_all, compare_answers
 from ...oracle.survey import UnknownEvents, recognize_events, survey_devices
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.drawing import BoundQuery, draw
+from ...workloads.drawing import BoundQuery, Stored, draw
 from ...workloads.queries import Query, Shape
 from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
-from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
 from ..events import Sundry, make_schema
 from ..server import ServerUnderTest, new_job
@@ -76,7 +74,7 @@ def list_queries(workload: Workload) -> list[Query]:
         for i, description in enumerate(more)
     ]
     for query in named:
-        query.check(schema)
+        schema.check_query(query)
     return [*schema.descriptions, *named]
 
 
@@ -124,7 +122,7 @@ def fill_and_draw(server: ServerUnderTest, workload: Workload) -> Questions:
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
     shapes = frozenset(server.module_type.CAPABILITIES.shapes)
-    queries = [q for q in list_queries(workload) if q.shapes(workload.schema) <= shapes]
+    queries = [q for q in list_queries(workload) if workload.schema.shapes_of(q) <= shapes]
     if not queries:
         pytest.skip("compiles no queries")
     parts = PARTS.get(type(workload), DEFINED_PARTS)
@@ -184,7 +182,7 @@ def test_great_whole_numbers_are_rounded_as_declared(server: ServerUnderTest) ->
     functions = ("min", "max", "sum", "avg", "last")
     values = [{"function": name, "column": "great"} for name in functions]
     query = Query.model_validate({"name": "q", "compute": values, "per": ["device"]})
-    if not query.shapes(workload.schema) <= frozenset(can.shapes):
+    if not workload.schema.shapes_of(query) <= frozenset(can.shapes):
         pytest.skip("compiles no such query")
     fill(server, workload, [(0, 0, 40)])
     stored = Stored(workload, [StoredPart(0, 0, 40)])
@@ -218,7 +216,9 @@ def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
 
 
 def test_the_queries_above_have_all_shapes() -> None:
-    shapes = [q.shapes(workload.schema) for workload in WORKLOADS for q in list_queries(workload)]
+    shapes = [
+        workload.schema.shapes_of(q) for workload in WORKLOADS for q in list_queries(workload)
+    ]
     assert frozenset[Shape]().union(*shapes) == frozenset(Shape)
 
 

@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from ...collector.lookup import look_up
-from ...contract import Load, Lookup
+from ...contract import Load, Lookup, StoredPart
 from ...modules.base import await_count, connect
-from ...oracle.answers import answer_all
-from ...oracle.beginning import Beginning
-from ...oracle.comparing import compare_answers
+from ...oracle.answers import answer_all, compare_answers
 from ...oracle.survey import (
+    Beginning,
     OtherEvents,
     UnknownEvents,
     recognize_events,
@@ -21,11 +20,10 @@ from ...oracle.survey import (
 )
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.drawing import BoundQuery
+from ...workloads.drawing import BoundQuery, Stored
 from ...workloads.history import History, WithHistory
 from ...workloads.queries import Query
-from ...workloads.stored import Stored, StoredPart
-from ..inserting import insert
+from ..events import insert
 from ..server import ServerUnderTest, batch_of, new_job
 from .test_queries import make_settings, prepare_queries
 
@@ -89,7 +87,7 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
         bounds = [
             BoundQuery(query, devices_of(query), border_ms + at, border_ms + at + 600_000)
             for query in QUESTIONS
-            if query.shapes(workload.schema) <= shapes
+            if workload.schema.shapes_of(query) <= shapes
             # In the history, across its end, and with its end alone.
             for at in (-3_000_000, -300_000, -600_000 + 5_000)
         ]

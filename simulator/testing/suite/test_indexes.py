@@ -13,7 +13,7 @@ from ...modules.base import AnyModule, Support
 from ...modules.indexes import CreateIndices, IndexedModule
 from ...workloads.schema import Schema, Tags
 from ...workloads.temperature import Temperature
-from ..inserting import insert_with
+from ..events import insert_with
 from ..server import ServerUnderTest, new_job
 from .test_queries import fill, find_indexing, prepare_queries, workload_of
 

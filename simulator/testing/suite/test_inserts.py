@@ -7,7 +7,7 @@ import uuid
 import pytest
 
 from ...collector.lookup import look_up
-from ...contract import Lookup, PrimaryKey, Tables
+from ...contract import Lookup, PrimaryKey, StoredPart, Tables
 from ...errors import OptionError
 from ...histograms import merge_histograms
 from ...modules.base import Encoding, Job, Support, await_count, connect
@@ -16,10 +16,8 @@ from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.schema import EventBlock
-from ...workloads.stored import StoredPart
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Awkward, rows_of
-from ..inserting import insert, insert_with, most_at_once
+from ..events import TESTED, Awkward, insert, insert_with, most_at_once, rows_of
 from ..server import IN_FLIGHT, ServerUnderTest, batch_of, full, new_job, table_modes
 
 

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from ...modules.base import await_count, connect
 from ...workloads.temperature import Temperature
-from ..inserting import insert_with
+from ..events import insert_with
 from ..server import ServerUnderTest, new_job
 
 _BEFORE, _MEANWHILE = 200, 400

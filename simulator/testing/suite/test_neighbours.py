@@ -10,8 +10,7 @@ from ...contract import Role, Tables
 from ...errors import SimulatorError
 from ...modules.base import Job, connect
 from ...workloads.temperature import Temperature
-from ..events import Sundry
-from ..inserting import insert_with
+from ..events import Sundry, insert_with
 from ..server import ServerUnderTest, batch_of, new_job, table_modes
 from .test_indexes import need_indexes
 from .test_queries import find_indexing

@@ -9,8 +9,7 @@ from ...errors import OptionError
 from ...modules.base import Encoding, await_count
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Awkward
-from ..inserting import insert_with
+from ..events import TESTED, Awkward, insert_with
 from ..server import (
     IN_FLIGHT,
     ServerUnderTest,

@@ -13,7 +13,7 @@ from ...errors import OptionError, SimulatorError
 from ...modules.base import Encoding
 from ...modules.options import parse_options
 from ...workloads.temperature import Temperature
-from ..inserting import insert_with
+from ..events import insert_with
 from ..server import (
     IN_FLIGHT,
     Refusal,

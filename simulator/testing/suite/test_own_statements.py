@@ -7,14 +7,13 @@ from dataclasses import replace
 
 import pytest
 
+from ...contract import StoredPart
 from ...errors import OptionError
-from ...oracle.answers import answer_all
-from ...oracle.comparing import compare_answers
+from ...oracle.answers import answer_all, compare_answers
 from ...workloads import load_workload
-from ...workloads.drawing import draw_block
+from ...workloads.drawing import Stored, draw_block
 from ...workloads.queries import Query
 from ...workloads.schema import Schema
-from ...workloads.stored import Stored, StoredPart
 from ..server import ServerUnderTest, new_job
 from .test_queries import SEED, fill, prepare_queries
 

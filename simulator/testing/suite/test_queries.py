@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from ...collector.database import Indexing
-from ...contract import Load, Role, RunSettings, make_groups
+from ...contract import Load, Role, RunSettings, StoredPart, make_groups
 from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support, await_count, connect
-from ...oracle.answers import Answer, answer
-from ...oracle.comparing import compare_answers
+from ...oracle.answers import Answer, answer, compare_answers
 from ...workloads import WORKLOADS
 from ...workloads.base import Workload
 from ...workloads.cpu import (
@@ -26,12 +25,10 @@ from ...workloads.cpu import (
     METRICS,
     Cpu,
 )
-from ...workloads.drawing import bind
+from ...workloads.drawing import Stored, bind
 from ...workloads.schema import ColumnType
-from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Awkward
-from ..inserting import insert_with
+from ..events import TESTED, Awkward, insert_with
 from ..server import ServerUnderTest, new_job
 
 SEED, DEVICES = 9, 7

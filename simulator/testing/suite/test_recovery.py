@@ -14,8 +14,7 @@ from ...modules.options import LEAN
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.temperature import Temperature
-from ..events import TESTED, rows_of
-from ..inserting import insert, store_devices_of
+from ..events import TESTED, insert, rows_of, store_devices_of
 from ..server import (
     IN_FLIGHT,
     Fault,

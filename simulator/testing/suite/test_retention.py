@@ -6,15 +6,14 @@ from threading import Thread
 
 import pytest
 
-from ...contract import Retention, Tables, find_step_ms
+from ...contract import Retention, StoredPart, Tables, find_step_ms
 from ...errors import OptionError, Retryable, SimulatorError
 from ...modules.base import AnyModule, Job, await_count
-from ...workloads.clock import find_time_ms
-from ...workloads.drawing import BoundQuery
+from ...workloads.drawing import BoundQuery, Stored
+from ...workloads.history import find_time_ms
 from ...workloads.queries import Aggregate, Function, Query, Window
-from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
-from ..inserting import insert_with
+from ..events import insert_with
 from ..server import ServerUnderTest, new_job
 
 PERIOD_MS = 40 * 86_400_000

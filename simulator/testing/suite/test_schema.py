@@ -13,8 +13,7 @@ from ...modules.versions import check_versions, find_number
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Awkward, rows_of
-from ..inserting import insert_with
+from ..events import TESTED, Awkward, insert_with, rows_of
 from ..server import ServerUnderTest, as_observer, new_job, table_modes
 
 EVENTS = Temperature.schema

@@ -7,7 +7,7 @@ import pytest
 from ...contract import Storage
 from ...modules.base import AnyModule, Module, await_count
 from ...workloads.temperature import Temperature
-from ..inserting import insert_with
+from ..events import insert_with
 from ..server import ServerUnderTest, new_job
 
 LEAST_PER_EVENT, MOST_PER_EVENT = 2, 4_000

@@ -7,21 +7,18 @@ from dataclasses import replace
 
 import pytest
 
-from ...contract import PrimaryKey
+from ...contract import PrimaryKey, StoredPart
 from ...errors import OptionError, SimulatorError
 from ...modules.base import Encoding, Support, connect
-from ...oracle.answers import answer
-from ...oracle.comparing import compare_answers
+from ...oracle.answers import answer, compare_answers
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.drawing import bind
+from ...workloads.drawing import Stored, bind
 from ...workloads.queries import Query
 from ...workloads.schema import number_devices
-from ...workloads.stored import Stored, StoredPart
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Sundry, rows_of
-from ..inserting import insert_with
+from ..events import TESTED, Sundry, insert_with, rows_of
 from ..server import Fault, ServerUnderTest, as_observer, batch_of, key_modes, new_job, table_modes
 from .test_inserts import stored_as_generated
 from .test_queries import EXPECTED, assert_same, fill, prepare_queries, workload_of
@@ -150,7 +147,7 @@ def test_tags_are_read_in_every_place(server: ServerUnderTest) -> None:
     with prepare_queries(server, TRUCKS) as module:
         for values in READING:
             query = Query.model_validate({"name": "reading", **values})
-            query.check(TRUCKS.schema)
+            TRUCKS.schema.check_query(query)
             bound = bind(query, TRUCKS.schema.epoch_ms)
             problem = compare_answers(answer(bound, stored), module.fetch(module.compile(bound)))
             if problem:

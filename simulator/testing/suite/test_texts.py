@@ -7,18 +7,16 @@ from collections.abc import Mapping
 
 import pytest
 
+from ...contract import StoredPart
 from ...errors import OptionError
 from ...modules.base import Encoding, await_count, connect
 from ...modules.capabilities import find_refused_text
-from ...oracle.answers import answer
-from ...oracle.comparing import compare_answers
+from ...oracle.answers import answer, compare_answers
 from ...workloads.base import Workload
-from ...workloads.drawing import bind
+from ...workloads.drawing import Stored, bind
 from ...workloads.queries import Query
 from ...workloads.schema import ColumnType
-from ...workloads.stored import Stored, StoredPart
-from ..events import make_texts, rows_of
-from ..inserting import insert_with
+from ..events import insert_with, make_texts, rows_of
 from ..server import ServerUnderTest, batch_of, new_job
 from .test_queries import prepare_queries
 
@@ -61,7 +59,7 @@ def test_texts_are_kept_or_refused(server: ServerUnderTest, kind: str) -> None:
     for encoding in server.module_type.ENCODINGS:
         check_stored(server, workload, encoding, {})
     query = Query(name="all", events=tuple(column.name for column in schema.columns))
-    if not query.shapes(schema) <= frozenset(can.shapes):
+    if not schema.shapes_of(query) <= frozenset(can.shapes):
         return
     bound = bind(query, schema.epoch_ms)
     right = answer(bound, Stored(workload, [StoredPart(0, 0, COUNT)]))

@@ -14,14 +14,12 @@ from ...collector.counting import EVENTS, count_values
 from ...collector.database import Preparation
 from ...collector.lookup import look_up
 from ...collector.report import count_stored
-from ...contract import DataSet, Lookup, RunSettings, Tables, Verification, make_groups
+from ...contract import DataSet, Lookup, RunSettings, StoredPart, Tables, Verification, make_groups
 from ...modules.base import AnyModule, Job, await_count, connect
 from ...workloads.base import Workload
 from ...workloads.schema import EventBlock
-from ...workloads.stored import StoredPart
 from ...workloads.temperature import Temperature
-from ..events import Sparse, Sundry
-from ..inserting import insert, insert_with, store_devices_of
+from ..events import Sparse, Sundry, insert, insert_with, store_devices_of
 from ..server import ServerUnderTest, as_observer, new_job
 from .test_tags import need_table
 

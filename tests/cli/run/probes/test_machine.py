@@ -23,7 +23,7 @@ from cli.run.probes.machine import BackgroundLoadSampler
 from cli.run.probes.timeline import AgingSeries
 from cli.system.signals import Interrupted
 from simulator.contract import Machine
-from simulator.stalls import read_clock_s
+from simulator.machine import read_clock_s
 
 from ....e2e.tool import eventually
 from ....helpers import insert_run, make_report

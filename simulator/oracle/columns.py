@@ -1,0 +1,324 @@
+"""Columns of values that may be missing, in which answers are computed and compared; and what is known of
+groups of events, in arrays: a million groups take as much memory as their values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..workloads.schema import ColumnType
+
+Rows = NDArray[np.intp] | slice
+
+WHOLE = (ColumnType.TIMESTAMP_MS, ColumnType.INT32, ColumnType.INT64)
+"""The types of whole numbers."""
+
+_WORD = 8
+"""Bytes of a text that are compared at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """A column. Texts are UTF-8 in a bytes array."""
+
+    array: NDArray[Any]
+    missing: NDArray[np.bool_] | None = None
+    """Where there is no value, whatever the array holds there; None: all are there."""
+
+    def __len__(self) -> int:
+        return len(self.array)
+
+    def take(self, rows: Rows) -> Values:
+        """Some of the values, in this order."""
+        missing = None if self.missing is None else self.missing[rows]
+        return Values(self.array[rows], missing)
+
+    def plain(self) -> list[Any]:
+        """As Python's own values, None where there is none."""
+        values: list[Any] = self.array.tolist()
+        if self.array.dtype.kind == "S":
+            values = [value.decode() for value in values]
+        if self.missing is not None:
+            for row in np.flatnonzero(self.missing).tolist():
+                values[row] = None
+        return values
+
+
+_DTYPES: dict[ColumnType, type[np.generic]] = {
+    **dict.fromkeys(WHOLE, np.int64),
+    ColumnType.FLOAT32: np.float32,
+    ColumnType.FLOAT64: np.float64,
+    ColumnType.BOOL: np.bool_,
+    ColumnType.TEXT: np.bytes_,
+    ColumnType.JSON: np.bytes_,
+}
+
+
+def to_values(kind: ColumnType, plain: Sequence[Any]) -> Values:
+    """Plain values of a kind, None where there is none, as a column."""
+    dtype = _DTYPES[kind]
+    is_missing = np.array([value is None for value in plain], dtype=bool)
+    nothing: Any = b"" if dtype is np.bytes_ else 0
+    if dtype is np.bytes_:
+        filled = [nothing if value is None else value.encode() for value in plain]
+    else:
+        filled = [nothing if value is None else value for value in plain]
+    missing = is_missing if is_missing.any() else None
+    try:
+        return Values(np.array(filled, dtype=dtype), missing)
+    except OverflowError:
+        return Values(np.array(filled, dtype=object), missing)
+
+
+def join(parts: Sequence[Values]) -> Values:
+    """One column after the other."""
+    missing = None
+    if any(part.missing is not None for part in parts):
+        missing = np.concatenate(
+            [np.zeros(len(p), dtype=bool) if p.missing is None else p.missing for p in parts]
+        )
+    return Values(np.concatenate([part.array for part in parts]), missing)
+
+
+def rank(values: Values) -> NDArray[np.intp]:
+    """A number for each value: equal values have the same, higher ones a higher, and missing ones the
+    highest."""
+    array = values.array
+    ranks = _rank_texts(array) if array.dtype.kind == "S" else _rank_distinct(array)
+    if values.missing is not None and values.missing.any():
+        ranks = np.where(values.missing, len(array), ranks)
+    return ranks
+
+
+def rank_rows(columns: Sequence[Values], count: int) -> NDArray[np.intp]:
+    """A number for each row of values, the first of which count most: from 0 on, without gaps. `count`: how
+    many rows there are, which may have no values at all."""
+    ranks = np.zeros(count, dtype=np.intp)
+    for column in columns:
+        ranks = combine(ranks, rank(column))
+    return ranks
+
+
+def combine(first: NDArray[np.intp], second: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Ranks of pairs, without gaps."""
+    if not len(first):
+        return first
+    return densify(first * (int(second.max()) + 1) + second)[0]
+
+
+def densify(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], int]:
+    """Codes from 0 on without gaps, in the same order; and how many there are."""
+    if not len(codes):
+        return codes, 0
+    most = int(codes.max()) + 1
+    if most > 8 * len(codes) + 1024:
+        distinct, places = np.unique(codes, return_inverse=True)
+        return places, len(distinct)
+    there = np.zeros(most, dtype=bool)
+    there[codes] = True
+    numbers = np.cumsum(there) - 1
+    return numbers[codes], int(numbers[-1]) + 1
+
+
+def _rank_texts(texts: NDArray[np.bytes_]) -> NDArray[np.intp]:
+    """Rank by numbers made of eight bytes each: numpy compares texts an order of magnitude more slowly."""
+    words = max(1, -(-texts.dtype.itemsize // _WORD))
+    padded = texts.astype(f"S{words * _WORD}").view(">u8").reshape(len(texts), words)
+    ranks = _rank_distinct(padded[:, 0].astype(np.uint64))
+    for word in range(1, words):
+        ranks = combine(ranks, _rank_distinct(padded[:, word].astype(np.uint64)))
+    return ranks
+
+
+def _rank_distinct(array: NDArray[Any]) -> NDArray[np.intp]:
+    return np.unique(array, return_inverse=True)[1]
+
+
+# --- precision ------------------------------------------------------------------------------------
+
+Slack = NDArray[np.float64] | None
+"""How far each value of a column may be off; None: not at all."""
+
+PRECISION = {
+    ColumnType.FLOAT32: 1e-6,
+    ColumnType.FLOAT64: 1e-12,
+    ColumnType.INT32: 1e-12,
+    ColumnType.INT64: 1e-12,
+}
+"""How far each value may be off in what a database computes of many, relative to its size. That a
+database computes means of float32 columns in that type is no wrong answer."""
+DIGITS = 1e-9
+"""How far any mean may be off besides: databases give decimal fractions with so many digits."""
+
+_EXACT = 2.0**53
+"""Up to this size, floats of 64 bits have all whole numbers."""
+_ROUNDING = 2.0**-53
+"""How far one operation on such floats may be off, relative to its result (IEEE 754, to nearest)."""
+
+
+def round_off(
+    size: NDArray[np.float64], operations: NDArray[np.int64] | int
+) -> NDArray[np.float64]:
+    """How far whole numbers of this size may be off after so many operations in floats of 64 bits: not at
+    all, as long as all of them are exact. A sum of n numbers, in any order, takes n (Higham, "Accuracy and
+    Stability of Numerical Algorithms", 4.2, with the conversion of each)."""
+    return np.where(size <= _EXACT, 0.0, size * (_ROUNDING * operations))
+
+
+_FEWEST_MERGED = 262_144
+"""Groups of blocks are merged when there are so many, or as many as have been merged before."""
+
+_LOW_BITS = 0xFFFF_FFFF
+
+
+@dataclass(frozen=True)
+class Sums:
+    """What is known of a column's values in each group."""
+
+    count: NDArray[np.int64]
+    total: NDArray[np.float64]
+    """For whole numbers `upper` and `lower` stand for it."""
+    size: NDArray[np.float64]
+    """Sum of the values' sizes, without their signs."""
+    upper: NDArray[np.int64]
+    lower: NDArray[np.int64]
+    """Sums of 64-bit numbers need more bits: both halves of each number are summed up."""
+    low: NDArray[Any]
+    high: NDArray[Any]
+
+    def merge(
+        self, others: Sequence[Sums], starts: NDArray[np.intp], order: NDArray[np.intp]
+    ) -> Sums:
+        """The sums of groups that consist of these and the others' groups, in this order, from each start
+        to before the next."""
+
+        def merged(read: Callable[[Sums], NDArray[Any]], how: np.ufunc) -> NDArray[Any]:
+            whole = np.concatenate([read(sums) for sums in (self, *others)])
+            values: NDArray[Any] = how.reduceat(whole[order], starts)
+            return values
+
+        return Sums(
+            merged(lambda sums: sums.count, np.add),
+            merged(lambda sums: sums.total, np.add),
+            merged(lambda sums: sums.size, np.add),
+            merged(lambda sums: sums.upper, np.add),
+            merged(lambda sums: sums.lower, np.add),
+            merged(lambda sums: sums.low, np.minimum),
+            merged(lambda sums: sums.high, np.maximum),
+        )
+
+    def totals(self) -> NDArray[Any]:
+        """The sums of whole numbers, exactly: in Python's own if they need more than 64 bits."""
+        totals = [
+            (upper << 32) + lower
+            for upper, lower in zip(self.upper.tolist(), self.lower.tolist(), strict=True)
+        ]
+        fits = all(-(2**63) <= total < 2**63 for total in totals)
+        return np.array(totals, dtype=np.int64 if fits else object)
+
+
+def sum_up(values: Values, groups: NDArray[np.intp], count: int) -> Sums:
+    """`groups`: the group of each value, from 0 to before `count`."""
+    array = values.array
+    if values.missing is not None:
+        there = np.flatnonzero(~values.missing)
+        array, groups = array[there], groups[there]
+    numbers = array.astype(np.float64)
+    is_float = array.dtype.kind == "f"
+    limits: Any = np.finfo(array.dtype) if is_float else np.iinfo(array.dtype)
+    least, most = (-np.inf, np.inf) if is_float else (limits.min, limits.max)
+    low, high = np.full(count, most, array.dtype), np.full(count, least, array.dtype)
+    np.minimum.at(low, groups, array)
+    np.maximum.at(high, groups, array)
+
+    def added(weights: NDArray[Any]) -> NDArray[Any]:
+        return np.bincount(groups, weights, count)
+
+    total = added(numbers)
+    upper = lower = np.zeros(count, dtype=np.int64)
+    if not is_float:
+        whole = array.astype(np.int64)
+        # A block's halves, summed up, are whole numbers that a float64 holds.
+        upper = added(whole >> 32).astype(np.int64)
+        lower = added(whole & _LOW_BITS).astype(np.int64)
+    return Sums(
+        np.bincount(groups, minlength=count),
+        total,
+        added(np.abs(numbers)),
+        upper,
+        lower,
+        low,
+        high,
+    )
+
+
+@dataclass(frozen=True)
+class Part:
+    """Groups, each with its key."""
+
+    keys: Sequence[Values]
+    events: NDArray[np.int64]
+    sums: Mapping[str, Sums] = field(default_factory=dict)
+    newest: NDArray[np.int64] | None = None
+    """The time of each group's newest event, if `last` holds anything."""
+    last: Mapping[str, Values] = field(default_factory=dict)
+    """Values of that event."""
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+
+class Groups:
+    """Groups of events that come in parts."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._waiting = 0
+
+    def add(self, part: Part) -> None:
+        """Take more events into account; of the same time, they are later than those before."""
+        self._parts.append(part)
+        if len(self._parts) > 1:
+            self._waiting += len(part)
+        if self._waiting > max(_FEWEST_MERGED, len(self._parts[0])):
+            self._merge()
+
+    def finish(self) -> Part | None:
+        """All groups, in the order of their keys; None if there is none."""
+        if not self._parts:
+            return None
+        self._merge()
+        return self._parts[0]
+
+    def _merge(self) -> None:
+        parts = self._parts
+        first, *others = parts
+        keys = [join([part.keys[place] for part in parts]) for place in range(len(first.keys))]
+        numbers = rank_rows(keys, sum(map(len, parts)))
+        newest = None
+        if first.newest is not None:
+            newest = np.concatenate([part.newest for part in parts if part.newest is not None])
+        # Of events of the same time, the one that came last is the newest: both sorts are stable.
+        order = (
+            np.argsort(numbers, kind="stable") if newest is None else np.lexsort((newest, numbers))
+        )
+        starts = np.flatnonzero(np.append(True, np.diff(numbers[order]) != 0))
+        ends = order[np.append(starts[1:], len(order)) - 1]
+        events = np.concatenate([part.events for part in parts])[order]
+        self._parts = [
+            Part(
+                [key.take(ends) for key in keys],
+                np.add.reduceat(events, starts),
+                {
+                    name: sums.merge([part.sums[name] for part in others], starts, order)
+                    for name, sums in first.sums.items()
+                },
+                None if newest is None else newest[ends],
+                {name: join([part.last[name] for part in parts]).take(ends) for name in first.last},
+            )
+        ]
+        self._waiting = 0
