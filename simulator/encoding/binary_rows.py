@@ -1,9 +1,8 @@
-"""Rows of binary values from columns, for all rows at once.
+"""Rows of binary values from columns, for all rows at once, and the numpy records that rows of bytes are made
+in, some at a time.
 
-Nothing here is done per event in Python: numpy fills records, and what is of different length in each row
-is joined with them, or picked out of them.
-
-The numpy records that rows of bytes are made in, some at a time, are here, too: other encodings use them.
+Nothing is done per event in Python: numpy fills records, and what is of different length in each row is
+joined with them, or picked out of them.
 """
 
 from __future__ import annotations
@@ -163,14 +162,20 @@ class BinaryRows:
             before = json_prefix if column.type is ColumnType.JSON else b""
             absent = missing.get(column.name)
             if absent is not None and absent.any():
-                data, sizes = _with_sizes(data, kind, before)
+                if data.dtype.kind == "S":
+                    data = np.char.add(np.bytes_(before), data)
+                    sizes = np.char.str_len(data)
+                else:
+                    width = np.dtype(kind).itemsize
+                    data = np.ascontiguousarray(data.astype(kind)).view(f"V{width}")
+                    sizes = np.full(len(data), width)
                 self.lengths = self.lengths + np.where(absent, 0, sizes)
                 fields.append(_take(">i4", np.where(absent, missing_length, sizes)))
                 fields.append(_Field(data.dtype.str, b"", data, True, absent))
             elif data.dtype.kind == "S" and is_constant(data):
                 text = before + data[0]
                 fields.append(_keep(_length(len(text)) + text))
-            elif data.dtype.kind == "S" and not _fills(data):
+            elif data.dtype.kind == "S" and not octets_of(data)[:, -1].all():
                 lengths = np.char.str_len(data)
                 self.lengths = self.lengths + lengths
                 fields += [_take(">i4", lengths + len(before)), _keep(before)]
@@ -308,7 +313,13 @@ class _Joined(RowWindows):
         count = self._end - start
         parts: list[list[bytes]] = [[]] * self._width
         parts[0::2] = [_blobs(records, count) for records in self._arrays]
-        parts[1::2] = [_values(field, start, self._end) for field in self._varying]
+        for place, field in enumerate(self._varying):
+            assert field.data is not None
+            values: list[bytes] = field.data[start : self._end].tolist()
+            if field.gone is not None:
+                for row in np.flatnonzero(field.gone[start : self._end]).tolist():
+                    values[row] = b""
+            parts[2 * place + 1] = values
         self._pieces = [b""] * (self._width * count)
         for position, part in enumerate(parts):
             self._pieces[position :: self._width] = part
@@ -325,27 +336,6 @@ class _Joined(RowWindows):
         ]
 
 
-def _with_sizes(
-    data: NDArray[Any], kind: str, before: bytes
-) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Values as bytes with what stands before each, and how many bytes each has."""
-    if data.dtype.kind == "S":
-        data = np.char.add(np.bytes_(before), data)
-        return data, np.char.str_len(data)
-    data = np.ascontiguousarray(data.astype(kind)).view(f"V{np.dtype(kind).itemsize}")
-    return data, np.full(len(data), data.dtype.itemsize)
-
-
-def _values(field: _Field, start: int, stop: int) -> list[bytes]:
-    """The bytes of each value; empty where there is none."""
-    assert field.data is not None
-    values: list[bytes] = field.data[start:stop].tolist()
-    if field.gone is not None:
-        for row in np.flatnonzero(field.gone[start:stop]).tolist():
-            values[row] = b""
-    return values
-
-
 def _length(octets: int) -> bytes:
     return octets.to_bytes(4, "big")
 
@@ -354,8 +344,3 @@ def _blobs(records: NDArray[np.void], count: int) -> list[bytes]:
     """The first `count` records, each as its bytes."""
     blobs: list[bytes] = records[:count].view(f"V{records.dtype.itemsize}").tolist()
     return blobs
-
-
-def _fills(data: NDArray[np.generic]) -> bool:
-    """Whether every text is as long as the column is wide (numpy pads with NUL)."""
-    return bool(octets_of(data)[:, -1].all())

@@ -49,17 +49,14 @@ _EXECUTE = b"E\0\0\0\x09\0\0\0\0\0"
 SYNC = HEADER.pack(b"S", 4)
 
 
-def _make_head(name: bytes, parameters: int) -> bytes:
-    """A Bind of a prepared statement up to its parameters, which are binary, without its length."""
-    return HEADER.pack(b"B", 0) + b"\0" + name + struct.pack("!xhhh", 1, 1, parameters)
-
-
 def bind_rows(
     columns: Columns, size: int, name: bytes, missing: Missing = _NONE_MISSING
 ) -> list[bytes]:
     """Bind of the prepared statement and Execute for each row, and behind `size` rows Sync."""
     names, values = columns
-    head, end = _make_head(name, len(names)), _EXECUTE + SYNC if size == 1 else _EXECUTE
+    # A Bind of the statement up to its parameters, which are binary, without its length.
+    head = HEADER.pack(b"B", 0) + b"\0" + name + struct.pack("!xhhh", 1, 1, len(names))
+    end = _EXECUTE + SYNC if size == 1 else _EXECUTE
     count = len(values[names[0].name])
     heads = np.full(count, np.void(head))
     rows = BinaryRows(columns, heads, _JSONB_VERSION, _TAIL + end, missing)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from simulator.encoding import binary_rows as binary_rows_module
-from simulator.encoding import placed_rows as placed_rows_module
 from simulator.encoding import rows as rows_module
 from simulator.encoding.binary_rows import BinaryRows
 from simulator.encoding.columns import (
@@ -27,8 +26,8 @@ from simulator.encoding.columns import (
     text_format,
     with_client_key,
 )
-from simulator.encoding.placed_rows import PlacedRows
 from simulator.encoding.rows import (
+    PlacedRows,
     find_pieces,
     format_requests,
     format_rows,
@@ -382,7 +381,7 @@ EVEN = [
 def test_rows_with_few_parts_of_different_length_are_placed(
     monkeypatch: pytest.MonkeyPatch, window: int
 ) -> None:
-    monkeypatch.setattr(placed_rows_module, "WINDOW_BYTES", window)
+    monkeypatch.setattr(rows_module, "WINDOW_BYTES", window)
     count = 3000 if window > 1 else 450
     for even in (data[:count] for data in EVEN):
         kind = b"%b" if even.dtype.kind == "S" else b"%d"
