@@ -11,7 +11,7 @@ from cassandra.policies import RoundRobinPolicy
 from simulator.modules.base import AnyModule
 from simulator.modules.cassandra.statements import Plan as CassandraPlan
 from simulator.modules.influxdb.flux import parse_csv
-from simulator.modules.iotdb.tree_queries import Computation
+from simulator.modules.iotdb.queries import Computation
 from simulator.worker import connect
 
 from .plan_searches import explain_search

@@ -32,9 +32,9 @@ from simulator.modules.cassandra.executions import PreparedQuestion, read_page
 from simulator.modules.cassandra.server import AT_ONCE
 from simulator.modules.cassandra.statements import Statement
 from simulator.modules.cassandra.wire import Reply
-from simulator.modules.iotdb.answers import Answer as IotdbAnswer
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
 from simulator.modules.iotdb.options import IotdbOptions
+from simulator.modules.iotdb.thrift import Answer as IotdbAnswer
 from simulator.modules.iotdb.thrift import read_answer
 from simulator.modules.kit.http import HttpRequest
 from simulator.modules.kit.http_asking import HttpAsker

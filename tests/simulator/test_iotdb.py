@@ -15,7 +15,6 @@ from simulator.contract import Load, Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules import load_module
 from simulator.modules.base import Job
-from simulator.modules.iotdb.answers import read_blocks
 from simulator.modules.iotdb.connection import ServerError, check_status
 from simulator.modules.iotdb.queries import compile_statement
 from simulator.modules.iotdb.schema import make_tags
@@ -28,6 +27,7 @@ from simulator.modules.iotdb.thrift import (
     put_bool,
     put_i64,
     read_answer,
+    read_blocks,
 )
 from simulator.modules.options import parse_options
 from simulator.testing.events import make_schema

@@ -17,12 +17,14 @@ from simulator.errors import Retryable, SimulatorError
 from simulator.modules.asking import Received
 from simulator.modules.base import Job
 from simulator.modules.iotdb import Iotdb
-from simulator.modules.iotdb.answers import Answer, count_rows
-from simulator.modules.iotdb.asking import IotdbAsker
 from simulator.modules.iotdb.connection import Question
+from simulator.modules.iotdb.queries import Computation
+from simulator.modules.iotdb.server import IotdbAsker
 from simulator.modules.iotdb.thrift import (
     TEXT,
+    Answer,
     ThriftError,
+    count_rows,
     put_bool,
     put_i32,
     put_i64,
@@ -31,7 +33,6 @@ from simulator.modules.iotdb.thrift import (
     write_i32s,
     write_texts,
 )
-from simulator.modules.iotdb.tree_queries import Computation
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query

@@ -14,11 +14,11 @@ from simulator.contract import Load, Tables
 from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Job
-from simulator.modules.iotdb import blocks
-from simulator.modules.iotdb.blocks import find_runs
+from simulator.modules.iotdb import tablets
+from simulator.modules.iotdb.queries import Selection, compile_question
 from simulator.modules.iotdb.schema import name_table, quote, split_path, write_node
+from simulator.modules.iotdb.tablets import find_runs
 from simulator.modules.iotdb.thrift import END_CALL, Fields, put_i64, read_answer
-from simulator.modules.iotdb.tree_queries import Selection, compile_question
 from simulator.modules.iotdb.tree_tablets import TreeEncoder
 from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry, make_schema
@@ -194,7 +194,7 @@ def count_turns(block: EventBlock, batch: int) -> int:
 def encode_sorted(block: EventBlock, batch: int, monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The calls of a block whose devices aren't found to take turns."""
     with monkeypatch.context() as patch:
-        patch.setattr(blocks, "count_turns", lambda devices, batch: 0)
+        patch.setattr(tablets, "count_turns", lambda devices, batch: 0)
         assert count_turns(block, batch) == 0
         return encode(block, batch)
 

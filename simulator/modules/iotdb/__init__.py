@@ -69,9 +69,8 @@ from ..kit.sql_module import SqlModule
 from ..options import LEAN
 from ..own_statements import list_own_statements
 from ..sending import Encoder
-from .asking import IotdbAsker
 from .options import EncodingOptions, IotdbOptions, Model
-from .queries import IotdbDialect, compile_statement
+from .queries import Computation, IotdbDialect, Selection, compile_question, compile_statement
 from .schema import (
     LEVEL,
     TABLES,
@@ -90,9 +89,8 @@ from .schema import (
     quote,
     split_path,
 )
-from .server import ALLOCATION, IotdbWriter, Server
+from .server import ALLOCATION, IotdbAsker, IotdbWriter, Server
 from .tablets import TabletEncoder
-from .tree_queries import Computation, Selection, compile_question
 from .tree_tablets import TreeEncoder
 
 _PROBE = "iot_database_benchmark_regions"

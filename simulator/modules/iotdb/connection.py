@@ -1,7 +1,4 @@
-"""A session with a data node: one connection, with one request under way at most.
-
-Of an answer to a query, all blocks of rows are received; `answers.py` counts and reads them.
-"""
+"""A session with a data node: one connection, with one request under way at most."""
 
 from __future__ import annotations
 
@@ -14,17 +11,16 @@ from typing import Any
 from ...errors import one_line
 from ..asking import explain_length, most_answer_bytes
 from ..kit.http_connection import open_stream
-from ..kit.row_order import Row
 from ..sending import limit_waits, note_sending, receive_stamped, stamp_arrivals
-from .answers import Answer
+from .queries import Selection
 from .thrift import (
     END_CALL,
+    Answer,
     Fields,
     Piece,
     ThriftError,
     begin_call,
     call,
-    call_plainly,
     put_bool,
     put_i32,
     put_i64,
@@ -32,7 +28,6 @@ from .thrift import (
     put_text,
     read_answer,
 )
-from .tree_queries import Selection
 
 _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000
@@ -120,36 +115,32 @@ class Connection:
             """What came behind the last answer."""
             self._done = b""
             """The frame that told of the last insert that was done."""
-            self._log_in(*login, configuration)
+            opened = self._ask(
+                call(
+                    "openSession",
+                    put_i32(1, _PROTOCOL_V3),
+                    put_text(2, "UTC"),
+                    put_text(3, login[0]),
+                    put_text(4, login[1]),
+                    put_map(5, configuration),
+                )
+            )
+            check_status(opened[1])
+            self._session = session = put_i64(1, opened[3])
+            request = call("requestStatementId", session, takes_struct=False)
+            statement = read_answer(self._exchange(request)[_FRAME.size :])
+            self._end = session + END_CALL
+            self._ask_end = session + put_i64(3, statement) + END_CALL
+            self._more_end = session + put_i64(7, statement) + END_CALL
         except BaseException:
             self._stream.close()
             raise
-
-    def _log_in(self, username: str, password: str, configuration: Mapping[str, str]) -> None:
-        opened = self._ask(
-            call(
-                "openSession",
-                put_i32(1, _PROTOCOL_V3),
-                put_text(2, "UTC"),
-                put_text(3, username),
-                put_text(4, password),
-                put_map(5, configuration),
-            )
-        )
-        check_status(opened[1])
-        self._session = opened[3]
-        request = call_plainly("requestStatementId", put_i64(1, self._session))
-        statement = read_answer(self._exchange(request)[_FRAME.size :])
-        session = put_i64(1, self._session)
-        self._end = session + END_CALL
-        self._ask_end = session + put_i64(3, statement) + END_CALL
-        self._more_end = session + put_i64(7, statement) + END_CALL
 
     def close(self) -> None:
         """End the session; no error if that was lost already."""
         with suppress(OSError, ThriftError):
             self._limit(_CLOSE_S)
-            self._exchange(call("closeSession", put_i64(1, self._session)))
+            self._exchange(call("closeSession", self._session))
         self._stream.close()
 
     def cut(self) -> None:
@@ -177,10 +168,6 @@ class Connection:
         if failed is not None:
             raise failed
 
-    def ask(self, statement: str, timeout_s: float) -> list[Row]:
-        """All rows of a statement. Raises as `insert`."""
-        return self.fetch(Question(statement), timeout_s).read()
-
     def fetch(self, question: Question, timeout_s: float) -> Answer:
         """The whole answer to a question. Raises as `insert`; SimulatorError if it is longer than memory
         allows, after which the rest of it is still to come."""
@@ -198,10 +185,10 @@ class Connection:
     def read_configuration(self, node: int) -> tuple[str, str]:
         """The defaults of all settings, and the own file of the node of that number, as texts of
         `name=value`."""
-        template = self._ask(call_plainly("showConfigurationTemplate"))
-        check_status(template[1])
-        own = self._ask(call_plainly("showConfiguration", put_i32(1, node)))
-        check_status(own[1])
+        template = self._ask(call("showConfigurationTemplate", takes_struct=False))
+        own = self._ask(call("showConfiguration", put_i32(1, node), takes_struct=False))
+        for answer in (template, own):
+            check_status(answer[1])
         return template[2].decode(errors="replace"), own[2].decode(errors="replace")
 
     def _ask(self, message: bytes) -> Fields:

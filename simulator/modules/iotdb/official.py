@@ -25,8 +25,8 @@ from ..kit.official import ClientAsker
 from ..kit.row_order import Row
 from .connection import ServerError
 from .options import Model
+from .queries import Computation, Selection
 from .server import ERRORS, Server
-from .tree_queries import Computation, Selection
 
 
 class OfficialAsker(ClientAsker[Server]):

@@ -1,16 +1,22 @@
-"""Described queries in the SQL of IoTDB's table model."""
+"""Described queries in the SQL of IoTDB's table model, and in the language of its tree model."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from operator import attrgetter
+from typing import Any
 
-from ...encoding.columns import quote_name
+from ...encoding.columns import TEXTS, quote_name
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Query, Where
-from ...workloads.schema import ID, Schema
-from ..kit.partials import compare
+from ...workloads.queries import Function, Query
+from ...workloads.schema import ID, Column, ColumnType, Schema
+from ..kit.partials import Partials, compare
+from ..kit.row_order import Row, put_in_order
 from ..kit.sql_queries import NewestByFunction, compile_query
-from .schema import TIME, TYPES, describe_tags, list_columns
+from .schema import LEVEL, TIME, TYPES, describe_tags, find_steady, list_columns, quote, split_path
+from .thrift import Answer, count_texts
 
 # Where a table has no condition on time of its own, 2.0.1 takes that of another one for its files as well.
 # Tags are at time 0: once they are flushed, a statement about a window would not find them.
@@ -65,32 +71,304 @@ class IotdbDialect(NewestByFunction):
 def compile_statement(bound: BoundQuery, schema: Schema) -> str:
     """The statement that asks what is bound."""
     query = bound.query
-    if query.where is not None:
-        query = query.model_copy(update={"where": _round(query.where, schema)})
-    query = _rename_time(query, schema.time)
-    return compile_query(replace(bound, query=query), _rename_column(schema), IotdbDialect())
+    where = query.where
+    if where is not None:
+        # The server compares whole numbers with no others.
+        sign, limit = compare(where, schema)
+        where = where.model_copy(update={"above" if sign == ">" else "below": limit})
 
+    # The column of time is called `time` in every table.
+    def rename(name: str | None) -> Any:
+        return TIME if name == schema.time else name
 
-def _round(where: Where, schema: Schema) -> Where:
-    """The same condition with whole numbers, if the column's are: the server compares them with no others."""
-    sign, limit = compare(where, schema)
-    return where.model_copy(update={"above" if sign == ">" else "below": limit})
-
-
-def _rename_column(schema: Schema) -> Schema:
-    """The schema as it is stored: the column of time is called `time` in every table."""
-    columns = tuple(
-        replace(column, name=TIME) if column.name == schema.time else column
-        for column in schema.columns
-    )
-    key = tuple(TIME if name == schema.time else name for name in schema.key)
-    return replace(schema, columns=columns, time=TIME, key=key)
-
-
-def _rename_time(query: Query, time: str) -> Query:
-    events = tuple(TIME if name == time else name for name in query.events)
-    compute = tuple(
-        aggregate.model_copy(update={"column": TIME}) if aggregate.column == time else aggregate
+    columns = [replace(column, name=rename(column.name)) for column in schema.columns]
+    stored = replace(schema, columns=tuple(columns), time=TIME, key=tuple(map(rename, schema.key)))
+    compute = [
+        aggregate.model_copy(update={"column": rename(aggregate.column)})
         for aggregate in query.compute
+    ]
+    changes = {
+        "where": where,
+        "events": tuple(map(rename, query.events)),
+        "compute": tuple(compute),
+    }
+    query = query.model_copy(update=changes)
+    return compile_query(replace(bound, query=query), stored, IotdbDialect())
+
+
+# --- the tree -------------------------------------------------------------------------------------
+#
+# https://iotdb.apache.org/UserGuide/latest/Basic-Concept/Query-Data.html
+#
+# Newest events and last values are asked for by `SELECT LAST`, which the server answers from memory; raw
+# events, and what is computed of them, `ALIGN BY DEVICE`. Those answers are taken as they come (`Selection`).
+#
+# In the rest the client has a part, which is in the query's time (`Computation`). The tree computes nothing
+# of several devices together but by `GROUP BY LEVEL`, which knows no condition on a value and no tags, which
+# are values here. So where those are asked for, the server computes something per device, and
+# `kit/partials.py` puts that together, as an application would. `GROUP BY ([begin, end), step)` needs a
+# beginning and an end: a query without asks for them first, in the same execution.
+#
+# Of 2.0.1, three functions aren't used, because of their answers: `avg` beside `sum` or `count` of the same
+# measurement at a level (some are doubled), `max_by(x, time)` of devices whose newest value is missing, and
+# `HAVING` with `ORDER BY` (rows are missing).
+
+
+Steps = Generator[str, list[Row], list[Row]]
+"""The rows of an answer, by the statements that are asked on the way; each is sent the rows of its own."""
+Missing = Callable[[], Exception]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """A question that one statement answers. What makes rows of an answer, and what counts them, raise what
+    is raised if there are no timeseries."""
+
+    text: str
+    read: Callable[[list[Row]], list[Row]]
+    """The rows that are asked for, made of those that came."""
+    count: Callable[[Answer], int] = attrgetter("rows")
+    """How many rows `read` makes of an answer."""
+
+
+@dataclass(frozen=True)
+class Computation:
+    """A question in whose answer the client has a part."""
+
+    begin: Callable[[], Steps]
+    """What is asked, and what is made of the answers. Raises what is raised without timeseries."""
+    follows: str = ""
+    """What is asked after the first statement, for a person to read."""
+
+    def describe(self) -> str:
+        """What is asked first, for a person to read."""
+        return f"{next(self.begin())}\nthe client combines the results{self.follows}"
+
+
+def compile_question(
+    bound: BoundQuery, schema: Schema, path: str, missing: Missing | None = None
+) -> Selection | Computation:
+    """What is bound, to be asked of the devices below a path. `missing`: makes what is raised if there are no
+    devices; None: there may be none."""
+    source, query = _Source(bound, schema, path, missing), bound.query
+    if query.newest:
+        names: Sequence[str] = query.events
+    elif query.events:
+        return _ask_events(source)
+    else:
+        names = [
+            aggregate.column
+            for aggregate in query.compute
+            if aggregate.function is Function.LAST and aggregate.column
+        ]
+        is_plain = query.per == (schema.device,) and bound.start_ms is None and query.where is None
+        if not is_plain or len(names) < len(query.compute):
+            values = _Values(query, schema)
+            is_searched = values.every_ms and bound.start_ms is None
+            follows = ", after the values of each bucket within these times" if is_searched else ""
+            return Computation(partial(_compute, source, values), follows)
+    newest = _ask_newest(source, [schema.column(name) for name in names])
+    return newest if query.order is None else Computation(partial(_put_in_order, newest, query))
+
+
+class _Source:
+    """Where to look for events, and which of them are asked for."""
+
+    def __init__(
+        self, bound: BoundQuery, schema: Schema, path: str, missing: Missing | None
+    ) -> None:
+        self.query: Query = bound.query
+        self._missing = missing
+        self.schema = schema
+        self.steady = find_steady(schema)
+        self.devices = bound.devices
+        self.start_ms, self.end_ms = bound.start_ms, bound.end_ms
+        names = ["*"] if bound.devices is None else [quote(name) for name in bound.devices]
+        self.paths = ", ".join(f"{path}.{name}" for name in names)
+
+    def expect(self, rows: int) -> None:
+        """Note that an answer has so many rows: it has one at least for each device that there is, or for all
+        of them. Raises what is raised if there is none."""
+        if not rows and self.devices is None and self._missing is not None:
+            raise self._missing()
+
+    def conditions(self) -> str:
+        """The statement's WHERE, or nothing."""
+        conditions = []
+        if self.start_ms is not None and self.end_ms is not None:
+            if self.end_ms == self.start_ms + 1:
+                conditions.append(f"time = {self.start_ms}")
+            else:
+                conditions.append(f"time >= {self.start_ms} AND time < {self.end_ms}")
+        if self.query.where is not None:
+            sign, limit = compare(self.query.where, self.schema)
+            conditions.append(f"{quote(self.query.where.column)} {sign} {limit!r}")
+        return f" WHERE {' AND '.join(conditions)}" if conditions else ""
+
+    def find_span(self) -> Generator[str, list[Row], tuple[int, int] | None]:
+        """From the first event that is asked for to just behind the last; None: there is none."""
+        if self.start_ms is not None and self.end_ms is not None:
+            return self.start_ms, self.end_ms
+        steady = quote(self.steady)
+        rows = yield (
+            f"SELECT min_time({steady}), max_time({steady}) FROM {self.paths}{self.conditions()}"
+            " ALIGN BY DEVICE"
+        )
+        self.expect(len(rows))
+        times = [(first, last) for _, first, last in rows if first is not None]
+        if not times:
+            return None
+        return min(first for first, _ in times), max(last for _, last in times) + 1
+
+
+def _ask_events(source: _Source) -> Selection:
+    """Events themselves."""
+    query, schema = source.query, source.schema
+    own = (schema.time, schema.device)
+    measurements = list(dict.fromkeys(name for name in query.events if name not in own))
+    if source.steady not in measurements:
+        # A row without any value would not be in the answer.
+        measurements.append(source.steady)
+    numbers = {name: number for number, name in enumerate([*own, *measurements])}
+    places = [numbers[name] for name in query.events]
+    names_device = schema.device in query.events
+    order = ""
+    if query.order is not None:
+        name = query.events[query.order.by]
+        key = {schema.time: "time", schema.device: "device"}.get(name)
+        direction = "DESC" if query.order.descending else "ASC"
+        order = f" ORDER BY {key or quote(name)} {direction}{'' if key else ' NULLS LAST'}"
+        order += "" if query.limit is None else f" LIMIT {query.limit}"
+
+    def read(rows: list[Row]) -> list[Row]:
+        if names_device:
+            rows = [(row[0], _name(row[1]), *row[2:]) for row in rows]
+        return [tuple(row[place] for place in places) for row in rows]
+
+    return Selection(
+        f"SELECT {', '.join(map(quote, measurements))} FROM {source.paths}{source.conditions()}"
+        f"{order} ALIGN BY DEVICE",
+        read,
     )
-    return query.model_copy(update={"events": events, "compute": compute})
+
+
+def _name(path: str) -> str:
+    """The device of a path."""
+    return split_path(path)[LEVEL + 1]
+
+
+def _ask_newest(source: _Source, columns: Sequence[Column]) -> Selection:
+    """Columns of each device's newest event, by the last value of each measurement, with its time."""
+    schema, steady = source.schema, source.steady
+    own = (schema.time, schema.device)
+    measurements = {column.name: column.type for column in columns if column.name not in own}
+    measurements[steady] = schema.column(steady).type
+
+    def read(rows: list[Row]) -> list[Row]:
+        source.expect(len(rows))
+        devices: dict[str, dict[str, tuple[int, str]]] = {}
+        for time_ms, series, value, _ in rows:
+            *_, device, measurement = split_path(series)
+            devices.setdefault(device, {})[measurement] = (time_ms, value)
+        return [
+            (device, *(read_value(device, values, column) for column in columns))
+            for device, values in devices.items()
+            if steady in values
+        ]
+
+    def read_value(device: str, values: dict[str, tuple[int, str]], column: Column) -> Any:
+        newest_ms = values[steady][0]
+        if column.name in own:
+            return newest_ms if column.name == schema.time else device
+        # A value that is older is an earlier event's.
+        time_ms, text = values.get(column.name, (None, ""))
+        return _PARSERS.get(column.type, str)(text) if time_ms == newest_ms else None
+
+    def count(answer: Answer) -> int:
+        if not set(measurements.values()).isdisjoint(TEXTS):
+            # Their values could end as paths do.
+            return len(read(answer.read()))
+        source.expect(answer.rows)
+        # A row for each measurement; one of them each device has.
+        return count_texts(answer, [f".{name}".encode() for name in (steady, quote(steady))])
+
+    text = f"SELECT LAST {', '.join(map(quote, measurements))} FROM {source.paths}"
+    return Selection(text, read, count)
+
+
+def _put_in_order(newest: Selection, query: Query) -> Steps:
+    """Newest events in an order."""
+    rows = yield newest.text
+    return put_in_order(query, newest.read(rows))
+
+
+_PARSERS: dict[ColumnType, Callable[[str], Any]] = {
+    ColumnType.TIMESTAMP_MS: int,
+    ColumnType.INT64: int,
+    ColumnType.INT32: int,
+    ColumnType.FLOAT32: float,
+    ColumnType.FLOAT64: float,
+    ColumnType.BOOL: lambda text: text == "true",
+}
+
+
+class _Values(Partials):
+    """What is computed of some of a device's events, or of all devices' in a bucket of time."""
+
+    def __init__(self, query: Query, schema: Schema) -> None:
+        self._steady = find_steady(schema)
+        super().__init__(query, schema)
+
+    def number(self, column: str | None) -> str:
+        return f"count({quote(column or self._steady)})"
+
+    def sum(self, column: str) -> str:
+        return f"sum({quote(column)})"
+
+    def extreme(self, function: Function, column: str) -> str:
+        if column == self._schema.time:
+            return f"{function}_time({quote(self._steady)})"
+        return f"{function}_value({quote(column)})"
+
+    def last(self, column: str) -> str:
+        return f"last_value({quote(column)})"
+
+    def last_time(self, column: str) -> str:
+        return f"max_time({quote(self._steady if column == self._schema.time else column)})"
+
+
+def _compute(source: _Source, values: _Values) -> Steps:
+    """Values computed of many events."""
+    query, every_ms = source.query, values.every_ms
+    by_level = (
+        not any(isinstance(part, str) for part in query.per)
+        and source.devices is None
+        and query.where is None
+        and all(aggregate.function is not Function.LAST for aggregate in query.compute)
+    )
+    expressions = ", ".join([*values.newest, *values.computed])
+    statement = f"SELECT {expressions} FROM {source.paths}{source.conditions()}"
+    groups = []
+    if every_ms:
+        span = yield from source.find_span()
+        if span is None:
+            return []
+        # Whole buckets counted from 1970.
+        first, end = span
+        groups.append(f"([{first - first % every_ms}, {end}), {every_ms}ms)")
+    if by_level:
+        groups.append(f"LEVEL = {LEVEL}")
+    if groups:
+        statement += f" GROUP BY {', '.join(groups)}"
+    if every_ms:
+        # Without it there would be a row for each bucket, whether anything is in it or not.
+        statement += f" HAVING {values.computed[0]} > 0"
+    rows = yield statement if by_level else f"{statement} ALIGN BY DEVICE"
+    if not every_ms:
+        source.expect(len(rows))
+        rows = [(None, *row) for row in rows]
+    # A part begins with its device and its bucket, as far as the row has them.
+    parts: Iterable[Row] = (
+        (None, *row) if by_level else (_name(row[1]), row[0], *row[2:]) for row in rows
+    )
+    return put_in_order(query, values.put_together(parts))

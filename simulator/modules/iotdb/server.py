@@ -1,4 +1,9 @@
-"""Sessions with the data nodes: what an error of them means, statements, what is on disk, and inserts."""
+"""Sessions with the data nodes: what an error of them means, statements, what is on disk, inserts, questions.
+
+A question is a call's bytes before it is due. Of its answer all blocks are received, whose heads have the
+number of rows; rows are decoded to be checked, or as far as a `Computation` of the tree needs them to go on,
+which is in the question's time.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +11,14 @@ import itertools
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.drawing import BoundQueries, BoundQuery
+from ..asking import Asker, Received, Rows, carry_out
 from ..base import Job
 from ..kit.connected import ConnectedWriter
 from ..kit.errors import CONNECTION_LOST, connection_lost, missing_table
@@ -19,11 +26,17 @@ from ..kit.http import CONNECT_TIMEOUT_S
 from ..kit.http_connection import HandshakeCut, NoAnswer, TlsRefused
 from ..kit.options import TRUST_REMEDY
 from ..kit.row_order import Row
-from ..sending import TIMEOUTS, Payload, limit_wait
-from .answers import Answer
+from ..kit.sql_queries import Template, make_template, quote_text
+from ..own_statements import Literals
+from ..sending import TIMEOUTS, Payload, limit_wait, note_arrival
 from .connection import Connection, Question, ServerError
 from .options import IotdbOptions, Model
-from .thrift import Piece, ThriftError
+from .queries import Computation, Selection
+from .schema import quote
+from .thrift import Answer, Piece, ThriftError
+
+if TYPE_CHECKING:
+    from . import Iotdb
 
 T = TypeVar("T")
 
@@ -202,7 +215,17 @@ class Server:
     ) -> Retryable | SimulatorError:
         """What an error of a session means."""
         if isinstance(error, ServerError):
-            return self._translate(error)
+            kind = "no_region" if _NO_REGION in str(error) else _PASSES.get(error.code)
+            if kind or error.needs_retry:
+                return Retryable(kind or f"status_{error.code}", str(error))
+            if error.code in _MISSING:
+                return missing_table(f"IoTDB: {error}", self._job)
+            if error.code in _REFUSED:
+                return SimulatorError(
+                    f"IoTDB refused {self._options.username} at {self._options.servers}: {error};"
+                    " check username and password"
+                )
+            return SimulatorError(f"IoTDB refused a request: {error}")
         where = f"{address[0]}:{address[1]}" if address else self._options.servers
         # A node that was talked to, and hangs up now, is one that ends.
         if isinstance(error, TlsRefused) and not (
@@ -217,23 +240,10 @@ class Server:
             )
         return connection_lost(f"{where}: {one_line(error)}")
 
-    def _translate(self, error: ServerError) -> Retryable | SimulatorError:
-        """What an error means: worth another try, or the end of the run."""
-        kind = "no_region" if _NO_REGION in str(error) else _PASSES.get(error.code)
-        if kind or error.needs_retry:
-            return Retryable(kind or f"status_{error.code}", str(error))
-        if error.code in _MISSING:
-            return missing_table(f"IoTDB: {error}", self._job)
-        if error.code in _REFUSED:
-            return SimulatorError(
-                f"IoTDB refused {self._options.username} at {self._options.servers}: {error};"
-                " check username and password"
-            )
-        return SimulatorError(f"IoTDB refused a request: {error}")
-
     def ask(self, statement: str) -> list[Row]:
         """All rows of a statement. Raises as `use`."""
-        return self.use(lambda session: session.ask(statement, self._options.database_timeout_s))
+        timeout_s = self._options.database_timeout_s
+        return self.use(lambda session: session.fetch(Question(statement), timeout_s).read())
 
     def fetch(self, question: Question) -> Answer:
         """The answer to a question. Raises as `use`."""
@@ -250,12 +260,12 @@ class Server:
         nodes = self.ask("SHOW DATANODES")
         template, own = self.use(lambda session: session.read_configuration(nodes[0][0]))
         properties = dict(_read_properties(template)) | dict(_read_properties(own))
-        settings: dict[str, Any] = {
-            name: properties[name] for name in _SETTINGS if name in properties
+        settings = {name: properties[name] for name in _SETTINGS if name in properties}
+        settings |= {
+            _OF_CLUSTER[name]: value
+            for name, value in self.ask("SHOW VARIABLES")
+            if name in _OF_CLUSTER
         }
-        for name, value in self.ask("SHOW VARIABLES"):
-            if name in _OF_CLUSTER:
-                settings[_OF_CLUSTER[name]] = value
         return {
             "version": f"IoTDB {version}",
             "settings": {"model": str(self._options.model), **settings, "nodes": len(nodes)}
@@ -277,10 +287,8 @@ class Server:
         return {}
 
     def read_storage(self) -> Storage:
-        """What the database's TsFiles take, once all is in them and the config node has heard of it.
-
-        Raises SimulatorError if the server doesn't tell; Retryable.
-        """
+        """What the database's TsFiles take, once all is in them and the config node has heard of it;
+        SimulatorError if the server doesn't tell."""
         self.ask("FLUSH")
         flushed = time.monotonic()
         before = self._list_sizes()
@@ -319,10 +327,8 @@ def _read_properties(text: str) -> Iterator[tuple[str, str]]:
 
 
 class IotdbWriter(ConnectedWriter[Server]):
-    """Sends what an encoder makes, by a session for each request in flight.
-
-    Rows are overwritten by the same rows, so a request whose fate is unknown is sent again.
-    """
+    """Sends what an encoder makes, by a session for each request in flight. Rows are overwritten by the same
+    rows, so a request whose fate is unknown is sent again."""
 
     def open(self) -> None:
         super().open()
@@ -331,3 +337,87 @@ class IotdbWriter(ConnectedWriter[Server]):
     def send(self, payload: Payload) -> int:
         self.connection.insert(payload.data)
         return payload.events
+
+
+class IotdbAsker(Asker):
+    """Asks what `Iotdb.compile` gives, by sessions, one for each question in flight, as a session has one
+    statement at a time."""
+
+    module: Iotdb
+
+    def __init__(self, module: Iotdb, in_flight: int = 1) -> None:
+        super().__init__(module, in_flight)
+        self._server: Server | None = None
+        self._templates: dict[str, tuple[Template, Selection | None]] = {}
+        self._literals = Literals(quote if module.options.model is Model.TREE else quote_text, str)
+
+    # --- requests
+
+    def encode(self, bounds: BoundQueries) -> Iterable[Question | Computation]:
+        name = bounds.query.name
+        if name not in self._templates:
+            first = self.module.make_statement(bounds[0])
+            if isinstance(first, Computation):
+                return super().encode(bounds)
+            template = make_template(bounds, self._write, self._literals)
+            self._templates[name] = template, first if isinstance(first, Selection) else None
+        template, selection = self._templates[name]
+        filled = template.fill(bounds, self._literals.text, self._literals.instant)
+        return [Question(statement, selection) for statement in filled]
+
+    def _write(self, bound: BoundQuery) -> str:
+        """The statement of a question that has one."""
+        return self.module.describe_statement(self.module.make_statement(bound))
+
+    def encode_statement(self, statement: str | Selection | Computation) -> Question | Computation:
+        if isinstance(statement, Selection):
+            return Question(statement.text, statement)
+        return Question(statement) if isinstance(statement, str) else statement
+
+    # --- asking
+
+    @property
+    def server(self) -> Server:
+        """What an open asker asks."""
+        assert self._server is not None
+        return self._server
+
+    def open(self) -> None:
+        self._server = self.module.connect()
+        self._server.fill(self.max_in_flight)
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    def recover(self) -> None:
+        self.server.restore()
+
+    def send(self, request: Question | Computation) -> Received:
+        if isinstance(request, Computation):
+            return self._compute(request)
+        answer, selection = self.server.fetch(request), request.selection
+        rows = answer.rows if selection is None else selection.count(answer)
+        return Received(rows, answer.bytes, (answer, selection))
+
+    def _compute(self, computation: Computation) -> Received:
+        size = 0
+
+        def ask(statement: str) -> list[Row]:
+            nonlocal size
+            answer = self.server.fetch(Question(statement))
+            size += answer.bytes
+            return answer.read()
+
+        rows = carry_out(computation.begin(), ask)
+        note_arrival()
+        return Received(len(rows), size, rows)
+
+    def decode(self, received: Received) -> Rows:
+        data: tuple[Answer, Selection | None] | list[Row] = received.data
+        if isinstance(data, list):
+            return data
+        answer, selection = data
+        rows = answer.read()
+        return rows if selection is None else selection.read(rows)

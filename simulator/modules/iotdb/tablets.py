@@ -14,28 +14,26 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ...encoding.binary_rows import BinaryRows
-from ...encoding.columns import is_constant
+from ...encoding.binary_rows import BinaryRows, Run
+from ...encoding.columns import (
+    BIG_ENDIAN,
+    SHORT_NUMBERS,
+    bounds,
+    count_turns,
+    is_constant,
+    number_names,
+    octets_of,
+)
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
 from ..kit.tables import deal_block
 from ..sending import Encoder, Payload
-from .blocks import (
-    Runs,
-    Values,
-    find_runs,
-    join_parts,
-    measure,
-    measure_times,
-    pack_bits,
-    with_length,
-)
-from .schema import list_columns
+from .schema import TableColumn, list_columns
 from .thrift import (
     Piece,
     begin_bytes,
@@ -48,6 +46,251 @@ from .thrift import (
     write_i32s,
     write_texts,
 )
+
+
+class Rows(NamedTuple):
+    """The rows of a block that are in some runs of the same size."""
+
+    chosen: NDArray[np.intp]
+    """The runs' numbers."""
+    places: NDArray[np.intp] | slice
+    size: int
+    turns: int = 0
+    """How many devices take turns, if these are the rows of a whole block in which devices do so in the order
+    of their names; else 0."""
+
+    @property
+    def runs(self) -> int:
+        return self.chosen.size
+
+    def pick(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The rows' values, in a row for each run."""
+        if self.turns:
+            values = values.reshape(-1, self.size, self.turns).transpose(0, 2, 1)
+            return values.reshape(self.runs, self.size)
+        return values[self.places].reshape(self.runs, self.size)
+
+
+class Runs(NamedTuple):
+    """A block's runs of one request's, one table's and one device's events, by time."""
+
+    order: NDArray[np.intp] | None
+    """The block's rows in the runs' order; None: they are in that order."""
+    starts: NDArray[np.intp]
+    firsts: NDArray[np.intp]
+    """The block's row with which each run starts."""
+    sizes: NDArray[np.intp]
+    """How many events each run has."""
+    requests: NDArray[np.intp]
+    """The number of each run's request; they rise."""
+    tables: NDArray[np.intp]
+    turns: int = 0
+    """How many devices take turns throughout, so that each request has a run of each of them, all of one
+    size; 0: that isn't known."""
+
+    def arrange(self, values: NDArray[Any]) -> NDArray[Any]:
+        """A value of each event, in the runs' order."""
+        return values if self.order is None else values[self.order]
+
+    def find_rows(self, chosen: NDArray[np.intp], size: int) -> Rows:
+        """The rows of these runs, which have so many events."""
+        starts = self.starts[chosen]
+        first, end = int(starts[0]), int(starts[-1]) + size
+        places: NDArray[np.intp] | slice = slice(first, end)
+        if end - first != starts.size * size:
+            places = (starts[:, None] + np.arange(size)).reshape(-1)
+        if self.order is None:
+            return Rows(chosen, places, size)
+        is_whole = chosen.size == self.starts.size
+        is_named = bool((np.diff(self.firsts[: self.turns]) == 1).all())
+        return Rows(chosen, self.order[places], size, self.turns if is_whole and is_named else 0)
+
+    def find_turns(self, run: int) -> Rows:
+        """Where devices take turns: the rows of this run of the first request, and of its device's in all
+        others."""
+        chosen = np.arange(run, self.starts.size, self.turns)
+        return Rows(chosen, slice(int(self.firsts[run]), None, self.turns), int(self.sizes[run]))
+
+
+def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
+    """The runs of a block's requests of `batch` events, which go to so many tables in turn."""
+    count, times = len(block), block.columns[time]
+    is_sorted = bool((times[1:] >= times[:-1]).all())
+    if is_sorted and tables == 1 and (turns := count_turns(block.devices, batch)):
+        return _take_turns(block, batch, turns)
+    numbers, kinds = number_names(block.devices)
+    order = None
+    if is_sorted and tables == 1 and kinds == 1:
+        firsts = starts = np.arange(0, count, batch)
+    else:
+        keys = numbers
+        if tables > 1:
+            kind = np.uint16 if kinds * tables <= SHORT_NUMBERS else np.int64
+            keys = (np.arange(count) % batch % tables * kinds + numbers).astype(kind)
+        order = np.concatenate(
+            [
+                begin
+                + (
+                    np.argsort(keys[begin:end], kind="stable")
+                    if is_sorted
+                    else np.lexsort((times[begin:end], keys[begin:end]))
+                )
+                for begin, end in bounds(count, batch)
+            ]
+        )
+        keys = keys[order]
+        begins = np.append(True, keys[1:] != keys[:-1])
+        begins[::batch] = True
+        starts = np.flatnonzero(begins)
+        firsts = order[starts]
+    sizes = np.diff(starts, append=count)
+    return Runs(order, starts, firsts, sizes, starts // batch, (block.first + firsts) % tables)
+
+
+def _take_turns(block: EventBlock, batch: int, turns: int) -> Runs:
+    """The runs of one table's requests, in which so many devices take turns. They are in the order that
+    sorting gives."""
+    requests, size = len(block) // batch, batch // turns
+    rows = np.arange(len(block)).reshape(requests, size, turns).transpose(0, 2, 1)
+    names = block.devices[:turns]
+    if (names[1:] < names[:-1]).any():
+        rows = rows[:, np.argsort(names)]
+    order = np.ascontiguousarray(rows).reshape(-1)
+    starts = np.arange(0, len(block), size)
+    sizes, tables = np.full(len(starts), size), np.zeros(len(starts), np.intp)
+    return Runs(
+        order, starts, order[starts], sizes, np.repeat(np.arange(requests), turns), tables, turns
+    )
+
+
+class Values(NamedTuple):
+    """The values of a column."""
+
+    kind: str | None
+    """Numpy's type of the bytes that are sent; None: a text."""
+    data: NDArray[Any]
+    missing: NDArray[np.bool_] | None = None
+    """Where there is no value."""
+    lengths: NDArray[np.int64] | None = None
+    """The lengths of texts that differ in length, 0 where one is missing."""
+    length: int = 0
+    """The length of all texts that don't."""
+    per_run: bool = False
+    """Whether there is one value for each run, and not for each event."""
+
+    @property
+    def width(self) -> int:
+        """How many bytes each value takes, where all take equally many."""
+        return np.dtype(self.kind).itemsize if self.kind else 4 + self.length
+
+    def pick(self, rows: Rows) -> Any:
+        """The values of these rows, a row for each run, or what stands for all of them there."""
+        if is_constant(self.data):
+            return self.data[0]
+        return self.data[rows.chosen, None] if self.per_run else rows.pick(self.data)
+
+    def arrange(self, runs: Runs) -> NDArray[Any]:
+        """The value of each event, in the runs' order."""
+        return np.repeat(self.data, runs.sizes) if self.per_run else runs.arrange(self.data)
+
+    def spell(self, places: NDArray[np.intp] | slice) -> list[bytes]:
+        """The values at these places as bytes, each on its own; something stands for a missing one."""
+        values = self.data[places]
+        if self.kind is not None:
+            packed = np.ascontiguousarray(values.astype(self.kind))
+            spelt: list[bytes] = packed.view(f"V{packed.itemsize}").tolist()
+            return spelt
+        texts: list[bytes] = values.tolist()
+        if self.missing is not None:
+            gaps = self.missing[places].tolist()
+            texts = [b"" if is_gap else text for text, is_gap in zip(texts, gaps, strict=True)]
+        # A call for each would take a third longer.
+        return [len(text).to_bytes(4, "big") + text for text in texts]
+
+    def add_to(self, run: Run) -> None:
+        """Make a value a field of a row, where all values take equally many bytes."""
+        if self.kind is not None:
+            run.take(self.kind, self.data)
+        elif is_constant(self.data):
+            run.keep(with_length(self.data[0]))
+        else:
+            run.keep(self.length.to_bytes(4, "big"))
+            run.take(self.data.dtype.str, self.data)
+
+
+def with_length(text: bytes) -> bytes:
+    """A text as tablets have it."""
+    return len(text).to_bytes(4, "big") + text
+
+
+def measure(column: TableColumn, block: EventBlock, runs: Runs | None = None) -> Values:
+    """A column's values in a block. What follows from the device is taken once for each of the runs."""
+    values, missing = column.take(block), block.missing.get(column.name)
+    if column.is_device or (missing is not None and not missing.any()):
+        missing = None
+    per_run = False
+    if runs is not None and column.is_of_device and missing is None and not is_constant(values):
+        values, per_run = values[runs.firsts], True
+    if kind := BIG_ENDIAN.get(column.column.type):
+        return Values(kind, values, missing, per_run=per_run)
+    if missing is None and is_constant(values):
+        return Values(None, values, length=len(values[0]))
+    octets = octets_of(values)
+    if missing is None and octets.shape[1] and octets[:, -1].all():
+        return Values(None, values, length=octets.shape[1], per_run=per_run)
+    lengths = np.char.str_len(values)
+    if missing is not None:
+        lengths[missing] = 0
+    return Values(None, values, missing, lengths, per_run=per_run)
+
+
+def measure_times(times: NDArray[np.int64]) -> Values:
+    """The times of a block's events."""
+    return Values(BIG_ENDIAN[ColumnType.TIMESTAMP_MS], times)
+
+
+def join_parts(parts: Sequence[bytes | Values], count: int) -> list[bytes]:
+    """These parts of each event as bytes, one after the other: what is the same in each, and values."""
+    pieces: list[list[bytes]] = []
+    run = Run()
+    for part in parts:
+        if isinstance(part, bytes):
+            run.keep(part)
+        elif part.lengths is None:
+            part.add_to(run)
+        else:
+            pieces += [*_make_records(run, count), part.spell(slice(None))]
+            run = Run()
+    pieces += _make_records(run, count)
+    return pieces[0] if len(pieces) == 1 else list(map(b"".join, zip(*pieces, strict=True)))
+
+
+def _make_records(run: Run, count: int) -> list[list[bytes]]:
+    """The run of each event; nothing if there is none."""
+    return [run.fill(count).tolist()] if run.bytes else []
+
+
+def pack_bits(
+    gaps: Sequence[NDArray[np.bool_] | None], tablets: int, size: int
+) -> NDArray[np.uint8]:
+    """For each tablet of so many events where values are missing, column by column: nothing if none is.
+
+    `gaps`: for each column a row for each tablet; None: it has all values.
+    """
+    if not any(gap is not None and gap.any() for gap in gaps):
+        return np.empty((tablets, 0), np.uint8)
+    pieces = []
+    for gap in gaps:
+        if gap is None:
+            pieces.append(np.zeros((tablets, 1), np.uint8))
+            continue
+        bits = np.zeros((tablets, 1 + size // 8 + 1), np.uint8)
+        bits[:, 0] = 1
+        packed = np.packbits(gap, axis=1, bitorder="little")
+        bits[:, 1 : 1 + packed.shape[1]] = packed
+        pieces.append(bits)
+    return np.concatenate(pieces, axis=1)
+
 
 _TAG, _FIELD = 0, 1
 _ROWS_OF_RUN = 24

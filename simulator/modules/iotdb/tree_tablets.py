@@ -22,7 +22,8 @@ from numpy.typing import NDArray
 from ...workloads.schema import EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload
-from .blocks import (
+from .schema import Paths, list_measurements, name_table, write_node
+from .tablets import (
     Rows,
     Runs,
     Values,
@@ -32,7 +33,6 @@ from .blocks import (
     measure_times,
     pack_bits,
 )
-from .schema import Paths, list_measurements, name_table, write_node
 from .thrift import (
     I32,
     LIST,
