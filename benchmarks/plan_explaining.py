@@ -9,7 +9,7 @@ from cassandra.cluster import Cluster
 from cassandra.policies import RoundRobinPolicy
 
 from simulator.modules.base import AnyModule
-from simulator.modules.cassandra.statements import Plan as CassandraPlan
+from simulator.modules.cassandra.queries import Plan as CassandraPlan
 from simulator.modules.influxdb.flux import parse_csv
 from simulator.modules.iotdb.queries import Computation
 from simulator.worker import connect

@@ -8,8 +8,8 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from simulator.modules.cassandra.statements import Selection
-from simulator.modules.cassandra.statements import Statement as CqlStatement
+from simulator.modules.cassandra.queries import Selection
+from simulator.modules.cassandra.queries import Statement as CqlStatement
 from simulator.modules.influxdb.flux import Question, select_bound
 from simulator.modules.iotdb.options import Model
 from simulator.modules.iotdb.queries import Selection as TreeSelection

@@ -26,11 +26,10 @@ from urllib.parse import urlsplit
 from psycopg import pq
 
 from cli.run.embedded import find_programs
-from simulator.modules.cassandra.asking import CassandraAsker
+from simulator.modules.cassandra.asking import CassandraAsker, PreparedQuestion, read_page
 from simulator.modules.cassandra.asking import Request as CassandraRequest
-from simulator.modules.cassandra.executions import PreparedQuestion, read_page
+from simulator.modules.cassandra.queries import Statement
 from simulator.modules.cassandra.server import AT_ONCE
-from simulator.modules.cassandra.statements import Statement
 from simulator.modules.cassandra.wire import Reply
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
 from simulator.modules.iotdb.options import IotdbOptions

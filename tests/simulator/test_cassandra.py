@@ -33,8 +33,11 @@ from simulator.modules.cassandra.queries import (
     cut_ring,
     cut_time,
 )
-from simulator.modules.cassandra.server import ClusterSession, explain_failure, translate
-from simulator.modules.cassandra.storage import read_storage
+from simulator.modules.cassandra.server import (
+    ClusterSession,
+    explain_failure,
+    translate,
+)
 from simulator.modules.kit.row_order import put_in_order
 from simulator.modules.options import parse_options
 from simulator.workloads.cpu import Cpu
@@ -353,6 +356,7 @@ def test_no_size_on_disk_has_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(SimulatorError, match="YCQL doesn't report"):
         Cassandra(options(flavor="ycql"), Job(Temperature.schema)).storage()
     session = object.__new__(ClusterSession)
+    session._options = options()
     monkeypatch.setattr(ClusterSession, "release", (3, 11))
     with pytest.raises(SimulatorError, match=r"since 4\.0"):
-        read_storage(session, options(), ["events"])
+        session.read_storage(["events"])

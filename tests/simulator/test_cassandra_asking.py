@@ -16,11 +16,10 @@ from simulator.errors import Retryable, SimulatorError
 from simulator.modules.asking import Received
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
-from simulator.modules.cassandra.asking import CassandraAsker, Request
+from simulator.modules.cassandra.asking import CassandraAsker, PreparedQuestion, Request, read_page
 from simulator.modules.cassandra.encoding import Prepared
-from simulator.modules.cassandra.executions import PreparedQuestion, read_page
+from simulator.modules.cassandra.queries import Plan, Selection, Statement
 from simulator.modules.cassandra.server import ClusterSession, translate
-from simulator.modules.cassandra.statements import Plan, Selection, Statement
 from simulator.modules.cassandra.wire import Connection, Node, Reply
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query

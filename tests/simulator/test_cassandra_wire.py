@@ -251,7 +251,7 @@ def test_what_is_swallowed_is_tried_again_by_a_new_socket(monkeypatch: pytest.Mo
     with swallowing() as listener:
         tried = make_room_later(listener, monkeypatch, hang_up=True)
         with pytest.raises(OSError, match=r"closed|reset"):
-            wire.connect("node", listener.getsockname(), None, 4, 10.0, "test", None, [])
+            wire.connect("node", listener.getsockname(), None, 4, 10.0, "test", None, [], False)
     # One socket alone would come through as well, after seconds.
     assert len(tried) > 1
 

@@ -78,18 +78,17 @@ from ..kit.errors import nothing_to_query
 from ..kit.options import InsertMode
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
+    ALLOCATION,
     CLIENTS,
     CassandraOptions,
     EncodingOptions,
     Flavor,
     ReplicationStrategy,
 )
-from .storage import ALLOCATION, read_storage
 
 if TYPE_CHECKING:
-    from .queries import CassandraQueries
+    from .queries import CassandraQueries, Plan, Selection, Steps
     from .server import ClusterSession
-    from .statements import Plan, Selection, Steps
 
 _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "timestamp",
@@ -122,8 +121,8 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
 
     name = "cassandra"
     PACKAGES = ("cassandra-driver",)
-    IMPORTED_LATE = ("cassandra.cluster", f"{__name__}.writer", f"{__name__}.asking")
-    WRITER = f"{__name__}.writer:CassandraWriter"
+    IMPORTED_LATE = ("cassandra.cluster", f"{__name__}.pool", f"{__name__}.asking")
+    WRITER = f"{__name__}.pool:CassandraWriter"
     ASKER = f"{__name__}.asking:CassandraAsker"
     options_model = CassandraOptions
     encoding_options_model = EncodingOptions
@@ -351,7 +350,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         if self.options.flavor is Flavor.YCQL:
             raise SimulatorError("YCQL doesn't report the size on disk: it has no system_views")
         self.claim_tables()
-        return read_storage(self.session, self.options, self.job.table_names)
+        return self.session.read_storage(self.job.table_names)
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
         return self._queries.compile(bound)
@@ -360,8 +359,7 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
         return self._queries.take_statement(text, bound)
 
     def describe_statement(self, statement: Selection | Plan) -> str:
-        from .queries import BUCKETS_SINCE, CassandraQueries
-        from .statements import Plan, describe_steps
+        from .queries import BUCKETS_SINCE, CassandraQueries, Plan, describe_steps
 
         if not isinstance(statement, Plan):
             return statement.describe()

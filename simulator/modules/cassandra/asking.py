@@ -4,13 +4,16 @@ A question's parameters are bytes before it is due; with the id that the server 
 they are an EXECUTE. A device's statement goes to a node that has its partition. Of an answer, all pages are
 received, of as many rows as the driver asks for by default; their heads have the number of rows. Rows are
 decoded to be checked, or as far as a `Plan` needs them to go on, which is in the question's time.
+
+Formats: https://github.com/apache/cassandra/blob/trunk/doc/native_protocol_v5.spec
 """
 
 from __future__ import annotations
 
 import math
+import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,28 +22,166 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from cassandra import RequestValidationException
 from cassandra.protocol import ErrorMessage, ExecuteMessage, PreparedQueryNotFound
 
-from ...errors import Retryable, SimulatorError
+from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
+from ...workloads.schema import ColumnType
 from ..asking import Asker, Received, Rows, explain_length, most_answer_bytes
+from ..kit.row_order import Row
 from ..own_statements import find_own_statement
 from ..sending import Outcome, note_arrival
-from .encoding import Prepared
-from .executions import (
-    Answer,
-    Execution,
-    PreparedQuestion,
-    encode_block,
-    encode_executions,
-    read_page,
-    read_rows,
-)
+from .encoding import CONSISTENCY_CODES, Prepared, begin_execute
 from .pool import ConnectionPool
+from .queries import Plan, Selection, Statement, Steps
 from .server import AT_ONCE, ERRORS, RECONNECT_S, is_late
-from .statements import Parts, Plan, Selection, Statement, Steps
-from .wire import Connection, Node, Reply
+from .wire import Connection, Node, Reply, decode_rows
 
 if TYPE_CHECKING:
     from . import Cassandra
+
+# Section 4.1.4.
+_WITH_VALUES, _WITHOUT_COLUMNS, _WITH_PAGE_SIZE, _WITH_STATE = 0x01, 0x02, 0x04, 0x08
+_ASKING = _WITH_VALUES | _WITHOUT_COLUMNS | _WITH_PAGE_SIZE
+_PAGE_ROWS = 5000
+"""As the driver's `default_fetch_size`."""
+
+_INT, _SHORT = struct.Struct("!i"), struct.Struct("!H")
+_PAGE_SIZE = _INT.pack(_PAGE_ROWS)
+_VALUES: dict[ColumnType, Callable[[Any], bytes]] = {
+    ColumnType.TEXT: str.encode,
+    ColumnType.TIMESTAMP_MS: struct.Struct("!q").pack,
+    ColumnType.INT64: struct.Struct("!q").pack,
+    ColumnType.INT32: _INT.pack,
+    ColumnType.FLOAT32: struct.Struct("!f").pack,
+    ColumnType.FLOAT64: struct.Struct("!d").pack,
+}
+
+# Section 4.2.5.2, and 2.2 for what can stand before it.
+_HEAD = struct.Struct("!3i")
+"""Kind of a result, flags, number of columns."""
+_ROWS = 2
+_MORE, _NO_COLUMNS, _CHANGED = 0x02, 0x04, 0x08
+_TRACED, _PAYLOAD, _WARNED = 0x02, 0x04, 0x08
+
+
+class Execution(NamedTuple):
+    """One execution of a statement, ready to be sent but for the statement's id."""
+
+    partition: bytes | None
+    """The key of the partition that it reads; None: it reads several."""
+    values: bytes
+
+
+class PreparedQuestion:
+    """A prepared statement."""
+
+    def __init__(
+        self, prepared: Prepared, values: int, consistency: str, protocol_version: int
+    ) -> None:
+        """`values`: how many it takes."""
+        self.prepared = prepared
+        self.version = protocol_version
+        code = _SHORT.pack(CONSISTENCY_CODES[consistency])
+        self._first, self._next = (
+            begin_execute(prepared, code, flags, values, protocol_version)
+            for flags in (_ASKING, _ASKING | _WITH_STATE)
+        )
+
+    def execute(self, values: bytes, following: bytes | None = None) -> bytes:
+        """The body of an EXECUTE for the first page, or for the one that is `following`."""
+        if following is None:
+            return b"".join((self._first, values, _PAGE_SIZE))
+        return b"".join((self._next, values, _PAGE_SIZE, _INT.pack(len(following)), following))
+
+
+class Answer(NamedTuple):
+    """What a statement found, as it came."""
+
+    statement: PreparedQuestion
+    pages: Sequence[Reply]
+
+
+def encode_executions(statement: Statement, parameters: Sequence[Row]) -> list[Execution]:
+    """The executions of a statement with each row of `parameters` as parameters."""
+    packed = [_pack(statement, values) for values in parameters]
+    # Of a partition, the first parameter is its key.
+    of_partition = statement.kinds[:1] == (ColumnType.TEXT,)
+    return [Execution(values[0] if of_partition else None, _join(values)) for values in packed]
+
+
+def encode_block(selection: Selection, bounds: BoundQueries) -> list[list[Execution]]:
+    """The executions of each of a block's questions about devices, which differ from the first, `selection`,
+    in devices and windows alone."""
+    assert bounds.devices is not None
+    windows, behind = [b""] * len(bounds), 1
+    if bounds.start_ms is not None and bounds.end_ms is not None:
+        pack = _VALUES[ColumnType.TIMESTAMP_MS]
+        starts = map(pack, bounds.start_ms.tolist())
+        ends = map(pack, (bounds.end_ms - 1).tolist())
+        windows, behind = list(map(_join, zip(starts, ends, strict=True))), 3
+    limits = _join(_pack(selection.statement, selection.parameters[0])[behind:])
+    return [
+        [Execution(name, _join([name]) + window + limits) for name in names]
+        for names, window in zip(bounds.devices.tolist(), windows, strict=True)
+    ]
+
+
+def _pack(statement: Statement, values: Row) -> list[bytes]:
+    return [_VALUES[kind](value) for kind, value in zip(statement.kinds, values, strict=True)]
+
+
+def _join(packed: Iterable[bytes]) -> bytes:
+    """Values, each with its length."""
+    return b"".join([_INT.pack(len(value)) + value for value in packed])
+
+
+def read_page(reply: Reply) -> tuple[int, bytes | None]:
+    """The number of a page's rows, and what asks for the next page, if there is one, by its head;
+    SimulatorError if that isn't one with rows."""
+    flags, body = reply
+    try:
+        at = _skip(flags, body) if flags & (_TRACED | _PAYLOAD | _WARNED) else 0
+        kind, flags, _ = _HEAD.unpack_from(body, at)
+        at += _HEAD.size
+        following = None
+        if flags & _MORE:
+            (size,) = _INT.unpack_from(body, at)
+            at += _INT.size
+            following = body[at : at + size]
+            at += size
+        if flags & _CHANGED:
+            at += _SHORT.size + _SHORT.unpack_from(body, at)[0]
+        (rows,) = _INT.unpack_from(body, at)
+    except struct.error as error:
+        raise SimulatorError("Cassandra's answer ends too early") from error
+    if kind != _ROWS or not flags & _NO_COLUMNS:
+        raise SimulatorError("Cassandra's answer lacks the rows of the prepared statement")
+    return rows, following
+
+
+def _skip(flags: int, body: bytes) -> int:
+    """Where the result begins, after a trace's number, warnings and others' additions."""
+    at = 16 if flags & _TRACED else 0
+    for flag in (_WARNED, _PAYLOAD):
+        if flags & flag:
+            (count,) = _SHORT.unpack_from(body, at)
+            at += _SHORT.size
+            for _ in range(count):
+                at += _SHORT.size + _SHORT.unpack_from(body, at)[0]
+                if flag == _PAYLOAD:
+                    at += _INT.size + max(0, _INT.unpack_from(body, at)[0])
+    return at
+
+
+def read_rows(answer: Answer) -> list[Row]:
+    """The rows of an answer. SimulatorError if it doesn't have the form of one."""
+    rows: list[Row] = []
+    try:
+        for page in answer.pages:
+            rows += decode_rows(page, answer.statement.version, answer.statement.prepared.columns)
+    except (*ERRORS, EOFError, ValueError, TypeError, LookupError) as error:
+        raise SimulatorError(f"Cassandra's answer can't be read: {one_line(error)}") from error
+    return rows
+
 
 _EXECUTE: int = ExecuteMessage.opcode
 
@@ -161,9 +302,6 @@ class CassandraAsker(Asker):
             self._statements[text] = statement
         return statement
 
-    def _translate(self, error: Exception) -> Retryable | SimulatorError:
-        return self.module.connection.translate(error)
-
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
@@ -179,7 +317,7 @@ class CassandraAsker(Asker):
         try:
             self.pool.await_connection(RECONNECT_S)
         except ERRORS as error:
-            raise self._translate(error) from error
+            raise self.module.connection.translate(error) from error
 
     # --- asking
 
@@ -224,7 +362,7 @@ class CassandraAsker(Asker):
             self._ask(question, request.question.text, request.executions)
         else:
             question.steps = self.module.begin(request.question)
-            self._go_on(question, None)
+            self._go_on(question)
 
     def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
         until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
@@ -243,11 +381,20 @@ class CassandraAsker(Asker):
     def stop_submitting(self) -> None:
         """What is under way is cut off by `close`."""
 
-    def _go_on(self, question: _Question, parts: Parts | None) -> None:
-        """Let the client do its part with these answers, and ask what follows."""
-        assert question.steps is not None
+    def _go_on(self, question: _Question, answered_s: float | None = None) -> None:
+        """End a question whose statement is answered; of a plan, let the client do its part with the answers
+        (there are none at its begin), and ask what follows."""
+        if question.steps is None:
+            self._end(question, self._collect(question), answered_s)
+            return
+        parts: Any = None
         try:
-            step = next(question.steps) if parts is None else question.steps.send(parts)
+            if question.prepared is not None:
+                parts = [
+                    None if pages is None else read_rows(Answer(question.prepared, pages))
+                    for pages in question.parts
+                ]
+            step = question.steps.send(parts)
         except StopIteration as end:
             note_arrival()
             self._end(question, Received(len(end.value), question.bytes, end.value))
@@ -272,7 +419,7 @@ class CassandraAsker(Asker):
         try:
             question.prepared = self._prepare(question.text, again)
         except ERRORS as error:
-            self._end(question, self._translate(error))
+            self._end(question, self.module.connection.translate(error))
         except Retryable as error:
             self._end(question, error)
         return not question.is_over
@@ -303,7 +450,7 @@ class CassandraAsker(Asker):
             return
         if isinstance(result, Exception):
             if not (question.may_be_late and is_late(result)):
-                self._end(question, self._translate(result), answered_s)
+                self._end(question, self.module.connection.translate(result), answered_s)
                 return
             question.parts[number] = None
         else:
@@ -326,23 +473,7 @@ class CassandraAsker(Asker):
         if question.sent < len(question.executions):
             self._send_more(question)
         elif not question.under_way:
-            self._finish(question, answered_s)
-
-    def _finish(self, question: _Question, answered_s: float) -> None:
-        """Go on when all of a statement's executions are answered."""
-        if question.steps is None:
-            self._end(question, self._collect(question), answered_s)
-            return
-        assert question.prepared is not None
-        try:
-            parts = [
-                None if pages is None else read_rows(Answer(question.prepared, pages))
-                for pages in question.parts
-            ]
-        except SimulatorError as error:
-            self._end(question, error)
-            return
-        self._go_on(question, parts)
+            self._go_on(question, answered_s)
 
     def _collect(self, question: _Question) -> Received:
         assert question.prepared is not None

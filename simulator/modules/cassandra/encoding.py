@@ -86,8 +86,8 @@ class Request(NamedTuple):
 class CassandraEncoder(Encoder):
     """Encodes batches of one partition each, or single inserts. A payload's data: a `Request`.
 
-    A partition is a device, of all tables: a batch may go to several tables, as in one keyspace
-    their rows of one partition key are still one mutation, written and answered as a whole.
+    A partition is a device, of all tables: in one keyspace, rows of one partition key are one mutation,
+    written and answered as a whole, whatever tables they go to.
     """
 
     def __init__(
@@ -98,6 +98,12 @@ class CassandraEncoder(Encoder):
         self._consistency = struct.pack("!H", CONSISTENCY_CODES[consistency])
         self.batched = batch > 0
         self.unit_events = min(batch * device_spread, _MAX_UNIT_EVENTS)
+        texts = [KEY_COLUMN] if has_key_column(job) else []
+        texts += [job.schema.device_path] if job.schema.device_path else []
+        added = [Column(name, ColumnType.TEXT) for name in texts]
+        self._columns = [*added, *job.schema.columns]
+        self.columns = [column.name for column in self._columns]
+        """The columns of the INSERT, in order."""
         self.use_statements([_NOT_PREPARED] * len(job.table_names), _INT_FLAGS_SINCE)
 
     def use_statements(self, statements: Sequence[Prepared], protocol_version: int) -> None:
@@ -114,23 +120,18 @@ class CassandraEncoder(Encoder):
             for table in self._job.table_names
         ]
 
-    @property
-    def columns(self) -> list[str]:
-        """The columns of the INSERT, in order."""
-        names = [column.name for column in self._job.schema.columns]
-        if self._job.schema.device_path:
-            names.insert(0, self._job.schema.device_path)
-        if has_key_column(self._job):
-            names.insert(0, KEY_COLUMN)
-        return names
-
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         if not batch:
-            return self._singles(block)
+            bodies = self._rows(block, self._prefixes(self._execute_prefix, block)).singles()
+            singles = enumerate(zip(bodies, block.devices.tolist(), strict=True))
+            return [
+                Payload(Request(body, partition), 1, block, row)
+                for row, (body, partition) in singles
+            ]
         dealt = block
         block, order, spans = sort_by_device(dealt)
         rows = self._rows(block, self._prefixes(self._batch_prefix, dealt, order))
-        trailer = self._consistency + self._flags(0)
+        trailer = self._consistency + _pack_flags(0, self._protocol_version)
         payloads = []
         for begin, end in spans:
             partition = block.devices[begin].item()
@@ -140,15 +141,6 @@ class CassandraEncoder(Encoder):
                 body = rows.join(first, last, head, trailer)
                 payloads.append(Payload(Request(body, partition), last - first, block, last - 1))
         return payloads
-
-    def _singles(self, block: EventBlock) -> list[Payload]:
-        bodies = self._rows(block, self._prefixes(self._execute_prefix, block)).singles()
-        return [
-            Payload(Request(body, partition), 1, block, row)
-            for row, (body, partition) in enumerate(
-                zip(bodies, block.devices.tolist(), strict=True)
-            )
-        ]
 
     def _prefixes(
         self,
@@ -173,9 +165,6 @@ class CassandraEncoder(Encoder):
             statement, self._consistency, _WITH_VALUES, len(self.columns), self._protocol_version
         )
 
-    def _flags(self, flags: int) -> bytes:
-        return _pack_flags(flags, self._protocol_version)
-
     def _rows(self, block: EventBlock, prefix: bytes | NDArray[np.void]) -> BinaryRows:
         return BinaryRows(
             self.values(block), prefix, missing=block.missing, missing_length=_NOT_SET
@@ -183,18 +172,13 @@ class CassandraEncoder(Encoder):
 
     def values(self, block: EventBlock) -> Columns:
         """The columns of the INSERT and their values."""
-        names, values = list(block.schema.columns), dict(block.columns)
-        path = block.schema.device_path
-        if path:
-            names.insert(0, Column(path, ColumnType.TEXT))
-            values[path] = block.devices
-        if self._job.load.primary_key is PrimaryKey.CLIENT:
-            names.insert(0, Column(KEY_COLUMN, ColumnType.TEXT))
-            values[KEY_COLUMN] = client_keys(block)
-        elif self._job.load.primary_key is PrimaryKey.UUID:
-            names.insert(0, Column(KEY_COLUMN, ColumnType.TEXT))
-            values[KEY_COLUMN] = random_uuids(len(block))
-        return names, values
+        values = dict(block.columns)
+        if block.schema.device_path:
+            values[block.schema.device_path] = block.devices
+        if has_key_column(self._job):
+            by_client = self._job.load.primary_key is PrimaryKey.CLIENT
+            values[KEY_COLUMN] = client_keys(block) if by_client else random_uuids(len(block))
+        return self._columns, values
 
 
 def sort_by_device(

@@ -37,8 +37,8 @@ from ..kit.tables import number_tables
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT
+from .queries import Parts, Plan, Selection
 from .server import AT_ONCE, ERRORS, ClusterSession, is_late
-from .statements import Parts, Plan, Selection
 
 if TYPE_CHECKING:
     from . import Cassandra

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from ...conditions import ACCESS, Condition
-from ...contract import CommaList
+from ...contract import MIB, Allocation, CommaList
 from ...encoding.columns import quote_name
 from ...errors import OptionError
 from ..base import OfficialClient
@@ -22,6 +22,11 @@ from ..kit.options import (
     join_address,
 )
 from .encoding import MAX_BATCH, BatchType
+
+ALLOCATION = Allocation(
+    unit_bytes=MIB, cause="Cassandra reports sizes in whole MiB per node and table"
+)
+"""The allocation of a table on a node."""
 
 Consistency = Literal[
     "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE"

@@ -10,15 +10,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cassandra import InvalidRequest, OperationTimedOut
-from cassandra.protocol import PreparedQueryNotFound
+from cassandra.protocol import BatchMessage, ExecuteMessage, PreparedQueryNotFound
 
 from ...errors import one_line
-from ..sending import LAST_ANSWERS_S, Outcome, Poll, limit_wait
-from .server import ERRORS, RECONNECT_INTERVAL_S
+from ..kit.connected import ConnectedWriter
+from ..sending import LAST_ANSWERS_S, Outcome, Payload, Poll, limit_wait
+from .encoding import CassandraEncoder, Prepared, Request
+from .server import ERRORS, RECONNECT_INTERVAL_S, RECONNECT_S, ClusterSession
 from .wire import Connection, Node, Pending
+
+if TYPE_CHECKING:
+    from . import Cassandra
 
 _log = logging.getLogger(__name__)
 
@@ -38,11 +43,9 @@ class Topology(Protocol):
 
 
 class ConnectionPool:
-    """Connections to the nodes of a cluster, one to each. A request goes to a node that has its
-    partition, if one is connected, otherwise to any. A lost connection is made again, in the background.
-
-    For one thread; only connecting is done by others.
-    """
+    """Connections to the nodes of a cluster, one to each. A request goes to a node that has its partition, if
+    one is connected, otherwise to any. A lost connection is made again, in the background. For one thread;
+    only connecting is done by others."""
 
     def __init__(
         self,
@@ -107,10 +110,8 @@ class ConnectionPool:
         events: int | None,
     ) -> None:
         """Send a request; `outcomes` tells how it ended, and sends what its node doesn't take at once:
-        requests to other nodes must not wait for that.
-
-        `partition`: None: of no certain one; `events`: as `Pending` has it.
-        """
+        requests to other nodes must not wait for that. `partition`: None: of no certain one; `events`: as
+        `Pending` has it."""
         if self._joining or self._topology.version != self._version:
             self._refresh()
         connection = self._by_partition.get(partition) or self._choose(partition)
@@ -178,7 +179,8 @@ class ConnectionPool:
         return connection
 
     def _serve(self, timeout_s: float | None) -> None:
-        """Send and receive what can be; wait until something can, but no longer than `timeout_s`."""
+        """Send and receive what can be, and give up what is late; wait until something can be, `timeout_s` at
+        most."""
         wait_s = self._late_at_s - time.perf_counter()
         if timeout_s is not None:
             wait_s = min(wait_s, timeout_s)
@@ -194,8 +196,18 @@ class ConnectionPool:
             except OSError as error:
                 self._lose(connection, error)
         now_s = time.perf_counter()
-        if now_s >= self._late_at_s:
-            self._give_up_late(now_s)
+        if now_s < self._late_at_s:
+            return
+        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
+        for connection in list(self._connections.values()):
+            sent_s = 0.0
+            for pending in connection.give_up(now_s):
+                sent_s = max(sent_s, pending.sent_s)
+                reason = f"no answer within {pending.late_s - pending.sent_s:.3g} s"
+                late = OperationTimedOut({str(connection.node): reason}, connection.node)
+                self._end(pending.request, late)
+            if sent_s > connection.heard_s:
+                self._lose(connection, ConnectionResetError("the node has stopped answering"))
 
     def _take(self, connection: Connection) -> None:
         """Take in the answers that have come."""
@@ -214,18 +226,6 @@ class ConnectionPool:
                     fatal = answer
         if fatal is not None:
             self._lose(connection, fatal)
-
-    def _give_up_late(self, now_s: float) -> None:
-        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
-        for connection in list(self._connections.values()):
-            sent_s = 0.0
-            for pending in connection.give_up(now_s):
-                sent_s = max(sent_s, pending.sent_s)
-                reason = f"no answer within {pending.late_s - pending.sent_s:.3g} s"
-                error = OperationTimedOut({str(connection.node): reason}, connection.node)
-                self._end(pending.request, error)
-            if sent_s > connection.heard_s:
-                self._lose(connection, ConnectionResetError("the node has stopped answering"))
 
     def _end(self, request: object, error: Exception) -> None:
         self._ended.append(Outcome(request, time.perf_counter(), self._meaning(error)))
@@ -305,3 +305,66 @@ def _name_node(node: Node, error: Exception) -> Exception:
     if isinstance(error, OSError):
         return ConnectionError(f"{node}: {one_line(error)}")
     return error
+
+
+class CassandraWriter(ConnectedWriter[ClusterSession]):
+    """A writer with prepared INSERTs. Its session tells of the cluster's nodes."""
+
+    encoder: CassandraEncoder
+    _pool: ConnectionPool | None = None
+
+    def __init__(self, encoder: CassandraEncoder, module: Cassandra) -> None:
+        super().__init__(encoder, module)
+        self._operation = (BatchMessage if encoder.batched else ExecuteMessage).opcode
+        self._statements = encoder.insert_statements(module.options.name_table)
+        self._timeout_s = module.options.request_timeout
+
+    def open(self) -> None:
+        super().open()
+        session = self.connection
+        names: dict[str, Prepared] = {}
+        self._pool = ConnectionPool(
+            session.keep_topology(),
+            lambda node: session.connect(node, self._statements, names),
+            self._timeout_s,
+            session.translate,
+        )
+        try:
+            self._pool.open()
+        except ERRORS as error:
+            raise session.refuse(error) from error
+        session.expects_tables = True
+        self.encoder.use_statements([names[text] for text in self._statements], session.version)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
+        super().close()
+
+    @property
+    def pool(self) -> ConnectionPool:
+        """The connections of an open writer."""
+        assert self._pool is not None
+        return self._pool
+
+    def send(self, payload: Payload) -> int:
+        self.submit(payload, None)
+        [outcome] = self.outcomes(None)
+        if isinstance(outcome.result, BaseException):
+            raise outcome.result
+        return outcome.result
+
+    def submit(self, payload: Payload, request: object) -> None:
+        data: Request = payload.data
+        self.pool.submit(data.partition, self._operation, data.body, request, payload.events)
+
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
+        return self.pool.outcomes(timeout_s)
+
+    def stop_submitting(self) -> None:
+        self.pool.finish()
+
+    def recover(self, payload: Payload) -> bool:
+        self.pool.await_connection(RECONNECT_S)
+        return False

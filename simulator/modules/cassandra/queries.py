@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import chain, pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...encoding.columns import quote_name
 from ...errors import Retryable
@@ -20,11 +20,79 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Function, Parameter, Where, parse_statement
 from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType, Schema
+from ..asking import carry_out
 from ..kit import partials
 from ..kit.row_order import Row, put_in_order
 from ..own_statements import write_constants
 from .options import CassandraOptions, Flavor
-from .statements import Parts, Plan, Selection, Statement, Steps, ask
+
+_SHOWN = 2
+"""How many rows of parameters are shown to a person."""
+
+
+class Statement(NamedTuple):
+    """A statement to be prepared."""
+
+    text: str
+    kinds: tuple[ColumnType, ...]
+    """Types of its parameters."""
+
+
+class Selection(NamedTuple):
+    """A statement with each of several rows of parameters: a question whose answer is what it finds, or what
+    a plan asks next, then with one row at least."""
+
+    statement: Statement
+    parameters: Sequence[Row]
+    may_be_late: bool = False
+    """Whether a plan can go on without what takes the server too long; otherwise that is an error."""
+
+    def describe(self) -> str:
+        """The statement with the first rows of its parameters, for a person to read."""
+        shown = [f"  with {', '.join(map(repr, values))}" for values in self.parameters[:_SHOWN]]
+        if len(self.parameters) > _SHOWN:
+            shown.append(f"  and so on, {len(self.parameters)} times in all, several at once")
+        return "\n".join([self.statement.text, *shown])
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A question in whose answer the client has a part: see `CassandraQueries.begin`."""
+
+    bound: BoundQuery
+    table: str
+
+
+Parts = Sequence[list[Row] | None]
+"""The rows of a statement with each row of parameters; None: it took the server too long."""
+Steps = Generator[Selection, Parts, list[Row]]
+"""The rows of an answer, by what is asked on the way."""
+
+
+def ask(
+    statement: Statement, parameters: Sequence[Row]
+) -> Generator[Selection, Parts, list[list[Row]]]:
+    """The rows of a statement with each of `parameters`."""
+    if not parameters:
+        return []
+    answers = yield Selection(statement, parameters)
+    return [rows for rows in answers if rows is not None]
+
+
+def describe_steps(steps: Steps) -> str:
+    """What a plan asks as long as nothing takes the server too long, for a person to read."""
+    lines: list[str] = []
+
+    def answer(step: Selection) -> Parts:
+        lines.append(step.describe())
+        answers: list[list[Row]] = [[] for _ in step.parameters]
+        if step.statement.text.startswith("SELECT DISTINCT "):
+            answers[0].append(("<each device>",))
+        return answers
+
+    carry_out(steps, answer)
+    return "\n".join([*lines, "the client combines the results"])
+
 
 _SLICES = 16
 """Parts of a partition's time that are asked about, if all of it takes the server too long."""
@@ -127,11 +195,6 @@ class _Source:
     """Whether it asks about a span of time."""
     bound: BoundQuery
     """It may have a condition on a value."""
-
-    @property
-    def needs_filtering(self) -> bool:
-        """Whether more is read than is found, which CQL wants to be agreed to."""
-        return self.bound.query.where is not None or (self.in_time and not self.one_device)
 
 
 class CassandraQueries:
@@ -334,9 +397,27 @@ class CassandraQueries:
     def _cut(
         self, computation: Computation, table: str, devices: Sequence[str]
     ) -> Generator[Selection, Parts, list[Slice]]:
-        """The devices' time in slices, each in one bucket of time unless the server groups."""
+        """The devices' time that is asked about (all of their own if there is no window) in slices, each in
+        one bucket of time unless the server groups."""
+        bound = computation.bound
+        if bound.start_ms is not None and bound.end_ms is not None:
+            spans = [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
+        else:
+            ends = []
+            for order in ("ASC", "DESC"):
+                text = (
+                    f"SELECT tounixtimestamp({self._time}) FROM {self._options.name_table(table)}"
+                    f" WHERE {self._device} = ? ORDER BY {self._time} {order} LIMIT 1"
+                )
+                statement = Statement(text, (ColumnType.TEXT,))
+                ends.append((yield from ask(statement, [(device,) for device in devices])))
+            spans = [
+                (device, first[0][0], last[0][0])
+                for device, first, last in zip(devices, *ends, strict=True)
+                if first and last
+            ]
         slices: list[Slice] = []
-        for device, first, last in (yield from self._find_spans(computation.bound, table, devices)):
+        for device, first, last in spans:
             parts = (
                 cut_buckets(first, last, computation.every_ms)
                 if computation.every_ms and not self._groups(computation)
@@ -344,26 +425,6 @@ class CassandraQueries:
             )
             slices += [(device, *part) for part in parts]
         return slices
-
-    def _find_spans(
-        self, bound: BoundQuery, table: str, devices: Sequence[str]
-    ) -> Generator[Selection, Parts, list[Slice]]:
-        """The time that is asked about, for each device; all of its own if there is no window."""
-        if bound.start_ms is not None and bound.end_ms is not None:
-            return [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
-        ends = []
-        for order in ("ASC", "DESC"):
-            text = (
-                f"SELECT tounixtimestamp({self._time}) FROM {self._options.name_table(table)}"
-                f" WHERE {self._device} = ? ORDER BY {self._time} {order} LIMIT 1"
-            )
-            statement = Statement(text, (ColumnType.TEXT,))
-            ends.append((yield from ask(statement, [(device,) for device in devices])))
-        return [
-            (device, first[0][0], last[0][0])
-            for device, first, last in zip(devices, *ends, strict=True)
-            if first and last
-        ]
 
     def _list_devices(
         self, table: str, ranges: Sequence[Row]
@@ -392,7 +453,9 @@ class CassandraQueries:
             sign, _ = compare(where, self._schema)
             conditions.append(f"{quote_name(where.column)} {sign} ?")
             kinds.append(self._schema.column(where.column).type)
-        filtering = " ALLOW FILTERING" if source.needs_filtering else ""
+        # CQL wants to be agreed to that more is read than is found.
+        filters = where is not None or (source.in_time and not source.one_device)
+        filtering = " ALLOW FILTERING" if filters else ""
         text = (
             f"SELECT {columns} FROM {self._options.name_table(source.table)}"
             f" WHERE {' AND '.join(conditions)}{rest}{filtering}"

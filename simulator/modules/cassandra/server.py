@@ -50,14 +50,16 @@ from cassandra.protocol import (
 )
 from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 
+from ...contract import MIB, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
+from ..kit.connected import MARK
 from ..kit.errors import CONNECTION_LOST, connection_lost, lost_table, missing_table
 from ..kit.http import SOCKET_OPTIONS
 from ..kit.row_order import Row
 from . import wire
 from .encoding import CONSISTENCY_CODES, Prepared
-from .options import CassandraOptions, Flavor
+from .options import ALLOCATION, CassandraOptions, Flavor
 
 RECONNECT_S = 2.0
 """How long one retry waits for a node to talk to again."""
@@ -74,6 +76,36 @@ ERRORS = (
     OSError,
 )
 """All that the driver raises for what a server or a network does."""
+_PASSES = {
+    WriteTimeout: "write_timeout",
+    ReadTimeout: "read_timeout",
+    OperationTimedOut: "client_timeout",
+    Unavailable: "unavailable",
+    OverloadedErrorMessage: "overloaded",
+    PreparedQueryNotFound: "unprepared",
+    CoordinationFailure: "replica_failure",
+    IsBootstrappingErrorMessage: "unavailable",
+    # Said by a node that is about to end, for one.
+    ServerError: "server_error",
+}
+"""Error -> what it is counted as, if the same may work a little later; the first that fits."""
+_VIRTUAL_TABLES_SINCE = (4, 0)
+_SIZES = "SELECT table_name, mebibytes FROM system_views.disk_usage WHERE keyspace_name = %s"
+_FLUSHES = (
+    "SELECT active_tasks, pending_tasks FROM system_views.thread_pools"
+    " WHERE name IN ('MemtableFlushWriter', 'MemtablePostFlush')"
+)
+_SOURCE = (
+    "system_views.disk_usage of each node, after a flush: SSTables, rounded up to whole MiB per node and"
+    " table; without the commit log"
+)
+
+# Sizes stand still once they have been the same for so long, and no node was flushing.
+_STILL_S = 0.5
+_PAUSE_S = 0.1
+# If flushes are not done by then, the size is not known.
+_PATIENCE_S = 20.0
+
 _PROBE = "SELECT key FROM system.local WHERE key = 'local'"
 
 
@@ -181,6 +213,48 @@ class ClusterSession:
             self._statements[statement] = self.driver.prepare(statement)
         return self._statements[statement]
 
+    def read_storage(self, tables: Sequence[str]) -> Storage:
+        """The sum over the tables and the data center's nodes, once memtables are flushed. The tables must be
+        the tool's. Raises SimulatorError if the server doesn't tell or lists no SSTables, the user may not
+        ask or alter the tables, or flushing takes too long; Retryable if a node doesn't answer.
+
+        Only SSTables are counted, so memtables are flushed first. CQL has no statement for that, but a table
+        whose properties change is flushed: its comment gets a new text. The flush goes on after the answer.
+        https://cassandra.apache.org/doc/latest/cassandra/managing/operating/virtualtables.html
+        """
+        options = self._options
+        if self.release < _VIRTUAL_TABLES_SINCE:
+            raise SimulatorError(
+                "Cassandra reports the size on disk only since 4.0 (system_views.disk_usage)"
+            )
+        for table in tables:
+            name = options.name_table(table)
+            self.ask(f"ALTER TABLE {name} WITH comment = '{MARK}, flushed at {time.time_ns()}'")
+        sizes: list[int] = []
+        began = since = now = time.monotonic()
+        while now - since < _STILL_S:
+            if now >= began + _PATIENCE_S:
+                raise SimulatorError(
+                    f"Cassandra's nodes were still flushing after {_PATIENCE_S:g} s"
+                )
+            time.sleep(_PAUSE_S)
+            busy = any(any(row) for rows in self.ask_each_node(_FLUSHES) for row in rows)
+            latest = [
+                sum(int(mebibytes) for table, mebibytes in rows if table in tables)
+                for rows in self.ask_each_node(_SIZES, [options.keyspace])
+            ]
+            now = time.monotonic()
+            if busy or latest != sizes:
+                sizes, since = latest, now
+        if not any(sizes):
+            raise SimulatorError(f"Cassandra lists no SSTables of {', '.join(tables)}")
+        return Storage(
+            total_bytes=sum(sizes) * MIB,
+            copies=min(options.replication_factor, len(sizes)),
+            allocation=ALLOCATION.times(len(sizes) * len(tables)),
+            source=_SOURCE,
+        )
+
     def keep_topology(self) -> _DriverTopology:
         """End the driver's connections but for the one that tells of the cluster's nodes."""
         self.driver.shutdown()
@@ -202,6 +276,7 @@ class ClusterSession:
             self._name,
             self._auth.new_authenticator(node.address) if self._auth else None,
             statements,
+            self._job.stamps_arrivals,
         )
         for text, name in zip(statements, prepared, strict=True):
             if names.setdefault(text, name) != name:
@@ -210,8 +285,6 @@ class ClusterSession:
                 raise ConnectionException(
                     "the node names prepared statements differently from the other nodes"
                 )
-        if self._job.stamps_arrivals:
-            connection.stamp_arrivals()
         return connection
 
     def translate(self, error: Exception) -> Retryable | SimulatorError:
@@ -339,18 +412,7 @@ def translate(
     """What an error means: worth another try, or the end of the run. `expects_tables`: the run has made
     its tables, so that a node that doesn't know them has not caught up."""
     text = find_cause(error)
-    for kind, name in (
-        (WriteTimeout, "write_timeout"),
-        (ReadTimeout, "read_timeout"),
-        (OperationTimedOut, "client_timeout"),
-        (Unavailable, "unavailable"),
-        (OverloadedErrorMessage, "overloaded"),
-        (PreparedQueryNotFound, "unprepared"),
-        (CoordinationFailure, "replica_failure"),
-        (IsBootstrappingErrorMessage, "unavailable"),
-        # Said by a node that is about to end, for one.
-        (ServerError, "server_error"),
-    ):
+    for kind, name in _PASSES.items():
         if any(isinstance(cause, kind) for cause in _find_causes(error)):
             return Retryable(name, text)
     if isinstance(error, (AuthenticationFailed, Unauthorized)):

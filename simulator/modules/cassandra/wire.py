@@ -87,7 +87,6 @@ class Connection:
     def __init__(self, stream: socket.socket, version: int, node: Node) -> None:
         """`version`: of the protocol."""
         self.node = node
-        """The node that it leads to."""
         self._stream = stream
         self._is_tls = isinstance(stream, ssl.SSLSocket)
         self._stamped = False
@@ -105,8 +104,6 @@ class Connection:
         self._unsent: deque[memoryview] = deque()
         self._free: list[int] = []
         self._numbers = iter(range(_MAX_NUMBER + 1))
-        self._given_up: set[int] = set()
-        """Requests whose answer nobody waits for any more."""
         self.pending: dict[int, Pending] = {}
         """Number of a request -> what it is, the oldest first."""
         self.heard_s = 0.0
@@ -129,21 +126,19 @@ class Connection:
         while True:
             for flags, number, operation, body in self._read_frames():
                 answer = self._decode(flags, number, operation, body)
-                if isinstance(answer, ErrorMessage):
-                    raise _make_exception(answer)
+                if isinstance(answer, Exception):
+                    raise answer
                 return answer
 
     def use_segments(self) -> None:
         """Use segments from the answer to STARTUP on, if the version has them."""
         self._segmented = self._version >= _SEGMENTS_SINCE
 
-    def stamp_arrivals(self) -> None:
-        """From here on the kernel says when answers arrive, if it can."""
-        self._stamped = not self._is_tls and stamp_arrivals(self._stream)
-
-    def stop_blocking(self) -> None:
-        """From here on nothing waits for the node."""
+    def stop_blocking(self, stamped: bool = False) -> None:
+        """From here on nothing waits for the node. `stamped`: the kernel is to say when answers arrive, if it
+        can."""
         self._stream.settimeout(0)
+        self._stamped = stamped and not self._is_tls and stamp_arrivals(self._stream)
 
     # --- requests
 
@@ -180,21 +175,25 @@ class Connection:
                     self._unsent.popleft()
 
     def receive(self) -> list[tuple[Pending, Reply | Exception]]:
-        """The requests whose answers have come, and each answer, or what is wrong with it.
-
-        Raises OSError if the connection is lost.
-        """
+        """The requests whose answers have come, and each answer, or what is wrong with it; OSError if the
+        connection is lost."""
         answers: list[tuple[Pending, Reply | Exception]] = []
         try:
             # Over TLS, poll sees only what the library has not read yet, so all of it is read here.
             while not answers or self._is_tls:
                 for flags, number, operation, body in self._read_frames():
-                    request = self.pending.pop(number, None)
-                    if request is None:
-                        self._given_up.discard(number)
-                    else:
-                        answers.append((request, self._read(flags, number, operation, body)))
                     self._free.append(number)
+                    # None: it was given up.
+                    if (request := self.pending.pop(number, None)) is None:
+                        continue
+                    answer: Any = Reply(flags, body)
+                    if operation != _RESULT:
+                        answer = self._decode(flags, number, operation, body)
+                        if not isinstance(answer, Exception):
+                            answer = ConnectionResetError(
+                                f"the node sent {answer.name}, which was not requested"
+                            )
+                    answers.append((request, answer))
         except _WOULD_BLOCK:
             pass
         except OSError:
@@ -208,7 +207,6 @@ class Connection:
         for number in [
             number for number, pending in self.pending.items() if pending.late_s <= now_s
         ]:
-            self._given_up.add(number)
             yield self.pending.pop(number)
 
     # --- reading
@@ -265,18 +263,13 @@ class Connection:
         self._incoming = data[at:]
         return b"".join(parts)
 
-    def _read(self, flags: int, number: int, operation: int, body: bytes) -> Reply | Exception:
-        if operation == _RESULT:
-            return Reply(flags, body)
-        answer = self._decode(flags, number, operation, body)
-        if isinstance(answer, ErrorMessage):
-            return _make_exception(answer)
-        return ConnectionResetError(f"the node sent {answer.name}, which was not requested")
-
     def _decode(self, flags: int, number: int, operation: int, body: bytes) -> Any:
-        return ProtocolHandler.decode_message(
+        """A message as the driver has it; of an error, the exception that the driver raises."""
+        answer = ProtocolHandler.decode_message(
             self._version, {}, number, flags, operation, body, None, None
         )
+        is_converted = isinstance(answer, ErrorMessage) and hasattr(answer, "to_exception")
+        return answer.to_exception() if is_converted else answer
 
 
 def decode_rows(reply: Reply, version: int, columns: Sequence[Any]) -> list[tuple[Any, ...]]:
@@ -286,12 +279,6 @@ def decode_rows(reply: Reply, version: int, columns: Sequence[Any]) -> list[tupl
     )
     rows: list[tuple[Any, ...]] = answer.parsed_rows
     return rows
-
-
-def _make_exception(answer: ErrorMessage) -> Exception:
-    """The exception that the driver raises for an error."""
-    exception: Exception = answer.to_exception() if hasattr(answer, "to_exception") else answer
-    return exception
 
 
 def _pack_segments(head: bytes, body: bytes) -> bytes:
@@ -329,11 +316,11 @@ def connect(
     name: str,
     authenticator: Authenticator | None,
     statements: Sequence[str],
+    stamped: bool,
 ) -> tuple[Connection, list[Prepared]]:
-    """A connection to the node at `address`, and what it calls the prepared `statements`.
-
-    `name`: by which an administrator knows it (`system_views.clients`); `timeout_s`: for each step.
-    Raises what the driver does: AuthenticationFailed, InvalidRequest, OSError, …
+    """A connection to the node at `address`, and what it calls the prepared `statements`. `name`: by which an
+    administrator knows it (`system_views.clients`); `timeout_s`: for each step; `stamped`: the kernel is to
+    say when answers arrive. Raises what the driver does: AuthenticationFailed, InvalidRequest, OSError, …
     """
     stream = connect_socket(*address, timeout_s)
     try:
@@ -349,7 +336,7 @@ def connect(
         if isinstance(answer, AuthenticateMessage):
             _log_in(connection, authenticator, answer)
         prepared = [connection.ask(PrepareMessage(statement)) for statement in statements]
-        connection.stop_blocking()
+        connection.stop_blocking(stamped)
     except BaseException:
         stream.close()
         raise
