@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from simulator.contract import PrimaryKey
 from simulator.modules.base import Job
-from simulator.modules.iotdb.connection import Connection, ServerError
+from simulator.modules.iotdb.connection import Connection, Question, ServerError
 from simulator.testing.events import Losses, insert_block, lose
 from simulator.testing.server import Fault, FaultHandle, Refusal, ServerUnderTest
 from simulator.workloads.schema import ColumnType, EventBlock, Schema, Tags
@@ -106,7 +106,7 @@ class IotdbUnderTest(ServerUnderTest):
         return True
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._connection.ask(statement, _PATIENCE_S)
+        return self._connection.fetch(Question(statement), _PATIENCE_S).read()
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
         names = ["time" if c.name == schema.time else c.name for c in schema.columns]

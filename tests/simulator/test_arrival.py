@@ -134,8 +134,7 @@ def test_a_connection_to_postgresql_is_stamped() -> None:
 def test_a_connection_to_cassandra_is_stamped(pair: Pair) -> None:
     ours, theirs = pair
     connection = Connection(ours, 4, "node")
-    connection.stop_blocking()
-    connection.stamp_arrivals()
+    connection.stop_blocking(stamped=True)
     connection.send(0x0A, b"body", Pending("request", 1, time.perf_counter(), math.inf))
     answer = b"\x84\0\0\0\x08\0\0\0\x04\0\0\0\1"
     read_late(theirs, answer, connection.receive)
