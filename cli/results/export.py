@@ -15,19 +15,9 @@ from simulator.contract import DataSet, Load, Role, fields_of
 from simulator.documents import printable_line
 
 from ..system.errors import ConfigError
-from .figures import (
-    ASKED,
-    EXPORTED,
-    FIGURES,
-    MEASURED,
-    PAID,
-    STAGED,
-    list_entries,
-    read_all,
-    split_queries,
-    split_stages,
-)
-from .model import GroupRun, Result
+from .figures import ASKED, MEASURED, PAID, STAGED
+from .model import Result
+from .observations import observe
 from .store import StoredResult
 
 _TYPES: dict[Any, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}
@@ -72,9 +62,6 @@ an open loop (one with `rate_per_s`) `latency_*` are response times."""
 FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
 
 
-_OF_STAGE = [*(FIGURES[key] for key in ("workers", "run", "valid", "fill_level")), *STAGED]
-
-
 def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     """A row for each run of the result, with all columns, and behind it one for each of its stages."""
     result, options = stored.result, stored.result.options
@@ -92,29 +79,16 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     }  # fmt: skip
     mixed = result.command == "mixed" or (result.command == "capacity" and bool(result.readers))
     rates = {step.run: step.rate_per_s for step in result.capacity.steps} if result.capacity else {}
-    alone = {
-        role: [group_run for group_run in result.alone if group_run.group.role is role]
-        for role in Role
-    }
     rows = []
-    for runs in (result.writers, alone[Role.WRITE], result.readers, alone[Role.READ]):
-        for entry in list_entries(runs, result):
-            group_run, reads = entry.group_run, entry.group.role is Role.READ
-            cells = shared | {"group": _name_group(group_run) if mixed else None}
-            cells |= _list_tuned_cells(result, group_run.run.run)
-            if group_run.run.run in rates:
-                cells["rate_per_s"] = rates[group_run.run.run]
-            rows += [
-                cells | read_all(part, EXPORTED)
-                for part in (split_queries(entry) if reads else [entry])
-            ]
-            rows += [cells | read_all(stage, _OF_STAGE) for stage in split_stages(entry)]
+    for observation in observe(result):
+        if observation.group.startswith("readers") and not (observation.query or observation.part):
+            continue  # its queries have the figures of the whole run, too
+        row = shared | {"group": observation.group if mixed else None}
+        row |= _list_tuned_cells(result, observation.run)
+        if observation.run in rates:
+            row["rate_per_s"] = rates[observation.run]
+        rows.append({**row, **observation.figures})
     return rows
-
-
-def _name_group(group_run: GroupRun) -> str:
-    name = "writers" if group_run.group.role is Role.WRITE else "readers"
-    return f"{name} alone" if group_run.alone else name
 
 
 def _list_tuned_cells(result: Result, run: int) -> dict[str, Any]:
