@@ -21,9 +21,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from simulator.workloads import load_workload
-from simulator.workloads.base import Workload, random_words
+from simulator.workloads.base import Workload
 from simulator.workloads.defined import define
 from simulator.workloads.definition import Definition
+from simulator.workloads.noise import random_words
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.yaml_source import parse_definition
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from ..contract import Role, RunSettings, StoredPart, Timestamps, share
 from ..errors import SimulatorError
 from ..modules.base import AnyModule
-from ..workloads.base import SHARING_WORKERS, Workload
-from ..workloads.common_queries import MOST_FIELDS
+from ..workloads.base import MOST_FIELDS, SHARING_WORKERS, Workload
 from ..workloads.drawing import Range, Stored, bind, draw
 from ..workloads.history import WithHistory
 from ..workloads.queries import Aggregate, At, Function, Query, Window

@@ -1,13 +1,13 @@
-"""What a workload is: a schema and a function from (seed, worker, event number) to events."""
+"""What a workload is: a schema and a function from (seed, worker, event number) to events; and the queries
+that every workload with numbers has."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
-from threading import get_ident
-from typing import Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,18 +15,12 @@ from pydantic import ConfigDict, Field
 
 from ..conditions import Condition, Written
 from ..errors import OptionError
-from .common_queries import describe_queries, name_queries
-from .queries import Query
-from .random_streams import multiply_high
-from .schema import (
-    DEVICES_APART,
-    ID,
-    EventBlock,
-    Schema,
-    Tags,
-    join_blocks,
-    number_devices,
-)
+from .queries import HOUR_MS, Aggregate, Every, Function, Order, Query, Where, Window
+from .schema import DEVICES_APART, ID, EventBlock, Schema, Tags, join_blocks, number_devices
+
+if TYPE_CHECKING:
+    from .schema import Schema
+
 
 MAX_DEVICES = DEVICES_APART
 MAX_CLOCK_FACTOR = 10**7
@@ -97,7 +91,7 @@ class Workload(ABC):
         schema = cls.schema
         for query in cls.queries:
             schema.check_query(query)
-        names = name_queries(cls.queries) or schema.queries
+        names = tuple(query.name for query in cls.queries) or schema.queries
         described = describe_queries(cls.queries, schema, cls.event_interval_ms, cls.high)
         cls.schema = replace(schema, queries=names, descriptions=described)
 
@@ -262,70 +256,106 @@ def _dealt_device_ids(worker: int, spread: int, length: int) -> NDArray[np.bytes
     return ids
 
 
-# Random numbers of each event, without those of the events before it.
+MOST_FIELDS = 10
+"""How many fields a common query asks for at most."""
 
 
-def random_words(seed: int, worker: int, first: int, count: int, words: int) -> NDArray[np.uint64]:
-    """`words` random 64-bit numbers for each event of [first, first + count): shape (count, words).
+def describe_queries(
+    own: Sequence[Query],
+    schema: Schema,
+    device_interval_ms: float,
+    high: tuple[str, float] | None = None,
+) -> tuple[Query, ...]:
+    """All queries of a workload: its own, and the common ones whose names it hasn't given to others.
 
-    Philox 4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) is a
-    function of key and counter, so any event's numbers are computed without those before it. Its
-    raw output is covered by numpy's stream compatibility promise.
+    An hour and a day stand for as many events as a device with an event a minute has in them, if the
+    workload's devices (an event each in `device_interval_ms`) are slower. `high`: a field and a value
+    that few of its values exceed.
     """
-    skipped_blocks, skipped_words = divmod(first * words, 4)
-    raw = _stream(seed, worker, get_ident()).words(skipped_blocks, skipped_words + count * words)
-    return raw[skipped_words:].reshape(count, words)
+    names = {query.name for query in own}
+    common = _describe_common(schema, device_interval_ms, high) if schema.fields else ()
+    return (*own, *(query for query in common if query.name not in names))
 
 
-def random_word(
-    seed: int, workers: int | NDArray[np.int64], numbers: NDArray[np.int64]
-) -> NDArray[np.uint64]:
-    """The random numbers of single events, as `random_words` has them with one for each event. `workers`: the
-    worker of all events, or of each.
+def _describe_common(
+    schema: Schema, device_interval_ms: float, high: tuple[str, float] | None
+) -> Iterator[Query]:
+    # Whole hours, so that buckets are those that users would take.
+    hour = HOUR_MS * max(1, round(60 * device_interval_ms / HOUR_MS))
+    day = 24 * hour
+    fields = tuple(schema.fields[:MOST_FIELDS])
+    first = high[0] if high else fields[0]
+    event = (schema.time, *fields)
+    mean = (Aggregate(function=Function.AVG, column=first),)
+    statistics = tuple(
+        Aggregate(function=function, column=first)
+        for function in (Function.MIN, Function.AVG, Function.MAX)
+    )
+    above = Where(column=high[0], above=high[1]) if high else None
+    hours, days = _format_hours(hour), _format_hours(day)
+    in_hour, in_day = Window(span=hour), Window(span=day)
+    yield Query(
+        name="point", about="one device, one instant", devices=1, instant=True, events=event
+    )
+    yield Query(
+        name="range", about=f"a device's events of {hours}", devices=1, window=in_hour, events=event
+    )
+    if above:
+        yield Query(
+            name="range-filter",
+            about=f"of a device's events of {days}, those with {first} above {above.above:g}",
+            devices=1,
+            window=in_day,
+            where=above,
+            events=event,
+        )
+    yield Query(
+        name="aggregate",
+        about=f"count; min, avg, max of {first} of a device in {days}",
+        devices=1,
+        window=in_day,
+        compute=(Aggregate(function=Function.COUNT), *statistics),
+    )
+    yield Query(
+        name="downsample",
+        about=f"means of {first} of ten devices in {days}, for each {hours}",
+        devices=10,
+        window=in_day,
+        compute=mean,
+        per=(schema.device, Every(every=hour)),
+    )
+    yield Query(
+        name="fleet-downsample",
+        about=f"means of {first} of all devices in {days}, for each {hours}",
+        window=in_day,
+        compute=mean,
+        per=(Every(every=hour),),
+    )
+    newest = "the newest event of"
+    yield Query(name="last-values", about=f"{newest} each device", newest=True, events=event)
+    yield Query(
+        name="last-value", about=f"{newest} one device", devices=1, newest=True, events=event
+    )
+    if above:
+        yield Query(
+            name="threshold",
+            about=f"all events of {hours} with {first} above {above.above:g}",
+            window=in_hour,
+            where=above,
+            events=(schema.device, *event),
+        )
+    yield Query(
+        name="top-devices",
+        about=f"the ten devices with the highest means of {first} in {days}",
+        window=in_day,
+        compute=mean,
+        per=(schema.device,),
+        order=Order(by=1, descending=True),
+        limit=10,
+    )
 
-    Moving numpy's generator to each would take microseconds, so the rounds are made here.
-    """
-    blocks, places = np.divmod(numbers, 4)
-    # Of the four words of a counter, the first and third are multiplied, and make the others.
-    multiplied = np.zeros((2, len(numbers)), dtype=np.uint64)
-    multiplied[0] = blocks + 1  # numpy's counter of the first block is 1
-    others = np.zeros_like(multiplied)
-    keys = np.empty_like(multiplied)
-    keys[0], keys[1] = seed, workers
-    for _ in range(_ROUNDS):
-        upper = multiply_high(multiplied, _FACTORS)
-        lower = multiplied * _FACTORS
-        multiplied = upper[::-1] ^ others ^ keys
-        others = lower[::-1]
-        keys += _KEY_STEPS
-    words = np.stack([multiplied[0], others[0], multiplied[1], others[1]])
-    return words[places, np.arange(len(numbers))]
 
-
-_ROUNDS = 10
-_FACTORS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
-_KEY_STEPS = np.array([[0x9E3779B97F4A7C15], [0xBB67AE8584CAA73B]], dtype=np.uint64)
-
-
-class _Stream:
-    """A generator that is moved to the place from which numbers are wanted.
-
-    Making a new one takes as long as generating a thousand events, since numpy asks the system for a
-    seed even if it's given a key.
-    """
-
-    def __init__(self, seed: int, worker: int) -> None:
-        self._generator = np.random.Philox(key=np.array([seed, worker], dtype=np.uint64))
-        self._block = 0
-
-    def words(self, block: int, count: int) -> NDArray[np.uint64]:
-        """`count` numbers, beginning with those of a block of four."""
-        self._generator.advance(block - self._block)
-        words: NDArray[np.uint64] = self._generator.random_raw(count)
-        self._block = block + -(-count // 4)
-        return words
-
-
-@lru_cache(maxsize=16)
-def _stream(seed: int, worker: int, _thread: int) -> _Stream:
-    return _Stream(seed, worker)
+def _format_hours(span_ms: int) -> str:
+    """`1 h`, `3 days`."""
+    hours = span_ms // HOUR_MS
+    return f"{hours // 24} days" if hours % 24 == 0 and hours > 24 else f"{hours} h"

@@ -17,10 +17,9 @@ from .base import (
     Workload,
     WorkloadOptions,
     device_ids,
-    random_word,
-    random_words,
     round_up_dealt,
 )
+from .noise import random_word, random_words
 from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
 from .queries import Aggregate, At, Every, Function, Query, Where, Window
 from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, LazyColumns, Schema

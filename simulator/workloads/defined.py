@@ -13,14 +13,19 @@ from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field
 
 from ..errors import OptionError
-from . import signals
-from .base import MAX_DEVICES, Workload, WorkloadOptions, device_ids, round_up_dealt
-from .common_queries import describe_queries
-from .definition import NOW, Definition, Delay, Late, read_epoch
+from . import noise
+from .base import (
+    MAX_DEVICES,
+    Workload,
+    WorkloadOptions,
+    describe_queries,
+    device_ids,
+    round_up_dealt,
+)
+from .definition import NOW, Definition, Delay, Late, Maker, read_epoch
 from .lateness import LateEvents, SendOrder, delay_events
-from .makers import Maker, make_maker, make_makers
+from .noise import Points, Words
 from .schema import EventBlock, LazyColumns, Schema, Tags
-from .signals import Points, Words
 
 WINDOW = 262_144
 """The length of a window: by how many events of their worker late events are put back at most."""
@@ -193,7 +198,7 @@ class Defined(Workload):
             )
         if epoch_ms != self.schema.epoch_ms:
             self.schema = replace(self.schema, epoch_ms=epoch_ms)
-            self._makers = make_makers(self.definition, epoch_ms)
+            self._makers = self.definition.make_makers(epoch_ms)
 
     def devices(self, worker: int) -> NDArray[np.bytes_]:
         fleet = self._fleet(worker, 0)
@@ -246,7 +251,7 @@ class Defined(Workload):
             else:
                 columns[name] = fleet.tags[name][rows]
         missing = {
-            name: signals.absent(points, salt, share) for name, (salt, share) in self._masks.items()
+            name: noise.absent(points, salt, share) for name, (salt, share) in self._masks.items()
         }
         all_columns = LazyColumns(columns, apart) if apart else columns
         return EventBlock(self.schema, worker, first, all_columns, names, missing)
@@ -262,7 +267,7 @@ class Defined(Workload):
             numbers[late] = begins[late] + self._order.find_single(workers[late], relative)
         ticks, places = np.divmod(numbers, count)
         devices = start + places
-        points = self._points(ticks, *signals.device_keys(self.seed, group, devices))
+        points = self._points(ticks, *noise.device_keys(self.seed, group, devices))
         return device_ids(group, devices), points.times_ms
 
     def _points(self, ticks: NDArray[np.int64], first: Words, second: Words) -> Points:
@@ -272,8 +277,8 @@ class Defined(Workload):
         points = Points(times, first, second)
         if not self.definition.jitter:
             return points
-        jitter = signals.uniform_integers(
-            points, signals.salt("", "jitter"), 0, int(self.definition.jitter)
+        jitter = noise.uniform_integers(
+            points, noise.make_salt("", "jitter"), 0, int(self.definition.jitter)
         )
         jitter += times
         return Points(jitter, points.first, points.second)
@@ -307,8 +312,8 @@ class Defined(Workload):
         group, start, own = self._own_devices(worker)
         numbers = np.arange(start, start + own, dtype=np.int64)
         length = round_up_dealt(own, count)
-        first, second = signals.device_keys(self.seed, group, numbers)
-        tags = Points(numbers, *signals.device_keys(_TAGS_SEED, group, numbers))
+        first, second = noise.device_keys(self.seed, group, numbers)
+        tags = Points(numbers, *noise.device_keys(_TAGS_SEED, group, numbers))
         return _Fleet(
             own,
             np.resize(device_ids(group, numbers), length),
@@ -341,7 +346,7 @@ class Defined(Workload):
         first += self._begin_late(worker)
         group, start, own = self._own_devices(worker)
         devices = np.arange(start, start + own, dtype=np.int64)
-        keys = signals.device_keys(self.seed, group, devices)
+        keys = noise.device_keys(self.seed, group, devices)
 
         def locate(numbers: NDArray[np.int64]) -> Points:
             ticks = numbers // own
@@ -352,8 +357,8 @@ class Defined(Workload):
         # Some at a time: fresh memory for all of a window costs as much time as the arithmetic.
         for begin in range(first, first + count, _SEARCHED):
             numbers = np.arange(begin, min(begin + _SEARCHED, first + count), dtype=np.int64)
-            salt = signals.salt("", "late")
-            parts.append(numbers[signals.absent(locate(numbers), salt, late.share)])
+            salt = noise.make_salt("", "late")
+            parts.append(numbers[noise.absent(locate(numbers), salt, late.share)])
         numbers = np.concatenate(parts)
         delays = _delays_ms(locate(numbers), late) * (own / self.interval_ms)
         return delay_events(numbers - first, delays, count)
@@ -361,11 +366,11 @@ class Defined(Workload):
 
 def _delays_ms(points: Points, late: Late) -> NDArray[np.float64]:
     """By how much each event is late."""
-    salt = signals.salt("", "delay")
+    salt = noise.make_salt("", "delay")
     if late.delay is Delay.UNIFORM:
-        return signals.uniform(points, salt, 0, late.most)
+        return noise.uniform(points, salt, 0, late.most)
     assert late.mean is not None
-    shares = signals.uniform(points, salt, 0, 1)
+    shares = noise.uniform(points, salt, 0, 1)
     return np.minimum(-late.mean * np.log1p(-shares), late.most)
 
 
@@ -375,7 +380,7 @@ def _delays_ms(points: Points, late: Late) -> NDArray[np.float64]:
 def define(definition: Definition) -> type[Defined]:
     """The class of a workload."""
     columns = dict(definition.each_column())
-    makers = make_makers(definition, definition.epoch_ms)
+    makers = definition.make_makers(definition.epoch_ms)
     tags = [name for name, column in columns.items() if column.tag]
     schema = definition.make_schema()
     high = _find_high(schema, makers, definition)
@@ -386,9 +391,9 @@ def define(definition: Definition) -> type[Defined]:
         "schema": schema,
         "queries": describe_queries(definition.queries, schema, definition.interval, high),
         "_makers": makers,
-        "_tag_makers": {name: make_maker(name, columns[name], schema.epoch_ms) for name in tags},
+        "_tag_makers": {name: columns[name].make_maker(name, schema.epoch_ms) for name in tags},
         "_masks": {
-            name: (signals.salt(name, "missing"), column.missing)
+            name: (noise.make_salt(name, "missing"), column.missing)
             for name, column in columns.items()
             if column.missing
         },
@@ -402,7 +407,7 @@ def _find_high(
     """The first field whose values differ, and a value that about a tenth of them exceed."""
     numbers = np.arange(_SAMPLED, dtype=np.int64)
     times = schema.epoch_ms + numbers * int(definition.interval) * _SAMPLED_TICKS
-    points = Points(times, *signals.device_keys(0, 0, numbers))
+    points = Points(times, *noise.device_keys(0, 0, numbers))
     for name in schema.fields:
         values = makers[name](points).astype(np.float64)
         high = float(f"{np.percentile(values, 90):.3g}")

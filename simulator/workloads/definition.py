@@ -9,34 +9,34 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
+import numpy as np
 import orjson
+from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
 from ..errors import did_you_mean
 from .base import MAX_DEVICES
+from .noise import Points, device_words, make_salt, pick, pick_table, uniform_integers
 from .queries import WRITTEN, Part, Query
 from .schema import FIRST_TIMESTAMP_MS, FLOATS, NUMBERS, Column, ColumnType, Schema
-from .signal_kinds import (
+from .signals import (
     SIGNALS,
     Choice,
     Constant,
-    Counter,
-    Cycle,
     DurationMs,
     DurationOrNoneMs,
-    Normal,
+    Hold,
     Numbers,
     Share,
     Signal,
     Uniform,
-    Wander,
 )
 
 MAX_COLUMNS = 2000
@@ -62,6 +62,19 @@ _RANGES: dict[ColumnType, tuple[float, float]] = {
     ColumnType.FLOAT32: (-3e38, 3e38),
     ColumnType.FLOAT64: (-1e300, 1e300),
 }
+
+
+_DTYPES: dict[ColumnType, type[np.generic]] = {
+    ColumnType.TIMESTAMP_MS: np.int64,
+    ColumnType.INT64: np.int64,
+    ColumnType.INT32: np.int32,
+    ColumnType.FLOAT32: np.float32,
+    ColumnType.FLOAT64: np.float64,
+    ColumnType.BOOL: np.bool_,
+}
+
+Maker = Callable[[Points], NDArray[Any]]
+"""Computes the values of a column."""
 
 
 def read_name(value: object) -> str:
@@ -171,17 +184,16 @@ class ColumnDefinition(Part):
                 f" {signal.kind}"
             )
         if isinstance(signal, Numbers):
-            self._check_span(signal)
+            self._check_span(signal, signal.kind)
         elif signal is not None:
             for value in signal.values:
                 self._check_value(value)
         return self
 
-    def _check_span(self, signal: Uniform | Normal | Wander | Cycle | Counter) -> None:
+    def _check_span(self, signal: Numbers, kind: str) -> None:
         if self.type not in _NUMERIC:
             raise ValueError(
-                f"signal {signal.kind} makes numbers: for type {self.type} use choice, hold or"
-                " constant"
+                f"signal {kind} makes numbers: for type {self.type} use choice, hold or constant"
             )
         (low, high), (least, most) = signal.span, _RANGES[self.type]
         if low < least or high > most:
@@ -215,6 +227,65 @@ class ColumnDefinition(Part):
             if kind is ColumnType.TEXT and not isinstance(value, str):
                 hint = ": put it in quotes"
             raise ValueError(f"{value!r} is not a value of type {kind}{hint}")
+
+    # --- values ---------------------------------------------------------------------------------
+
+    def make_maker(self, name: str, epoch_ms: int) -> Maker:
+        """What computes the values of the column of this name, for events from this time on."""
+        signal, salt = self.signal, make_salt(name)
+        if isinstance(signal, Choice | Hold | Constant):
+            return self._make_picker(salt, signal)
+        assert signal is not None
+        low, high = self.reach
+        if self.type not in FLOATS and isinstance(signal, Uniform) and high - low < 2**32 - 1:
+            least, most, dtype = int(low), int(high), _DTYPES[self.type]
+            return lambda points: uniform_integers(points, salt, least, most).astype(
+                dtype, copy=False
+            )
+        # Float32 holds whole numbers to 2**24: as far as that, rounding to decimals is right in it.
+        largest = max(abs(low), abs(high)) * 10 ** (self.decimals or 0)
+        exact = self.type is not ColumnType.FLOAT32 or largest >= 2**23
+        if (low, high) == signal.span:
+            return lambda points: self._finish(signal.make(points, salt, exact, epoch_ms))
+        # What is rounded may leave the span.
+        return lambda points: self._finish(
+            signal.make(points, salt, exact, epoch_ms).clip(low, high)
+        )
+
+    def _finish(self, values: NDArray[Any]) -> NDArray[Any]:
+        """The numbers as the column's type has them."""
+        if self.type not in FLOATS:
+            np.rint(values, out=values)
+        elif self.decimals is not None:
+            values = round_decimals(values, self.decimals)
+        return values.astype(_DTYPES[self.type], copy=False)
+
+    def _make_picker(self, salt: int, signal: Choice | Hold | Constant) -> Maker:
+        values: NDArray[Any]
+        if self.type in FLOATS:
+            values = self._finish(np.array(signal.values, dtype=np.float64))
+        elif self.type in _DTYPES:
+            values = np.array(signal.values, dtype=_DTYPES[self.type])
+        else:
+            values = np.array([text.encode() for text in self.texts])
+        if isinstance(signal, Constant) or len(values) == 1:
+            return lambda points: np.full(len(points.times_ms), values[0], dtype=values.dtype)
+        table = pick_table(signal.weights or [1.0] * len(values))
+        draw = device_words if self.tag else signal.draw
+        return lambda points: values[pick(draw(points, salt), table)]
+
+
+def round_decimals(values: NDArray[Any], decimals: int) -> NDArray[Any]:
+    """Numbers to so many digits after the point; no negative zero. Those that are too large to be multiplied
+    have none."""
+    factor = values.dtype.type(10**decimals)
+    with np.errstate(over="ignore"):
+        units: NDArray[Any] = values * factor
+    np.rint(units, out=units)
+    units += units.dtype.type(0)  # which makes a 0 of -0: texts would differ
+    units /= factor
+    np.copyto(units, values, where=np.isinf(units))
+    return units
 
 
 def _is_unicode(text: str) -> bool:
@@ -311,6 +382,14 @@ class Definition(Part):
         for column in self.columns:
             for name in column.names:
                 yield name, column
+
+    def make_makers(self, epoch_ms: int) -> dict[str, Maker]:
+        """What computes all columns with a signal, except tags, for events from this time on."""
+        return {
+            name: column.make_maker(name, epoch_ms)
+            for name, column in self.each_column()
+            if column.signal and not column.tag
+        }
 
     def make_schema(self) -> Schema:
         """The table, without queries."""

@@ -1,135 +1,229 @@
-"""Values as sensors give them: each a pure function of (seed, column, device, event time), in numpy.
-
-Nothing has a state, so the value of any event can be computed without those before it, in any order.
-Randomness comes from a hash of what a value depends on: the multiplications and shifts of MurmurHash3's
-finalizer (https://github.com/aappleby/smhasher/wiki/MurmurHash3), with 64 bits of the device's key mixed
-in, so that two devices' values are neither equal nor each other's shifted in time.
+"""The signals of a definition, what a column's values are made of: values as sensors give them, each a pure
+function of (seed, column, device, event time). Nothing has a state, so the value of any event can be computed
+without those before it, in any order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
-from zlib import crc32
+import re
+from abc import abstractmethod
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import BeforeValidator, Field, model_validator
 
-Words = NDArray[np.uint32]
-Noise = NDArray[np.float32]
-"""From -1 to 1, or from 0 to 1."""
+from ..units import read_duration_ms
+from .noise import (
+    Noise,
+    Points,
+    Words,
+    cell_words,
+    device_words,
+    event_words,
+    find_cells,
+    signed,
+    uniform,
+)
+from .queries import Part
 
-_FIRST_FACTOR = np.uint32(0x85EBCA6B)
-_SECOND_FACTOR = np.uint32(0xC2B2AE35)
-_GOLDEN = 0x9E3779B97F4A7C15  # odd, and its bits are well spread: 2**64 / the golden ratio
+MAX_VALUES = 1000
 
-Picks = NDArray[np.uint16]
-
-PICKS = 65_536
-"""By how many equally likely places values are picked: weights are rounded to that."""
-
-
-@dataclass(frozen=True)
-class Points:
-    """Where values are wanted: for each event its time (ms since 1970) and its device's two keys."""
-
-    times_ms: NDArray[np.int64]
-    first: Words
-    second: Words
-
-    @cached_property
-    def instants(self) -> Words:
-        """Different for each time of a device: what events' own noise is made of."""
-        spread = self.times_ms.view(np.uint64) * np.uint64(_GOLDEN)
-        spread >>= np.uint64(32)
-        return spread.astype(np.uint32) ^ self.first
-
-    @cached_property
-    def moments(self) -> NDArray[np.float64]:
-        """The times as floats, which hold milliseconds exactly for 285,000 years."""
-        return self.times_ms.astype(np.float64)
+_SHARE = re.compile(r"(-?\d+(?:\.\d+)?) ?%")
 
 
-def device_keys(
-    seed: int, fleets: int | NDArray[np.int64], devices: NDArray[np.int64]
-) -> tuple[Words, Words]:
-    """Two keys for each device, by number, that go with a seed. `fleets`: the fleet of all devices, or of
-    each."""
-    # Hashed one after the other: a sum of the three would make one seed's device another's next.
-    origin = _split_mix(np.array([seed], dtype=np.uint64))
-    origin = _split_mix(origin + np.asarray(fleets).astype(np.uint64))
-    keys = _split_mix(devices.astype(np.uint64) + origin)
-    return keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+def _read_share(value: object) -> object:
+    """A part of one: a number, or a text such as 2%."""
+    match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
+    return float(match[1]) / 100 if match else value
 
 
-def _split_mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """SplitMix64's step and finalizer (Steele, Lea and Flood, OOPSLA'14)."""
-    words = (words + np.uint64(1)) * np.uint64(_GOLDEN)
-    words ^= words >> np.uint64(30)
-    words *= np.uint64(0xBF58476D1CE4E5B9)
-    words ^= words >> np.uint64(27)
-    words *= np.uint64(0x94D049BB133111EB)
-    words ^= words >> np.uint64(31)
-    return words
+DurationMs = Annotated[float, BeforeValidator(read_duration_ms), Field(gt=0)]
+DurationOrNoneMs = Annotated[float, BeforeValidator(read_duration_ms), Field(ge=0)]
+Share = Annotated[float, BeforeValidator(_read_share), Field(ge=0, le=1)]
 
 
-def salt(column: str, use: str = "") -> int:
-    """What tells a column's noise from every other's, and from its own for another use."""
-    return crc32(f"{column}\0{use}".encode())
+# --- numbers --------------------------------------------------------------------------------------
 
 
-def _mix(words: Words, second: Words, salt: int) -> Words:
-    """`words`, which are overwritten, as random ones."""
-    words ^= np.uint32(salt)
-    shifted = words >> np.uint32(16)
-    words ^= shifted
-    words *= _FIRST_FACTOR
-    words += second
-    np.right_shift(words, np.uint32(13), out=shifted)
-    words ^= shifted
-    words *= _SECOND_FACTOR
-    np.right_shift(words, np.uint32(16), out=shifted)
-    words ^= shifted
-    return words
+class Numbers(Part):
+    """A signal of numbers."""
+
+    @property
+    @abstractmethod
+    def span(self) -> tuple[float, float]:
+        """The lowest and the highest value that it may take."""
+
+    @abstractmethod
+    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+        """The values of events. `salt` is the column's; `exact`: as float64; `epoch_ms`: the workload's first
+        time."""
 
 
-def event_words(points: Points, salt: int) -> Words:
-    """A random word for each event."""
-    return _mix(points.instants.copy(), points.second, salt)
+class _Between(Numbers):
+    low: float
+    """The lowest value."""
+    high: float
+    """The highest value."""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.low, self.high
+
+    @model_validator(mode="after")
+    def _ascend(self) -> Self:
+        if self.low >= self.high:
+            raise ValueError(f"low ({self.low:g}) must be below high ({self.high:g})")
+        return self
 
 
-def cell_words(points: Points, cells: Words, salt: int) -> Words:
-    """A random word for each event's device and `cell`: the same for all events in it."""
-    return _mix(cells * np.uint32(_GOLDEN & 0xFFFF_FFFF) ^ points.first, points.second, salt)
+class Uniform(_Between):
+    """Evenly spread noise."""
+
+    kind: Literal["uniform"]
+
+    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+        return uniform(points, salt, self.low, self.high)
 
 
-def device_words(points: Points, salt: int) -> Words:
-    """A random word for each event's device: the same at all times."""
-    return _mix(points.first.copy(), points.second, salt)
+class Normal(Numbers):
+    """Normally distributed noise."""
+
+    kind: Literal["normal"]
+    mean: float
+    """The mean of its values."""
+    deviation: float = Field(gt=0)
+    """Their standard deviation."""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        # The smallest random number that is drawn gives 5.9 deviations.
+        return self.mean - 6 * self.deviation, self.mean + 6 * self.deviation
+
+    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+        """By Box and Muller (Annals of Mathematical Statistics 29, 1958)."""
+        # From above 0, as there is no logarithm of it.
+        radius = (event_words(points, salt) >> np.uint32(8)).astype(np.float32)
+        radius += np.float32(0.5)
+        radius *= np.float32(2**-24)
+        np.log(radius, out=radius)
+        radius *= np.float32(-2)
+        np.sqrt(radius, out=radius)
+        angle = signed(event_words(points, salt ^ 0x5BD1E995))
+        angle *= np.float32(np.pi)
+        radius *= np.cos(angle, out=angle)
+        return _scale(radius, self.mean, self.deviation, exact)
 
 
-def _signed(words: Words) -> Noise:
-    """Words as evenly spread numbers from -1 to 1."""
-    noise = words.view(np.int32).astype(np.float32)
-    noise *= np.float32(2**-31)
-    return noise
+class Wander(_Between):
+    """Drifts up and down, as most sensors' values do: a sum of lattice noises."""
+
+    kind: Literal["wander"]
+    period: DurationMs
+    """The slowest noise is drawn anew every period, such as 2h, and interpolated linearly. Values two
+    periods apart don't depend on each other."""
+    roughness: float = Field(0.5, ge=0, le=1)
+    """The amplitude of each further noise, as a part of the one before: 0 is smooth."""
+    octaves: int = Field(4, ge=1, le=12)
+    """How many noises are added up. Each has half the period of the one before, the shortest a second at
+    least."""
+
+    @model_validator(mode="after")
+    def _periods_are_seconds(self) -> Self:
+        shortest_ms = self.period / 2 ** (self.octaves - 1)
+        if shortest_ms < 1000:
+            raise ValueError(
+                f"the shortest of its waves lasts period / 2**(octaves - 1) = {shortest_ms:g} ms,"
+                " but the minimum is a second: use fewer octaves or a longer period"
+            )
+        return self
+
+    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+        total: Noise | None = None
+        amplitude = 1.0
+        for octave in range(self.octaves if self.roughness else 1):
+            own = (salt + octave * 0x9E3779B9) & 0xFFFF_FFFF
+            cells, places = find_cells(points, self.period / 2**octave, own)
+            noise = signed(cell_words(points, cells, own))
+            cells += np.uint32(1)
+            step = signed(cell_words(points, cells, own))
+            step -= noise
+            step *= places.astype(np.float32)
+            noise += step
+            if total is None:
+                total = noise
+            else:
+                amplitude *= self.roughness
+                noise *= np.float32(amplitude)
+                total += noise
+        assert total is not None
+        reach = sum(self.roughness**octave for octave in range(self.octaves))
+        half = (self.high - self.low) / 2 / reach
+        return _scale(total, (self.low + self.high) / 2, half, exact)
 
 
-def _cells(
-    points: Points, period_ms: float, salt: int, shift: float = 1.0
-) -> tuple[Words, NDArray[np.float64]]:
-    """Which period each event is in, and how far (0 to 1). A device's periods begin at its own time,
-    drawn from the first `shift` of a period."""
-    places = points.moments * (1 / period_ms)
-    if shift:
-        phases = (points.first + np.uint32(salt)) * np.uint32(0x2C1B3C6D)
-        phases ^= points.second
-        places += phases * (shift * 2.0**-32)
-    cells = places.astype(np.uint32)
-    places -= cells
-    return cells, places
+class Cycle(_Between):
+    """A sine, lowest at the beginning of each period, plus noise."""
+
+    kind: Literal["cycle"]
+    period: DurationMs = Field(86_400_000.0, ge=1000)
+    """The length of a period; a day if left out."""
+    shift: Share = 0
+    """Each device's periods begin earlier by its own part of a period, up to this share."""
+    noise: float = Field(0, ge=0)
+    """Evenly spread noise of up to so much is added or subtracted."""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.low - self.noise, self.high + self.noise
+
+    @model_validator(mode="after")
+    def _can_be_seen(self) -> Self:
+        # The noise is computed as a multiple of the sine, in float32.
+        if self.noise > 1e6 * (self.high - self.low) / 2:
+            raise ValueError(
+                f"noise ({self.noise:g}) hides a sine from {self.low:g} to {self.high:g}: use kind: uniform"
+            )
+        return self
+
+    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+        _, places = find_cells(points, self.period, salt, self.shift)
+        curve = places.astype(np.float32)
+        curve *= np.float32(2 * np.pi)
+        np.cos(curve, out=curve)
+        half = (self.high - self.low) / 2
+        if self.noise:
+            own = signed(event_words(points, salt))
+            own *= np.float32(-self.noise / half)
+            curve += own
+        return _scale(curve, (self.low + self.high) / 2, -half, exact)
+
+
+class Counter(Numbers):
+    """Rises by `step` each `every`; devices begin up to `spread` above `start`."""
+
+    kind: Literal["counter"]
+    start: float = 0
+    """The value at the workload's first time."""
+    step: float = Field(1, gt=0)
+    """By how much it rises in each `every`, steadily."""
+    every: DurationMs
+    """The time in which it rises by `step`, such as 12s."""
+    spread: float = Field(0, ge=0)
+    """Each device begins higher by its own number, up to this."""
+
+    @property
+    def span(self) -> tuple[float, float]:
+        century_ms = 100 * 365.25 * 86_400_000
+        return self.start, self.start + self.spread + self.step / self.every * century_ms
+
+    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+        values = points.moments - epoch_ms
+        values *= self.step / self.every
+        values += self.start
+        if self.spread:
+            values += device_words(points, salt) * (self.spread * 2.0**-32)
+        return values
 
 
 def _scale(noise: Noise, middle: float, half: float, exact: bool) -> NDArray[Any]:
@@ -144,164 +238,67 @@ def _scale(noise: Noise, middle: float, half: float, exact: bool) -> NDArray[Any
     return noise
 
 
-# --- numbers --------------------------------------------------------------------------------------
-
-
-def uniform(points: Points, salt: int, low: float, high: float) -> NDArray[np.float64]:
-    """Evenly spread from `low` to `high`, each event's without regard to the last."""
-    values = event_words(points, salt).astype(np.float64)
-    values *= (high - low) * 2.0**-32
-    values += low
-    return values
-
-
-def uniform_integers(points: Points, salt: int, low: int, high: int) -> NDArray[np.int64]:
-    """Evenly spread whole numbers from `low` to `high`, which may be 2**32 - 1 apart."""
-    words = event_words(points, salt).astype(np.uint64)
-    words *= np.uint64(high - low + 1)
-    words >>= np.uint64(32)
-    values = words.view(np.int64)
-    values += low
-    return values
-
-
-def normal(points: Points, salt: int, mean: float, deviation: float, exact: bool) -> NDArray[Any]:
-    """Normally distributed, by Box and Muller (Annals of Mathematical Statistics 29, 1958)."""
-    # From above 0, as there is no logarithm of it.
-    radius = (event_words(points, salt) >> np.uint32(8)).astype(np.float32)
-    radius += np.float32(0.5)
-    radius *= np.float32(2**-24)
-    np.log(radius, out=radius)
-    radius *= np.float32(-2)
-    np.sqrt(radius, out=radius)
-    angle = _signed(event_words(points, salt ^ 0x5BD1E995))
-    angle *= np.float32(np.pi)
-    radius *= np.cos(angle, out=angle)
-    return _scale(radius, mean, deviation, exact)
-
-
-def wander(
-    points: Points,
-    salt: int,
-    low: float,
-    high: float,
-    period_ms: float,
-    roughness: float,
-    octaves: int,
-    exact: bool,
-) -> NDArray[Any]:
-    """Drifts up and down between `low` and `high`, as a temperature does.
-
-    A sum of lattice noises. The first is drawn anew, evenly, at each multiple of `period_ms` and
-    interpolated linearly in between; each further one has half the period and `roughness` times the
-    amplitude.
-    """
-    total: Noise | None = None
-    amplitude = 1.0
-    for octave in range(octaves if roughness else 1):
-        own = (salt + octave * 0x9E3779B9) & 0xFFFF_FFFF
-        cells, places = _cells(points, period_ms / 2**octave, own)
-        noise = _signed(cell_words(points, cells, own))
-        cells += np.uint32(1)
-        step = _signed(cell_words(points, cells, own))
-        step -= noise
-        step *= places.astype(np.float32)
-        noise += step
-        if total is None:
-            total = noise
-        else:
-            amplitude *= roughness
-            noise *= np.float32(amplitude)
-            total += noise
-    assert total is not None
-    reach = sum(roughness**octave for octave in range(octaves))
-    return _scale(total, (low + high) / 2, (high - low) / 2 / reach, exact)
-
-
-def cycle(
-    points: Points,
-    salt: int,
-    low: float,
-    high: float,
-    period_ms: float,
-    shift: float,
-    noise: float,
-    exact: bool,
-) -> NDArray[Any]:
-    """A sine between `low` and `high`, lowest when a period begins, plus evenly spread noise of ±`noise`.
-
-    A device's periods begin up to `shift` of a period before those of all.
-    """
-    _, places = _cells(points, period_ms, salt, shift)
-    curve = places.astype(np.float32)
-    curve *= np.float32(2 * np.pi)
-    np.cos(curve, out=curve)
-    half = (high - low) / 2
-    if noise:
-        own = _signed(event_words(points, salt))
-        own *= np.float32(-noise / half)
-        curve += own
-    return _scale(curve, (low + high) / 2, -half, exact)
-
-
-def counter(
-    points: Points, salt: int, start: float, rate_per_ms: float, origin_ms: int, spread: float
-) -> NDArray[np.float64]:
-    """Rises steadily by `rate_per_ms` from `start` at `origin_ms`, which each device exceeds by its own
-    number up to `spread`."""
-    values = points.moments - origin_ms
-    values *= rate_per_ms
-    values += start
-    if spread:
-        values += device_words(points, salt) * (spread * 2.0**-32)
-    return values
-
-
-def rounded(values: NDArray[Any], decimals: int) -> NDArray[Any]:
-    """Numbers to so many digits after the point; no negative zero. Those that are too large to be multiplied
-    have none."""
-    factor = values.dtype.type(10**decimals)
-    with np.errstate(over="ignore"):
-        units: NDArray[Any] = values * factor
-    np.rint(units, out=units)
-    units += units.dtype.type(0)  # which makes a 0 of -0: texts would differ
-    units /= factor
-    np.copyto(units, values, where=np.isinf(units))
-    return units
-
-
 # --- one of several values ------------------------------------------------------------------------
 
 
-def pick_table(weights: Sequence[float]) -> Picks:
-    """For each of `PICKS` places the number of the value that is picked there."""
-    shares = np.cumsum(weights) / np.sum(weights)
-    stops = np.rint(shares * PICKS).astype(np.int64)
-    counts = np.diff(stops, prepend=0)
-    return np.repeat(np.arange(len(weights), dtype=np.uint16), counts)
+class _Several(Part):
+    values: tuple[Any, ...] = Field(min_length=1, max_length=MAX_VALUES)
+    """The values, of the column's type: 1,000 at most."""
+    weights: tuple[float, ...] | None = None
+    """How often each value is drawn, relative to the others; all equally if left out."""
+
+    @model_validator(mode="after")
+    def _weigh_each(self) -> Self:
+        weights = self.weights
+        if weights is None:
+            return self
+        if len(weights) != len(self.values):
+            raise ValueError(
+                f"{len(self.values)} values need the same number of weights, not {len(weights)}"
+            )
+        if min(weights) < 0 or not sum(weights):
+            raise ValueError("weights must be 0 or more, and not all of them 0")
+        return self
 
 
-def choice(points: Points, salt: int, table: Picks) -> Picks:
-    """The number of one of several values, by weights: each event's without regard to the last."""
-    return _pick(event_words(points, salt), table)
+class Choice(_Several):
+    """One of several values; of a tag, the device's for good."""
+
+    kind: Literal["choice"]
+
+    def draw(self, points: Points, salt: int) -> Words:
+        """A random word for each event, by which its value is picked."""
+        return event_words(points, salt)
 
 
-def hold(points: Points, salt: int, table: Picks, lasts_ms: float) -> Picks:
-    """The number of one of several values, drawn anew every `lasts_ms`."""
-    cells, _ = _cells(points, lasts_ms, salt)
-    return _pick(cell_words(points, cells, salt), table)
+class Hold(_Several):
+    """One of several values, drawn anew every `lasts`."""
+
+    kind: Literal["hold"]
+    lasts: DurationMs = Field(ge=1000)
+    """How long a value lasts, such as 20m; a second at least."""
+
+    def draw(self, points: Points, salt: int) -> Words:
+        """As `Choice.draw`."""
+        cells, _ = find_cells(points, self.lasts, salt)
+        return cell_words(points, cells, salt)
 
 
-def tag(points: Points, salt: int, table: Picks) -> Picks:
-    """The number of one of several values, which a device has for good."""
-    return _pick(device_words(points, salt), table)
+class Constant(Part):
+    """The same value in all events."""
+
+    kind: Literal["constant"]
+    value: Any
+    """The value, of the column's type."""
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        """As those of `Choice`."""
+        return (self.value,)
 
 
-def _pick(words: Words, table: Picks) -> Picks:
-    words >>= np.uint32(16)
-    return table[words]
-
-
-def absent(points: Points, salt: int, share: float) -> NDArray[np.bool_]:
-    """Which events have no value."""
-    return event_words(points, salt) < np.uint32(min(round(share * 2**32), 2**32 - 1))
+Signal = Uniform | Normal | Wander | Cycle | Counter | Choice | Hold | Constant
+SIGNALS: dict[str, type[Part]] = {
+    "uniform": Uniform, "normal": Normal, "wander": Wander, "cycle": Cycle, "choice": Choice,
+    "hold": Hold, "counter": Counter, "constant": Constant,
+}  # fmt: skip

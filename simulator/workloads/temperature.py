@@ -7,7 +7,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base import SCATTERED, Workload, device_ids, random_word, random_words
+from .base import SCATTERED, Workload, device_ids
+from .noise import random_word, random_words
 from .queries import Aggregate, Function, Query
 from .schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 

@@ -14,7 +14,7 @@ from ..documents import DocumentError, parse_yaml, read_yaml
 from ..errors import OptionError, did_you_mean, list_names
 from .definition import ColumnDefinition, Definition, Devices, Late, MisplacedError
 from .queries import Aggregate, Every, Order, Query, Where, Window
-from .signal_kinds import SIGNALS
+from .signals import SIGNALS
 
 _PARTS: dict[str, type[BaseModel]] = {
     "": Definition, "columns": ColumnDefinition, "devices": Devices, "late": Late, **SIGNALS,

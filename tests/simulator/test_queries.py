@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from simulator.contract import StoredPart
 from simulator.errors import OptionError
 from simulator.testing.events import make_schema
-from simulator.workloads.common_queries import describe_queries, name_queries
+from simulator.workloads.base import describe_queries
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import Stored, bind, draw
 from simulator.workloads.queries import HOUR_MS, Query, Shape
@@ -106,9 +106,9 @@ def test_a_workload_whose_query_asks_for_no_column_of_its_own_is_refused() -> No
 @pytest.mark.parametrize("workload", [Temperature(), Cpu(device_spread=8)])
 def test_each_workload_with_numbers_has_the_common_queries(workload: Temperature | Cpu) -> None:
     schema = workload.schema
-    own = name_queries(workload.queries)
+    own = tuple(query.name for query in workload.queries)
     assert schema.queries == type(workload).schema.queries == own
-    assert name_queries(schema.descriptions) == (*own, *COMMON)
+    assert tuple(query.name for query in schema.descriptions) == (*own, *COMMON)
     for query in schema.descriptions:
         schema.check_query(query)
         assert query.about

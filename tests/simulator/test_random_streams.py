@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.workloads.base import random_word, random_words
+from simulator.workloads.noise import random_word, random_words
 from simulator.workloads.random_streams import (
     FEWEST_ROWS,
     MOST_CHOSEN,

@@ -7,9 +7,11 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from simulator.workloads import signals
+from simulator.workloads import noise
+from simulator.workloads.definition import round_decimals
+from simulator.workloads.noise import Points
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS
-from simulator.workloads.signals import Points
+from simulator.workloads.signals import Choice, Counter, Cycle, Hold, Normal, Numbers, Wander
 
 MINUTE_MS = 60_000
 MANY = 100_000
@@ -19,7 +21,24 @@ def points(devices: int, ticks: int, interval_ms: int = MINUTE_MS, seed: int = 3
     """Each device in turn at each tick."""
     numbers = np.tile(np.arange(devices, dtype=np.int64), ticks)
     times = FIRST_TIMESTAMP_MS + np.repeat(np.arange(ticks, dtype=np.int64), devices) * interval_ms
-    return Points(times, *signals.device_keys(seed, 0, numbers))
+    return Points(times, *noise.device_keys(seed, 0, numbers))
+
+
+def make(signal: Numbers, where: Points, exact: bool = True) -> NDArray[np.float64]:
+    return signal.make(where, 9, exact, FIRST_TIMESTAMP_MS)
+
+
+def wander(low: float, high: float, period_ms: float, roughness: float, octaves: int) -> Wander:
+    values = {"low": low, "high": high, "period": f"{period_ms}ms"}
+    return Wander.model_validate(
+        {"kind": "wander", **values, "roughness": roughness, "octaves": octaves}
+    )
+
+
+def cycle(shift: float, noise: float) -> Cycle:
+    return Cycle.model_validate(
+        {"kind": "cycle", "low": 10, "high": 20, "period": "1d", "shift": shift, "noise": noise}
+    )
 
 
 def is_even(words: NDArray[np.uint32]) -> bool:
@@ -29,38 +48,38 @@ def is_even(words: NDArray[np.uint32]) -> bool:
 
 def test_words_are_even_and_independent_of_columns_devices_and_times() -> None:
     where = points(100, 1000)
-    first, second = (signals.event_words(where, signals.salt(name)) for name in ("a", "b"))
+    first, second = (noise.event_words(where, noise.make_salt(name)) for name in ("a", "b"))
     assert is_even(first) and is_even(first ^ second)
     table = first.reshape(1000, 100).astype(np.float64)
     for shifted in (table[1:], table[:, 1:]):
         beside = table[: shifted.shape[0], : shifted.shape[1]]
         assert abs(np.corrcoef(beside.ravel(), shifted.ravel())[0, 1]) < 0.015
     cells = np.repeat(np.arange(1000, dtype=np.uint32), 100)
-    assert is_even(signals.cell_words(where, cells, 5))
-    assert is_even(signals.device_words(points(MANY, 1), 5))
+    assert is_even(noise.cell_words(where, cells, 5))
+    assert is_even(noise.device_words(points(MANY, 1), 5))
 
 
 def test_no_two_devices_of_a_fleet_have_the_same_keys() -> None:
     numbers = np.arange(50_000, dtype=np.int64)
-    first, second = signals.device_keys(0, 0, numbers)
+    first, second = noise.device_keys(0, 0, numbers)
     both = first.astype(np.uint64) << np.uint64(32) | second
     assert len(np.unique(both)) == len(numbers)
     for seed, fleet in ((1, 0), (0, 1), (2**64 - 1, 99_999)):
-        first, second = signals.device_keys(seed, fleet, numbers)
+        first, second = noise.device_keys(seed, fleet, numbers)
         assert not np.isin(first.astype(np.uint64) << np.uint64(32) | second, both).any()
 
 
 def test_uniform_is_even_from_low_to_high() -> None:
-    values = signals.uniform(points(100, 1000), 7, -5, 15)
+    values = noise.uniform(points(100, 1000), 7, -5, 15)
     assert stats.kstest(values, "uniform", (-5, 20)).pvalue > 0.01
-    whole = signals.uniform_integers(points(100, 1000), 7, -2, 3)
+    whole = noise.uniform_integers(points(100, 1000), 7, -2, 3)
     assert set(whole.tolist()) == {-2, -1, 0, 1, 2, 3}
     assert stats.chisquare(np.bincount(whole + 2)).pvalue > 0.01
 
 
 @pytest.mark.parametrize("exact", [False, True])
 def test_normal_is_normal(exact: bool) -> None:
-    values = signals.normal(points(100, 1000), 8, 20, 3, exact)
+    values = make(Normal(kind="normal", mean=20, deviation=3), points(100, 1000), exact)
     assert values.dtype == (np.float64 if exact else np.float32)
     assert stats.kstest(values, "norm", (20, 3)).pvalue > 0.01
     assert np.abs(values - 20).max() < 6 * 3
@@ -91,7 +110,7 @@ def test_wander_correlates_with_itself_as_defined(roughness: float) -> None:
     """Over many devices, whose phases differ, at lags up to two periods and beyond."""
     period_ms, octaves = 32 * MINUTE_MS, 4
     where = points(20_000, 81)
-    values = signals.wander(where, 9, -10, 10, period_ms, roughness, octaves, True)
+    values = make(wander(-10, 10, period_ms, roughness, octaves), where)
     series = values.reshape(81, 20_000)
     for lag in (0, 1, 2, 4, 8, 16, 32, 48, 64, 80):
         expected = find_autocorrelation(lag * MINUTE_MS, period_ms, roughness, octaves)
@@ -103,7 +122,7 @@ def test_wander_correlates_with_itself_as_defined(roughness: float) -> None:
 
 def test_wander_is_the_rougher_the_rougher_it_shall_be() -> None:
     def steps(roughness: float) -> float:
-        values = signals.wander(points(50, 500), 9, 0, 100, 32 * MINUTE_MS, roughness, 5, False)
+        values = make(wander(0, 100, 32 * MINUTE_MS, roughness, 5), points(50, 500), False)
         series = values.reshape(500, 50)
         assert series.min() >= 0 and series.max() <= 100
         return float(np.abs(np.diff(series, axis=0)).mean() / series.std())
@@ -112,7 +131,7 @@ def test_wander_is_the_rougher_the_rougher_it_shall_be() -> None:
 
 
 def test_two_devices_wander_apart() -> None:
-    values = signals.wander(points(50, 2000), 9, 0, 1, 20 * MINUTE_MS, 0.5, 4, True)
+    values = make(wander(0, 1, 20 * MINUTE_MS, 0.5, 4), points(50, 2000))
     correlations = np.corrcoef(values.reshape(2000, 50).T) - np.eye(50)
     assert np.abs(correlations).max() < 0.4
     assert abs(correlations.mean()) < 0.01
@@ -120,31 +139,34 @@ def test_two_devices_wander_apart() -> None:
 
 def test_cycle_repeats_each_period_and_is_shifted_by_device() -> None:
     where = points(3, 48, 30 * MINUTE_MS)
-    curve = signals.cycle(where, 4, 10, 20, 24 * 60 * MINUTE_MS, 0, 0, True).reshape(48, 3)
+    curve = make(cycle(0, 0), where).reshape(48, 3)
     assert np.allclose(curve[:, 0], curve[:, 1])
     assert (curve.min(), curve.max()) == (pytest.approx(10), pytest.approx(20))
     assert curve[0, 0] == pytest.approx(10)  # midnight
-    shifted = signals.cycle(where, 4, 10, 20, 24 * 60 * MINUTE_MS, 0.5, 0, True).reshape(48, 3)
+    shifted = make(cycle(0.5, 0), where).reshape(48, 3)
     assert abs(shifted[0, 0] - shifted[0, 1]) > 0.01
-    noisy = signals.cycle(where, 4, 10, 20, 24 * 60 * MINUTE_MS, 0, 2, True).reshape(48, 3)
+    noisy = make(cycle(0, 2), where).reshape(48, 3)
     apart = np.abs(noisy - curve)
     assert 1.5 < apart.max() <= 2.0001
 
 
 def test_counter_rises_by_its_rate() -> None:
-    series = signals.counter(points(20, 100), 1, 5, 1 / MINUTE_MS, FIRST_TIMESTAMP_MS, 50)
+    counter = {"kind": "counter", "start": 5, "every": "1m", "spread": 50}
+    series = make(Counter.model_validate(counter), points(20, 100))
     table = series.reshape(100, 20)
     assert np.allclose(np.diff(table, axis=0), 1)
     assert 5 <= table[0].min() < 20 and 40 < table[0].max() < 55
 
 
 def test_choice_goes_by_weights_and_hold_lasts() -> None:
-    table = signals.pick_table([1, 0, 3])
-    assert len(table) == signals.PICKS
-    picked = signals.choice(points(100, 1000), 2, table)
+    table = noise.pick_table([1, 0, 3])
+    assert len(table) == noise.PICKS
+    choice = Choice(kind="choice", values=("a", "b", "c"))
+    picked = noise.pick(choice.draw(points(100, 1000), 2), table)
     shares = np.bincount(picked, minlength=3) / len(picked)
     assert shares == pytest.approx([0.25, 0, 0.75], abs=0.01)
-    held = signals.hold(points(200, 600), 2, table, 60 * MINUTE_MS).reshape(600, 200)
+    hold = Hold.model_validate({"kind": "hold", "values": ["a", "b", "c"], "lasts": "1h"})
+    held = noise.pick(hold.draw(points(200, 600), 2), table).reshape(600, 200)
     # Ten hours, so ten or eleven draws, of which 2 * 0.25 * 0.75 differ from the one before.
     changes = np.count_nonzero(np.diff(held.astype(int), axis=0), axis=0)
     assert changes.max() <= 10 and changes.mean() == pytest.approx(10 * 0.375, rel=0.15)
@@ -152,7 +174,8 @@ def test_choice_goes_by_weights_and_hold_lasts() -> None:
 
 
 def test_tags_stay() -> None:
-    tags = signals.tag(points(50, 20), 1, signals.pick_table([1] * 5)).reshape(20, 50)
+    words = noise.device_words(points(50, 20), 1)
+    tags = noise.pick(words, noise.pick_table([1] * 5)).reshape(20, 50)
     assert (tags == tags[0]).all()
     assert len(set(tags[0].tolist())) == 5
 
@@ -160,9 +183,9 @@ def test_tags_stay() -> None:
 @pytest.mark.parametrize("share", [0, 0.02, 1])
 def test_a_share_is_absent(share: float) -> None:
     where = points(100, 1000)
-    assert signals.absent(where, 3, share).mean() == pytest.approx(share, abs=0.002)
+    assert noise.absent(where, 3, share).mean() == pytest.approx(share, abs=0.002)
 
 
 def test_rounding_leaves_no_negative_zero() -> None:
-    values = signals.rounded(np.array([-0.001, 0.126, -7.999], np.float32), 2)
+    values = round_decimals(np.array([-0.001, 0.126, -7.999], np.float32), 2)
     assert [f"{value:.2f}" for value in values.tolist()] == ["0.00", "0.13", "-8.00"]

@@ -16,8 +16,9 @@ from simulator.contract import MAX_WORKERS
 from simulator.errors import OptionError
 from simulator.testing.events import Awkward, rows_of
 from simulator.workloads import WORKLOADS, load_workload, workload_names
-from simulator.workloads.base import MAX_DEVICES, Workload, random_words
+from simulator.workloads.base import MAX_DEVICES, Workload
 from simulator.workloads.cpu import METRICS, Cpu
+from simulator.workloads.noise import random_words
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
 from simulator.workloads.temperature import Temperature
 

@@ -1,0 +1,241 @@
+"""Random numbers of each event, computed without those of the events before it.
+
+Described workloads draw by (seed, column, device, event time), from a hash of what a value depends on: the
+multiplications and shifts of MurmurHash3's finalizer
+(https://github.com/aappleby/smhasher/wiki/MurmurHash3), with 64 bits of the device's key mixed in, so that
+two devices' values are neither equal nor each other's shifted in time. The others draw by (seed, worker,
+number), from Philox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from threading import get_ident
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .random_streams import multiply_high
+
+Words = NDArray[np.uint32]
+Noise = NDArray[np.float32]
+"""From -1 to 1, or from 0 to 1."""
+
+_FIRST_FACTOR = np.uint32(0x85EBCA6B)
+_SECOND_FACTOR = np.uint32(0xC2B2AE35)
+_GOLDEN = 0x9E3779B97F4A7C15  # odd, and its bits are well spread: 2**64 / the golden ratio
+
+Picks = NDArray[np.uint16]
+
+PICKS = 65_536
+"""By how many equally likely places values are picked: weights are rounded to that."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Where values are wanted: for each event its time (ms since 1970) and its device's two keys."""
+
+    times_ms: NDArray[np.int64]
+    first: Words
+    second: Words
+
+    @cached_property
+    def instants(self) -> Words:
+        """Different for each time of a device: what events' own noise is made of."""
+        spread = self.times_ms.view(np.uint64) * np.uint64(_GOLDEN)
+        spread >>= np.uint64(32)
+        return spread.astype(np.uint32) ^ self.first
+
+    @cached_property
+    def moments(self) -> NDArray[np.float64]:
+        """The times as floats, which hold milliseconds exactly for 285,000 years."""
+        return self.times_ms.astype(np.float64)
+
+
+def device_keys(
+    seed: int, fleets: int | NDArray[np.int64], devices: NDArray[np.int64]
+) -> tuple[Words, Words]:
+    """Two keys for each device, by number, that go with a seed. `fleets`: the fleet of all devices, or of
+    each."""
+    # Hashed one after the other: a sum of the three would make one seed's device another's next.
+    origin = _split_mix(np.array([seed], dtype=np.uint64))
+    origin = _split_mix(origin + np.asarray(fleets).astype(np.uint64))
+    keys = _split_mix(devices.astype(np.uint64) + origin)
+    return keys.astype(np.uint32), (keys >> np.uint64(32)).astype(np.uint32)
+
+
+def _split_mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's step and finalizer (Steele, Lea and Flood, OOPSLA'14)."""
+    words = (words + np.uint64(1)) * np.uint64(_GOLDEN)
+    words ^= words >> np.uint64(30)
+    words *= np.uint64(0xBF58476D1CE4E5B9)
+    words ^= words >> np.uint64(27)
+    words *= np.uint64(0x94D049BB133111EB)
+    words ^= words >> np.uint64(31)
+    return words
+
+
+def make_salt(column: str, use: str = "") -> int:
+    """What tells a column's noise from every other's, and from its own for another use."""
+    return crc32(f"{column}\0{use}".encode())
+
+
+def _mix(words: Words, second: Words, salt: int) -> Words:
+    """`words`, which are overwritten, as random ones."""
+    words ^= np.uint32(salt)
+    shifted = words >> np.uint32(16)
+    words ^= shifted
+    words *= _FIRST_FACTOR
+    words += second
+    np.right_shift(words, np.uint32(13), out=shifted)
+    words ^= shifted
+    words *= _SECOND_FACTOR
+    np.right_shift(words, np.uint32(16), out=shifted)
+    words ^= shifted
+    return words
+
+
+def event_words(points: Points, salt: int) -> Words:
+    """A random word for each event."""
+    return _mix(points.instants.copy(), points.second, salt)
+
+
+def cell_words(points: Points, cells: Words, salt: int) -> Words:
+    """A random word for each event's device and `cell`: the same for all events in it."""
+    return _mix(cells * np.uint32(_GOLDEN & 0xFFFF_FFFF) ^ points.first, points.second, salt)
+
+
+def device_words(points: Points, salt: int) -> Words:
+    """A random word for each event's device: the same at all times."""
+    return _mix(points.first.copy(), points.second, salt)
+
+
+def signed(words: Words) -> Noise:
+    """Words as evenly spread numbers from -1 to 1."""
+    noise = words.view(np.int32).astype(np.float32)
+    noise *= np.float32(2**-31)
+    return noise
+
+
+def find_cells(
+    points: Points, period_ms: float, salt: int, shift: float = 1.0
+) -> tuple[Words, NDArray[np.float64]]:
+    """Which period each event is in, and how far (0 to 1). A device's periods begin at its own time,
+    drawn from the first `shift` of a period."""
+    places = points.moments * (1 / period_ms)
+    if shift:
+        phases = (points.first + np.uint32(salt)) * np.uint32(0x2C1B3C6D)
+        phases ^= points.second
+        places += phases * (shift * 2.0**-32)
+    cells = places.astype(np.uint32)
+    places -= cells
+    return cells, places
+
+
+def uniform(points: Points, salt: int, low: float, high: float) -> NDArray[np.float64]:
+    """Evenly spread from `low` to `high`, each event's without regard to the last."""
+    values = event_words(points, salt).astype(np.float64)
+    values *= (high - low) * 2.0**-32
+    values += low
+    return values
+
+
+def uniform_integers(points: Points, salt: int, low: int, high: int) -> NDArray[np.int64]:
+    """Evenly spread whole numbers from `low` to `high`, which may be 2**32 - 1 apart."""
+    words = event_words(points, salt).astype(np.uint64)
+    words *= np.uint64(high - low + 1)
+    words >>= np.uint64(32)
+    values = words.view(np.int64)
+    values += low
+    return values
+
+
+def absent(points: Points, salt: int, share: float) -> NDArray[np.bool_]:
+    """Which events have no value."""
+    return event_words(points, salt) < np.uint32(min(round(share * 2**32), 2**32 - 1))
+
+
+def pick_table(weights: Sequence[float]) -> Picks:
+    """For each of `PICKS` places the number of the value that is picked there."""
+    shares = np.cumsum(weights) / np.sum(weights)
+    stops = np.rint(shares * PICKS).astype(np.int64)
+    counts = np.diff(stops, prepend=0)
+    return np.repeat(np.arange(len(weights), dtype=np.uint16), counts)
+
+
+def pick(words: Words, table: Picks) -> Picks:
+    """The number of the value that each word, which is overwritten, picks."""
+    words >>= np.uint32(16)
+    return table[words]
+
+
+# --- by worker and number ---------------------------------------------------------------------------
+
+
+def random_words(seed: int, worker: int, first: int, count: int, words: int) -> NDArray[np.uint64]:
+    """`words` random 64-bit numbers for each event of [first, first + count): shape (count, words).
+
+    Philox 4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) is a
+    function of key and counter, so any event's numbers are computed without those before it. Its
+    raw output is covered by numpy's stream compatibility promise.
+    """
+    skipped_blocks, skipped_words = divmod(first * words, 4)
+    raw = _stream(seed, worker, get_ident()).words(skipped_blocks, skipped_words + count * words)
+    return raw[skipped_words:].reshape(count, words)
+
+
+def random_word(
+    seed: int, workers: int | NDArray[np.int64], numbers: NDArray[np.int64]
+) -> NDArray[np.uint64]:
+    """The random numbers of single events, as `random_words` has them with one for each event. `workers`: the
+    worker of all events, or of each.
+
+    Moving numpy's generator to each would take microseconds, so the rounds are made here.
+    """
+    blocks, places = np.divmod(numbers, 4)
+    # Of the four words of a counter, the first and third are multiplied, and make the others.
+    multiplied = np.zeros((2, len(numbers)), dtype=np.uint64)
+    multiplied[0] = blocks + 1  # numpy's counter of the first block is 1
+    others = np.zeros_like(multiplied)
+    keys = np.empty_like(multiplied)
+    keys[0], keys[1] = seed, workers
+    for _ in range(_ROUNDS):
+        upper = multiply_high(multiplied, _FACTORS)
+        lower = multiplied * _FACTORS
+        multiplied = upper[::-1] ^ others ^ keys
+        others = lower[::-1]
+        keys += _KEY_STEPS
+    words = np.stack([multiplied[0], others[0], multiplied[1], others[1]])
+    return words[places, np.arange(len(numbers))]
+
+
+_ROUNDS = 10
+_FACTORS = np.array([[0xD2E7470EE14C6C93], [0xCA5A826395121157]], dtype=np.uint64)
+_KEY_STEPS = np.array([[0x9E3779B97F4A7C15], [0xBB67AE8584CAA73B]], dtype=np.uint64)
+
+
+class _Stream:
+    """A generator that is moved to the place from which numbers are wanted.
+
+    Making a new one takes as long as generating a thousand events, since numpy asks the system for a
+    seed even if it's given a key.
+    """
+
+    def __init__(self, seed: int, worker: int) -> None:
+        self._generator = np.random.Philox(key=np.array([seed, worker], dtype=np.uint64))
+        self._block = 0
+
+    def words(self, block: int, count: int) -> NDArray[np.uint64]:
+        """`count` numbers, beginning with those of a block of four."""
+        self._generator.advance(block - self._block)
+        words: NDArray[np.uint64] = self._generator.random_raw(count)
+        self._block = block + -(-count // 4)
+        return words
+
+
+@lru_cache(maxsize=16)
+def _stream(seed: int, worker: int, _thread: int) -> _Stream:
+    return _Stream(seed, worker)
