@@ -33,8 +33,7 @@ from simulator.modules.influxdb.encoding import LineEncoder
 from simulator.modules.kit.labels import field_columns
 from simulator.modules.options import parse_options
 from simulator.modules.victoriametrics import Victoriametrics
-from simulator.modules.victoriametrics.encoding import CsvEncoder
-from simulator.modules.victoriametrics.series import SeriesEncoder
+from simulator.modules.victoriametrics.encoding import CsvEncoder, SeriesEncoder
 from simulator.worker import garbage_collection_paused
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu

@@ -13,9 +13,9 @@ import pytest
 from simulator.contract import StoredPart
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.azure_data_explorer import AzureDataExplorer
-from simulator.modules.azure_data_explorer.asking import AdxAsker
 from simulator.modules.azure_data_explorer.options import AdxOptions
 from simulator.modules.azure_data_explorer.queries import Compiled
+from simulator.modules.azure_data_explorer.server import AdxAsker
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry

@@ -14,7 +14,6 @@ import pytest
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import Elasticsearch
-from simulator.modules.elasticsearch.asking import ElasticsearchAsker
 from simulator.modules.elasticsearch.options import ElasticsearchOptions
 from simulator.modules.elasticsearch.paging import (
     EventPages,
@@ -28,6 +27,7 @@ from simulator.modules.elasticsearch.paging import (
     ScannedPage,
     Statement,
 )
+from simulator.modules.elasticsearch.server import ElasticsearchAsker
 from simulator.modules.options import parse_options
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload

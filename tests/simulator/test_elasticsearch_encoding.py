@@ -15,9 +15,10 @@ from simulator.errors import OptionError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import Elasticsearch
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
+from simulator.modules.elasticsearch.official import configure_nodes
 from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
 from simulator.modules.elasticsearch.server import Connection
-from simulator.modules.elasticsearch.writing import ElasticsearchWriter, configure_nodes
+from simulator.modules.elasticsearch.writing import ElasticsearchWriter
 from simulator.modules.kit.http import Answer
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload

@@ -16,11 +16,10 @@ from simulator.contract import Load, Role, StoredPart
 from simulator.errors import SimulatorError
 from simulator.modules import load_module
 from simulator.modules.base import Job
-from simulator.modules.influxdb.asking import InfluxAsker
 from simulator.modules.influxdb.flux import count_lines, parse_results
+from simulator.modules.influxdb.server import InfluxAsker
 from simulator.modules.kit.errors import MissingTable
 from simulator.modules.options import parse_options
-from simulator.modules.victoriametrics.asking import VictoriaMetricsAsker
 from simulator.modules.victoriametrics.forms import (
     Form,
     count_parts,
@@ -28,6 +27,7 @@ from simulator.modules.victoriametrics.forms import (
     write_form,
     write_line_begin,
 )
+from simulator.modules.victoriametrics.server import VictoriaMetricsAsker
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload

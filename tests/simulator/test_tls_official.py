@@ -21,7 +21,7 @@ from simulator.modules.arangodb import writing as arangodb_writing
 from simulator.modules.base import Job
 from simulator.modules.cratedb import server as cratedb
 from simulator.modules.cratedb import writing as cratedb_writing
-from simulator.modules.elasticsearch import writing as elasticsearch_writing
+from simulator.modules.elasticsearch import official as elasticsearch_official
 from simulator.modules.influxdb import server as influxdb
 from simulator.modules.options import parse_options
 from simulator.workloads.temperature import Temperature
@@ -71,7 +71,7 @@ def ask_cratedb(options: Any) -> None:
 def ask_elasticsearch(options: Any) -> None:
     from elasticsearch import Elasticsearch
 
-    nodes = elasticsearch_writing.configure_nodes(options)
+    nodes = elasticsearch_official.configure_nodes(options)
     with closing(Elasticsearch(nodes, max_retries=0)) as client:
         client.info()
 

@@ -18,10 +18,15 @@ from simulator.modules.base import Job, Support
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Payload
 from simulator.modules.victoriametrics import Victoriametrics
-from simulator.modules.victoriametrics.encoding import CsvEncoder, ImportEncoder, Span
+from simulator.modules.victoriametrics.encoding import (
+    ChoosingEncoder,
+    CsvEncoder,
+    ImportEncoder,
+    SeriesEncoder,
+    Span,
+)
 from simulator.modules.victoriametrics.forms import Form, any_of, quote_label, select_series
 from simulator.modules.victoriametrics.queries import compile_query
-from simulator.modules.victoriametrics.series import ChoosingEncoder, SeriesEncoder
 from simulator.modules.victoriametrics.server import (
     find_span,
     parse_metrics,

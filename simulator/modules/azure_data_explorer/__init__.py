@@ -12,7 +12,7 @@ There are no unique keys, so each event is stored exactly once, or the run ends.
 again. If a streaming request's answer is lost, its last event is looked up by device and time before the
 request is sent again: a request is stored as a whole or not at all. If the answer to a message is lost,
 whether it was queued stays unknown for minutes, so the run ends. With `client=official`, azure-kusto-ingest
-sends, see `writing`, and azure-kusto-data asks, see `asking`.
+sends, and azure-kusto-data asks, see `official`.
 
 https://learn.microsoft.com/azure/data-explorer/ingest-data-overview
 
@@ -136,7 +136,7 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         return CsvEncoder(job)
 
     def writer(self, batch: int, prefill: bool = False) -> Writer:
-        from .writing import AdxWriter
+        from .server import AdxWriter
 
         return self.official_writer(batch, prefill) or AdxWriter(CsvEncoder(self.job), self)
 
@@ -252,7 +252,7 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         return statement.text
 
     def make_asker(self, in_flight: int) -> Asker:
-        from .asking import AdxAsker
+        from .server import AdxAsker
 
         return AdxAsker(self, in_flight)
 

@@ -27,8 +27,8 @@ CLIENTS = {
             InsertMode.QUEUED: "azure-kusto-ingest's QueuedIngestClient",
             InsertMode.STREAMING: "azure-kusto-ingest's KustoStreamingIngestClient",
         },
-        writer=f"{__package__}.writing:OfficialWriter",
-        asker=f"{__package__}.asking:OfficialAdxAsker",
+        writer=f"{__package__}.official:OfficialWriter",
+        asker=f"{__package__}.official:OfficialAdxAsker",
     )
 }
 """What the option `client` can be."""

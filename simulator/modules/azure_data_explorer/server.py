@@ -7,12 +7,14 @@ commands, tokens, and what blobs and queues there are.
 
 from __future__ import annotations
 
+import re
 import time
 import uuid
-from collections.abc import Callable, Iterable
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib.parse import quote, urlsplit
 
 import orjson
@@ -31,8 +33,11 @@ from azure.kusto.data.exceptions import (
 
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.drawing import BoundQueries, BoundQuery
+from ..asking import Received, Rows
 from ..base import Job
-from ..kit.errors import connection_lost, missing_table
+from ..kit.connected import ConnectedWriter
+from ..kit.errors import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.http import (
     CONNECT_TIMEOUT_S,
     Answer,
@@ -42,11 +47,17 @@ from ..kit.http import (
     scheme_port,
 )
 from ..kit.http import Connection as HttpConnection
+from ..kit.http_asking import Conversation, SqlAsker, read_json
 from ..kit.http_database import SHOWN, HttpClient, find_redirect
-from .encoding import MAPPING
+from ..kit.sql_queries import Template
+from ..sending import Encoder, Payload
+from .encoding import MAPPING, Part
 from .ingestion import QueuedIngestion, make_context
-from .options import AdxOptions
-from .queries import quote_name
+from .options import STREAMED_VISIBLE_S, AdxOptions
+from .queries import LITERALS, Compiled, Read, quote_name, select_stored
+
+if TYPE_CHECKING:
+    from . import AzureDataExplorer
 
 _SOURCE = (
     "extents: compressed columns and their indexes; without the copies in Azure's storage and the"
@@ -313,3 +324,163 @@ def check_rows(rows: int, stored: int) -> None:
             f"{rows:,} of {stored:,} events are in extents so far; the others, in row stores, have"
             " no known size (with batch: true there are none)"
         )
+
+
+_MORE = timedelta(seconds=30)
+"""How much longer than the service the client waits, as Microsoft's does."""
+
+# Within a text of an answer, quotes would be escaped.
+_PRIMARY, _FRAME = b'"PrimaryResult"', b'"FrameType"'
+_ROWS = re.compile(rb'"Rows":\s*\[')
+_WHOLE = re.compile(rb'"HasErrors":\s*false[^\[\]{}]*\}\s*\]\s*\Z')
+"""How an answer without errors ends."""
+_END_BYTES = 200
+_ERRORS = b'"OneApiErrors"'
+_TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+
+
+class Question(NamedTuple):
+    """A request, and how each value of a row is read."""
+
+    request: HttpRequest
+    reads: Sequence[Read]
+
+
+class AdxAsker(SqlAsker[Connection]):
+    """Asks what `AzureDataExplorer.compile` gives. Receives the body, and how to read it."""
+
+    module: AzureDataExplorer
+
+    def __init__(self, module: AzureDataExplorer, in_flight: int) -> None:
+        limit_s = module.options.query_timeout_s + _MORE.total_seconds()
+        super().__init__(module, LITERALS, in_flight, limit_s)
+        self._properties = make_properties(module.options).to_json()
+        self._reads: dict[str, Sequence[Read]] = {}
+        """How to read the rows of each query."""
+
+    def open(self) -> None:
+        super().open()
+        self.database.reach(self.database.log_in)
+
+    def encode(self, bounds: BoundQueries) -> Sequence[Question]:
+        name = bounds.query.name
+        if name not in self._reads:
+            self._reads[name] = self.module.make_statement(bounds[0]).reads
+        return [Question(request, self._reads[name]) for request in super().encode(bounds)]
+
+    def encode_statement(self, statement: Compiled) -> Question:
+        return Question(super().encode_statement(statement.text), statement.reads)
+
+    def write_statement(self, bound: BoundQuery) -> str:
+        text: str = self.module.make_statement(bound).text
+        return text
+
+    def prepare(self, template: Template) -> Template:
+        database = self.escape(self.module.options.kusto_db)
+        parts = list(map(self.escape, template.parts))
+        parts[0] = f'{{"db":"{database}","csl":"{parts[0]}'
+        parts[-1] += f'","properties":"{self.escape(self._properties)}"}}'
+        return Template(tuple(parts), template.places, template.devices)
+
+    def make_request(self, escaped: str) -> HttpRequest:
+        headers = {"content-type": "application/json; charset=utf-8", **name_request("query")}
+        return HttpRequest("POST", "/v2/rest/query", escaped.encode(), headers)
+
+    def converse(self, request: Question) -> Conversation:
+        body = yield request.request
+        return Received(self.count_rows(body), len(body), (request.reads, body))
+
+    def count_rows(self, body: bytes) -> int:
+        if _ERRORS in body or not _WHOLE.search(body, max(0, len(body) - _END_BYTES)):
+            raise self._explain_errors(body)
+        at = body.find(_PRIMARY)
+        begin = _ROWS.search(body, at) if at >= 0 else None
+        if begin is None:
+            raise self._explain_errors(body)
+        rows = body[begin.end() : body.find(_FRAME, begin.end())]
+        # Nothing that is asked for is a list; texts may have brackets.
+        bare = _TEXT.sub(b"", rows) if b"\\" in rows else b"".join(rows.split(b'"')[::2])
+        return bare.count(b"[")
+
+    def _explain_errors(self, body: bytes) -> Retryable | SimulatorError:
+        """What an answer means that came with 200 and has no result."""
+        frames = read_json(body)
+        errors = []
+        for frame in frames if isinstance(frames, list) else []:
+            rows = frame.get("Rows", ()) if isinstance(frame, dict) else ()
+            errors += [
+                part for part in (frame, *rows) if isinstance(part, dict) and "OneApiErrors" in part
+            ]
+        if errors:
+            return self.database.interpret(KustoMultiApiError(errors))
+        text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
+        return SimulatorError(f"unreadable or incomplete answer ({text})")
+
+    def decode(self, received: Received) -> Rows:
+        reads, body = received.data
+        for frame in read_json(body):
+            if frame.get("TableKind") == "PrimaryResult":
+                return Compiled("", reads).read(frame["Rows"])
+        raise SimulatorError("unreadable answer: it has no table of results")
+
+
+class PartsWriter(ConnectedWriter[Connection]):
+    """Sends payloads with a deque of `Part`: a request per table."""
+
+    def __init__(self, encoder: Encoder, module: AzureDataExplorer) -> None:
+        super().__init__(encoder, module)
+        self.is_queued = module.options.batch
+
+    @abstractmethod
+    def ingest(self, part: Part) -> None:
+        """Have a part queued, or stored."""
+
+    def send(self, payload: Payload) -> int:
+        # What was acknowledged is not sent again when another table's request fails.
+        while payload.data:
+            part: Part = payload.data[0]
+            # Here and not in `recover`, which other requests in flight would have to wait for.
+            if not part.in_doubt or not self._is_stored(part):
+                part.in_doubt = False
+                try:
+                    self.ingest(part)
+                except Retryable as error:
+                    # With a queue, what may have been queued ends the run.
+                    part.in_doubt = not self.is_queued and error.kind in _UNCLEAR
+                    raise
+            payload.data.popleft()
+        return payload.events
+
+    def _is_stored(self, part: Part) -> bool:
+        """Whether the part's last event is stored: a request is stored as a whole or not at all."""
+        query = select_stored(part.table, part.block)
+        deadline = time.monotonic() + STREAMED_VISIBLE_S
+        while True:
+            if self.connection.ask(query)[0][0]:
+                return True
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_LOOK_INTERVAL_S)
+
+
+class AdxWriter(PartsWriter):
+    """Sends payloads of `CsvEncoder`."""
+
+    def open(self) -> None:
+        super().open()
+        connection = self.connection
+        connection.reach(connection.open_queue if self.is_queued else connection.log_in)
+
+    def ingest(self, part: Part) -> None:
+        if self.is_queued:
+            self.connection.enqueue(part.table, part.body, part.size)
+        else:
+            self.connection.stream(part.table, part.body)
+
+
+_UNCLEAR = (CONNECTION_LOST, "timeout")
+"""Kinds of errors after which a request may be stored."""
+
+
+# Nothing tells when streamed events have arrived, so they are looked for again and again.
+_LOOK_INTERVAL_S = 0.5

@@ -99,7 +99,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     PACKAGES = ("elasticsearch", "elastic-transport", "httptools")
     IMPORTED_LATE = ("elasticsearch", f"{__name__}.server")
     WRITER = f"{__name__}.writing:ElasticsearchWriter"
-    ASKER = f"{__name__}.asking:ElasticsearchAsker"
+    ASKER = f"{__name__}.server:ElasticsearchAsker"
     options_model = ElasticsearchOptions
     encoding_options_model = EncodingOptions
     # Elastic's client, of version 8, asks in a way that only servers since 8 take:

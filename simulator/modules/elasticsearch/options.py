@@ -35,14 +35,14 @@ WRITE = "-write"
 STREAMING_BULK = "streaming_bulk"
 
 _PACKAGES = ("elasticsearch", "opensearch-py")
-_WRITER = f"{__package__}.writing:OfficialWriter"
+_WRITER = f"{__package__}.official:OfficialWriter"
 CLIENTS = {
     "official": OfficialClient(
         _PACKAGES,
         {InsertMode.BULK: "the client's helpers.bulk", InsertMode.SINGLE: "the client's index"},
         in_flight=True,
         writer=_WRITER,
-        asker=f"{__package__}.asking:OfficialElasticsearchAsker",
+        asker=f"{__package__}.official:OfficialElasticsearchAsker",
     ),
     STREAMING_BULK: OfficialClient(
         _PACKAGES,

@@ -1,9 +1,14 @@
 """Connections to both kinds of server: requests in, answers out, and what an error means; what indices take.
+Questions are searches, into whose bodies parameters are put; hits and groups are counted where they stand in
+an answer. A query of several pages is several searches, one after the other. An answer counts as none if it
+isn't of all shards, or if the server gave up the rest of it.
 
 Sizes come from the list of segments rather than `_stats/store`: that is up to 10 s old, since each node keeps
 it for so long, whatever has been written since. Nor `_stats/segments`: in OpenSearch it leaves out parts of
 small segments.
 
+https://www.elastic.co/docs/reference/elasticsearch/rest-apis/paginate-search-results#search-after
+https://www.elastic.co/docs/reference/aggregations/search-aggregations-bucket-composite-aggregation#_pagination
 https://www.elastic.co/docs/api/doc/elasticsearch/operation/operation-indices-segments
 https://docs.opensearch.org/latest/api-reference/index-apis/segment/
 """
@@ -11,8 +16,8 @@ https://docs.opensearch.org/latest/api-reference/index-apis/segment/
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -24,13 +29,21 @@ from elasticsearch import Elasticsearch as ElasticClient
 
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.drawing import BoundQueries
+from ..asking import Received, Rows
 from ..base import Job
 from ..kit.errors import lost_table, missing_table, stored_by_earlier_run
-from ..kit.http import Answer, Probe, parse_body
-from ..kit.http_asking import read_json
+from ..kit.http import Answer, HttpRequest, Probe, parse_body
+from ..kit.http_asking import Conversation, HttpAsker, read_json
 from ..kit.http_database import SHOWN, HttpDatabase
+from ..kit.sql_queries import Template, make_template
+from ..own_statements import JSON_LITERALS
 from .encoding import Request
 from .options import ALLOCATION, ElasticsearchOptions, Flavor
+from .paging import Pages, Plan, ScannedPage, Statement
+
+if TYPE_CHECKING:
+    from . import Elasticsearch
 
 OK, CREATED, CONFLICT, SERVER_ERROR = 200, 201, 409, 500
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
@@ -283,3 +296,68 @@ def _make_client(database: Connection) -> ElasticClient:
     return ElasticClient(
         [node], node_class=Node, meta_header=False, max_retries=0, retry_on_status=()
     )
+
+
+class SearchRequest(NamedTuple):
+    """A query's first search, ready to be sent, and how to go on. It begins as a `HttpRequest`."""
+
+    method: str
+    target: str
+    body: bytes
+    headers: Mapping[str, str]
+    begin: int
+    """How many bytes of the body say which events it is about."""
+    plan: Plan
+
+
+class ElasticsearchAsker(HttpAsker[Connection]):
+    """Asks what `Elasticsearch.compile` gives. Receives a plan, and its pages."""
+
+    module: Elasticsearch
+
+    def __init__(self, module: Elasticsearch, in_flight: int) -> None:
+        super().__init__(module, in_flight)
+        self._target = find_target(module.options.index(module.job.schema.table))
+        self._headers = Connection.name_requests(module.job)
+        self._made: dict[str, tuple[Template, Plan]] = {}
+        """The template and the plan of each query."""
+
+    def encode(self, bounds: BoundQueries) -> Sequence[SearchRequest]:
+        name = bounds.query.name
+        if name not in self._made:
+            compiled = self.module.compile
+            template = make_template(
+                bounds, lambda bound: compiled(bound).begin.decode(), JSON_LITERALS
+            )
+            # Parameters stand nowhere else.
+            self._made[name] = template, compiled(bounds[0]).plan
+        template, plan = self._made[name]
+        filled = template.fill(bounds, JSON_LITERALS.text, JSON_LITERALS.instant)
+        return [self._make_request(begin.encode(), plan) for begin in filled]
+
+    def encode_statement(self, statement: Statement) -> SearchRequest:
+        return self._make_request(statement.begin, statement.plan)
+
+    def _make_request(self, begin: bytes, plan: Plan) -> SearchRequest:
+        body = begin + plan.tail
+        return SearchRequest("POST", self._target, body, self._headers, len(begin), plan)
+
+    def converse(self, request: SearchRequest) -> Conversation:
+        method, target, body, headers, begin, plan = request
+        pages = Pages(body[:begin], plan)
+        while body:
+            answer = yield HttpRequest(method, target, body, headers)
+            body = pages.add(ScannedPage(self.database.check_whole(answer)))
+        return Received(pages.rows, pages.size, (pages.plan, pages.contents))
+
+    def decode(self, received: Received) -> Rows:
+        plan, bodies = received.data
+        return read_rows(plan, [read_json(body) for body in bodies])
+
+
+def read_rows(plan: Plan, answers: Sequence[Any]) -> Rows:
+    """The rows of parsed pages; SimulatorError if they aren't what was asked for."""
+    try:
+        return plan.read(answers)
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise SimulatorError(f"unreadable answer: it has no {error}") from error

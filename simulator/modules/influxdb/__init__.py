@@ -290,7 +290,7 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
         return f"{statement.text}\nfollowed by a query for rows that the answer may lack"
 
     def make_asker(self, in_flight: int) -> Asker:
-        from .asking import InfluxAsker
+        from .server import InfluxAsker
 
         return InfluxAsker(self, in_flight)
 

@@ -1,4 +1,5 @@
-"""Writes of points by influxdb-client's write API: `client=official` (synchronous) and `client=batching`.
+"""influxdb-client: writes of points by its write API, synchronous (`client=official`) or in the background
+(`client=batching`), and questions by its query API, which decodes each answer into records.
 
 Batching collects points in the background and sends --batch of them at once, or what there is after a second
 (its default). A request here is one call with --batch points, and ends when all of them are acknowledged.
@@ -9,23 +10,33 @@ https://docs.influxdata.com/influxdb/v2/api-guide/client-libraries/python/
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from operator import add
 from typing import TYPE_CHECKING, Any
 
 import orjson
+from influxdb_client.client.flux_csv_parser import FluxQueryException
+from influxdb_client.client.flux_table import FluxTable
+from influxdb_client.client.query_api import QueryApi
 from influxdb_client.client.write.point import Point
 from influxdb_client.client.write_api import SYNCHRONOUS, WriteApi, WriteOptions
 from influxdb_client.domain.write_precision import WritePrecision
 
 from ...encoding.columns import TEXTS, bounds
-from ...errors import Retryable, SimulatorError
+from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import Column, EventBlock
+from ..asking import Rows
 from ..base import Job
 from ..kit.labels import field_columns, label, tag_columns
-from ..kit.official import OfficialEncoder, OfficialWriter, list_columns
+from ..kit.official import ClientAsker, OfficialEncoder, OfficialWriter, list_columns
 from ..kit.tables import deal_in_turn
 from ..sending import limit_wait
+from .flux import (
+    Question,
+    Result,
+    read_text,
+)
 from .options import BATCHING
 from .server import OWN_ERRORS, Connection
 
@@ -159,3 +170,50 @@ def make_writer(module: Influxdb, batch: int) -> PointsWriter:
     if module.options.client == BATCHING:
         return BatchingWriter(module, batch)
     return PointsWriter(PointsEncoder(module.job), module)
+
+
+class OfficialInfluxAsker(ClientAsker[Connection]):
+    """Asks by `QueryApi.query`."""
+
+    def make_client(self) -> QueryApi:
+        return self.connection.client.query_api()
+
+    def close_client(self, client: QueryApi) -> None:
+        """It has no connection of its own."""
+
+    def ask(self, client: QueryApi, statement: Question) -> Rows:
+        answers = [self._query(client, statement, statement.text)]
+        missing = statement.find_missing(answers[0])
+        if missing is not None:
+            answers.append(self._query(client, statement, missing))
+        return statement.read(answers)
+
+    def _query(self, client: QueryApi, question: Question, text: str) -> list[Result]:
+        timeout_s = self.connection.options.query_timeout_s
+        tables = self.connection.ask(client.query, text, timeout_s=timeout_s)
+        return list(read_tables(tables, question.columns))
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        if isinstance(error, FluxQueryException):
+            return SimulatorError(f"InfluxDB aborted a query: {one_line(error, 500)}")
+        return None
+
+
+def read_tables(tables: Sequence[FluxTable], columns: Sequence[str]) -> Iterator[Result]:
+    """What `parse_results` gives, from the client's records."""
+    for table in tables:
+        kinds = {column.label: column.data_type for column in table.columns}
+        typed = [(name, kinds.get(name)) for name in columns]
+        for record in table.records:
+            values = record.values
+            yield (
+                values["result"],
+                tuple([_convert(values.get(name), kind) for name, kind in typed]),
+            )
+
+
+def _convert(value: Any, kind: str | None) -> Any:
+    """A value of the client's as `parse_results` has it."""
+    if kind == "string":
+        return read_text(value or "")
+    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value

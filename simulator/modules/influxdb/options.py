@@ -27,7 +27,7 @@ BATCHING = "batching"
 
 _PACKAGES = ("influxdb-client", "reactivex")
 _WRITER = f"{__package__}.official:make_writer"
-_ASKER = f"{__package__}.asking:OfficialInfluxAsker"
+_ASKER = f"{__package__}.official:OfficialInfluxAsker"
 _REFUSED_TEXTS = (
     RefusedText(
         "\t", "a tab", r"which the client stores as \t (a backslash and a t)", tags_only=True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlencode
 
 import orjson
@@ -18,6 +18,8 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.drawing import BoundQueries
+from ..asking import Received, Rows
 from ..base import Job
 from ..kit.connected import ConnectedWriter
 from ..kit.errors import MissingTable, missing_table
@@ -31,11 +33,25 @@ from ..kit.http import (
     TlsRefused,
     parse_body,
 )
+from ..kit.http_asking import Conversation, HttpAsker
 from ..kit.http_database import SHOWN, HttpDatabase, read_retry_after_s
+from ..kit.sql_queries import Template, make_template
+from ..own_statements import Literals
 from ..sending import Payload
 from .encoding import PRECISION
-from .flux import parse_csv
+from .flux import (
+    Question,
+    Result,
+    count_lines,
+    parse_csv,
+    parse_results,
+    quote_text,
+    write_time,
+)
 from .options import InfluxOptions
+
+if TYPE_CHECKING:
+    from . import Influxdb
 
 _MAX_RETRY_AFTER_S = 60.0
 """A server that asks for more is not overloaded but down."""
@@ -263,3 +279,67 @@ class InfluxWriter(ConnectedWriter[Connection]):
     def send(self, payload: Payload) -> int:
         self.connection.write(payload.data)
         return payload.events
+
+
+FluxRequest = tuple[Question, HttpRequest]
+"""A question, which counts and reads the answer, and its request. Another execution's question will do if it
+`is_scanned`."""
+
+_LITERALS = Literals(quote_text, write_time)
+
+
+class InfluxAsker(HttpAsker[Connection]):
+    """Asks what `Influxdb.compile` gives. Receives the question, and its answers."""
+
+    module: Influxdb
+
+    def __init__(self, module: Influxdb, in_flight: int) -> None:
+        super().__init__(module, in_flight, module.options.query_timeout_s)
+        self._target = name_query_target(module.options)
+        self._made: dict[str, tuple[Question, Template]] = {}
+        """The question and template of each query whose executions are read alike."""
+
+    def encode(self, bounds: BoundQueries) -> Sequence[FluxRequest]:
+        name = bounds.query.name
+        if name not in self._made:
+            question = self.module.compile(bounds[0])
+            if not question.is_scanned:
+                return [self.encode_statement(self.module.compile(bound)) for bound in bounds]
+            template = make_template(
+                bounds, lambda bound: self.module.compile(bound).text, _LITERALS
+            )
+            self._made[name] = question, template
+        question, template = self._made[name]
+        filled = template.fill(bounds, quote_text, write_time)
+        return [(question, make_question(self._target, text)) for text in filled]
+
+    def encode_statement(self, statement: Question) -> FluxRequest:
+        return statement, make_question(self._target, statement.text)
+
+    def converse(self, request: FluxRequest) -> Conversation:
+        question, http = request
+        bodies = [(yield http)]
+        lines = count_lines(bodies[0], question.counted)
+        if question.is_scanned:
+            return Received(question.count(lines), len(bodies[0]), (question, bodies))
+        missing = question.find_missing(_parse(question, bodies[0]))
+        if missing is not None:
+            bodies.append((yield make_question(self._target, missing)))
+            count_lines(bodies[1], None)
+        rows = len(_read(question, bodies))
+        return Received(rows, sum(map(len, bodies)), (question, bodies))
+
+    def decode(self, received: Received) -> Rows:
+        return _read(*received.data)
+
+
+def _read(question: Question, bodies: Sequence[bytes]) -> Rows:
+    """The rows of answers; SimulatorError if they don't have the form of one."""
+    return question.read([_parse(question, body) for body in bodies])
+
+
+def _parse(question: Question, body: bytes) -> list[Result]:
+    try:
+        return list(parse_results(body.decode(), question.columns))
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        raise SimulatorError(f"unreadable answer of InfluxDB: {error!r}") from error

@@ -51,18 +51,27 @@ from ..kit.exactly_once import SettlingWriter, Span, Wanted
 from ..kit.labels import field_columns, find_witness, has_labels, name_device, tag_columns
 from ..kit.options import InsertMode
 from ..sending import Payload
-from .asking import VictoriaMetricsAsker
-from .encoding import ALL_TIME, DB, MOST_WHOLE, CsvEncoder, Import, ImportEncoder, name_metric
+from .encoding import (
+    ALL_TIME,
+    DB,
+    MOST_WHOLE,
+    ChoosingEncoder,
+    CsvEncoder,
+    Import,
+    ImportEncoder,
+    SeriesEncoder,
+    name_metric,
+)
 from .forms import select_series, write_span
 from .options import EncodingOptions, ImportFormat, VictoriaMetricsOptions
 from .queries import IMPOSSIBLE, SHAPES, Question, compile_query
-from .series import ChoosingEncoder, SeriesEncoder
 from .server import (
     ALLOCATION,
     FIGURES_S,
     VISIBLE_S,
     Connection,
     Metrics,
+    VictoriaMetricsAsker,
     find_span,
     removes_duplicates,
 )

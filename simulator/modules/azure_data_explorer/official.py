@@ -1,104 +1,42 @@
-"""Sends CSV to Azure Data Explorer, each event once, or ends the run: by the lean path, and by
-azure-kusto-ingest (`client=official`): `ingest_from_stream`, queued or streaming as `batch` says.
+"""Microsoft's clients: azure-kusto-ingest sends by `ingest_from_stream`, queued or streaming as `batch` says,
+azure-kusto-data asks by `execute_query`, for compressed answers.
 
 The client compresses the CSV itself. Queued, it tries up to three queues with a message whose fate is
 unknown: such events may be stored twice, which the count after the run shows; what it gives up on ends the
 run.
 
 https://learn.microsoft.com/azure/data-explorer/python-ingest-data
+https://learn.microsoft.com/kusto/api/get-started/app-basic-query
 """
 
 from __future__ import annotations
 
 import csv
-import time
-from abc import abstractmethod
 from collections import deque
 from io import BytesIO, StringIO
 from typing import TYPE_CHECKING, Any
 
+from azure.kusto.data import KustoClient
 from azure.kusto.data.data_format import DataFormat
-from azure.kusto.data.exceptions import KustoClientError
+from azure.kusto.data.exceptions import (
+    KustoClientError,
+    KustoError,
+)
 
 from ...encoding.columns import bounds
-from ...errors import Retryable
+from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import Column, ColumnType, EventBlock
-from ..kit.connected import ConnectedWriter
-from ..kit.errors import CONNECTION_LOST
-from ..kit.official import ClientWriter, OfficialEncoder, list_columns
+from ..asking import Rows
+from ..kit.http_database import SHOWN
+from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, list_columns
 from ..kit.tables import deal_block
-from ..sending import Encoder, Payload
 from .encoding import MAPPING, Part
 from .ingestion import report_unclear
-from .options import STREAMED_VISIBLE_S
-from .queries import select_stored
-from .server import Connection
+from .queries import Compiled
+from .server import Connection, PartsWriter
 
 if TYPE_CHECKING:
     from . import AzureDataExplorer
-
-_UNCLEAR = (CONNECTION_LOST, "timeout")
-"""Kinds of errors after which a request may be stored."""
-
-# Nothing tells when streamed events have arrived, so they are looked for again and again.
-_LOOK_INTERVAL_S = 0.5
-
-
-class PartsWriter(ConnectedWriter[Connection]):
-    """Sends payloads with a deque of `Part`: a request per table."""
-
-    def __init__(self, encoder: Encoder, module: AzureDataExplorer) -> None:
-        super().__init__(encoder, module)
-        self.is_queued = module.options.batch
-
-    @abstractmethod
-    def ingest(self, part: Part) -> None:
-        """Have a part queued, or stored."""
-
-    def send(self, payload: Payload) -> int:
-        # What was acknowledged is not sent again when another table's request fails.
-        while payload.data:
-            part: Part = payload.data[0]
-            # Here and not in `recover`, which other requests in flight would have to wait for.
-            if not part.in_doubt or not self._is_stored(part):
-                part.in_doubt = False
-                try:
-                    self.ingest(part)
-                except Retryable as error:
-                    # With a queue, what may have been queued ends the run.
-                    part.in_doubt = not self.is_queued and error.kind in _UNCLEAR
-                    raise
-            payload.data.popleft()
-        return payload.events
-
-    def _is_stored(self, part: Part) -> bool:
-        """Whether the part's last event is stored: a request is stored as a whole or not at all."""
-        query = select_stored(part.table, part.block)
-        deadline = time.monotonic() + STREAMED_VISIBLE_S
-        while True:
-            if self.connection.ask(query)[0][0]:
-                return True
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(_LOOK_INTERVAL_S)
-
-
-class AdxWriter(PartsWriter):
-    """Sends payloads of `CsvEncoder`."""
-
-    def open(self) -> None:
-        super().open()
-        connection = self.connection
-        connection.reach(connection.open_queue if self.is_queued else connection.log_in)
-
-    def ingest(self, part: Part) -> None:
-        if self.is_queued:
-            self.connection.enqueue(part.table, part.body, part.size)
-        else:
-            self.connection.stream(part.table, part.body)
-
-
-# --- by the clients -------------------------------------------------------------------------------
 
 
 class LinesEncoder(OfficialEncoder):
@@ -175,3 +113,22 @@ class OfficialWriter(ClientWriter[Connection], PartsWriter):
             if self.is_queued:
                 raise report_unclear(str(error)) from error
             raise
+
+
+class OfficialAdxAsker(ClientAsker[Connection]):
+    """Asks by `KustoClient.execute_query`."""
+
+    def make_client(self) -> Any:
+        return KustoClient(self.connection.describe_place(self.connection.options.kusto_uri))
+
+    def ask(self, client: Any, statement: Compiled) -> Rows:
+        connection = self.connection
+        answer = client.execute_query(
+            connection.options.kusto_db, statement.text, connection.properties
+        )
+        if answer.errors_count:
+            raise SimulatorError(one_line("; ".join(answer.get_exceptions()), SHOWN))
+        return statement.read([row.to_list() for row in answer.primary_results[0]])
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        return self.connection.interpret(error) if isinstance(error, KustoError) else None

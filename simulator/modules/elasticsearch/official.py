@@ -1,0 +1,259 @@
+"""The vendors' clients: `client=official` writes by `helpers.bulk` and asks by `search`,
+`client=streaming_bulk` writes by the helper of that name.
+
+`elasticsearch` writes to Elasticsearch, `opensearch-py` to OpenSearch: their helpers are alike, and send 500
+documents at a time (their default), so a larger batch is several requests. Of a batch that failed, each event
+is looked up as by the lean path.
+
+https://www.elastic.co/docs/reference/elasticsearch/clients/python/client-helpers
+https://docs.opensearch.org/latest/clients/python-low-level/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
+
+import orjson
+from elastic_transport import NodeConfig, TransportError
+
+from ...contract import PrimaryKey
+from ...encoding.columns import bounds, client_keys
+from ...errors import Retryable, SimulatorError, one_line
+from ...workloads.schema import EventBlock
+from ..asking import Rows as Answer
+from ..base import Job
+from ..kit.http import (
+    AnswerTimeout,
+    ConnectionLost,
+    NoAnswer,
+    TlsRefused,
+)
+from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, Rows, list_documents
+from ..kit.tables import deal_in_turn
+from ..sending import Payload, limit_wait
+from .encoding import InsertMode
+from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
+from .paging import Pages, ParsedPage, Plan, Question, Statement
+from .server import CONFLICT, Connection, read_rows
+from .writing import DocumentWriter
+
+if TYPE_CHECKING:
+    from . import Elasticsearch
+
+
+class ActionsEncoder(OfficialEncoder):
+    """A payload's data: a list of one `Rows`, of what the helpers take. Documents are created under the keys
+    that the client makes."""
+
+    def __init__(self, job: Job, aliases: Sequence[str]) -> None:
+        super().__init__(job)
+        self._aliases = aliases
+
+    def _requests(self, block: EventBlock, size: int) -> list[list[Rows]]:
+        documents = list_documents(block)
+        aliases = deal_in_turn(block, self._aliases)
+        actions: list[dict[str, Any]] = [
+            {"_op_type": "index", "_index": alias, "_source": document}
+            for alias, document in zip(aliases, documents, strict=True)
+        ]
+        if self._job.load.primary_key is PrimaryKey.CLIENT:
+            for action, key in zip(actions, client_keys(block).tolist(), strict=True):
+                action |= {"_op_type": "create", "_id": key.decode()}
+        return [
+            [Rows(range(stop - start), actions[start:stop])]
+            for start, stop in bounds(len(block), size)
+        ]
+
+
+class Client(NamedTuple):
+    """A vendor's client."""
+
+    client: Any
+    helpers: Any
+    """The module with its helpers."""
+    errors: tuple[type[Exception], ...]
+    """The client's own errors."""
+    name: Callable[[str, float], tuple[Any, dict[str, Any]]]
+    """Takes a request's name and time limit; returns the client to call, and what its calls take besides."""
+
+    def close(self) -> None:
+        """Disconnect."""
+        self.client.close()
+
+
+class OfficialWriter(ClientWriter[Connection], DocumentWriter):
+    """Sends payloads of `ActionsEncoder` by a vendor's client."""
+
+    def __init__(self, module: Elasticsearch, batch: int) -> None:
+        options = module.options
+        aliases = [options.alias(table) for table in module.job.table_names]
+        super().__init__(ActionsEncoder(module.job, aliases), module)
+        self._is_single = options.mode(batch) is InsertMode.SINGLE
+
+    def make_client(self) -> Client:
+        return make_client(self.connection.options)
+
+    def send_request(self, request: Rows, payload: Payload) -> None:
+        connection, name = self.connection, self.name_thread()
+        try:
+            refused = self._write(request.values, name)
+        except self.client.errors as error:
+            status: Any = getattr(error, "status_code", None)
+            if status == CONFLICT and self._is_single and request.sent_before:
+                return
+            meaning = explain_error(connection, error)
+            if isinstance(meaning, Retryable):
+                self.doubt(request, name)
+            raise meaning from error
+        meanings = [
+            connection.interpret(result["status"], result)
+            for result in refused
+            if not (result["status"] == CONFLICT and request.sent_before)
+        ]
+        if meanings:
+            self.doubt(request, name)
+            raise next(
+                (meaning for meaning in meanings if isinstance(meaning, SimulatorError)),
+                meanings[0],
+            )
+
+    def _write(self, actions: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
+        """Store all documents. Returns what the server says of those that it refused."""
+        options, helpers = self.connection.options, self.client.helpers
+        client, arguments = self.client.name(name, limit_wait(options.request_timeout_s))
+        arguments["require_alias"] = True
+        if self._is_single:
+            [action] = actions
+            place = {"index": action["_index"], "body": action["_source"], **arguments}
+            if "_id" in action:
+                client.create(id=action["_id"], **place)
+            else:
+                client.index(**place)
+            return []
+        if options.client == STREAMING_BULK:
+            answers = helpers.streaming_bulk(client, actions, raise_on_error=False, **arguments)
+            errors = [answer for stored, answer in answers if not stored]
+        else:
+            _, errors = helpers.bulk(client, actions, raise_on_error=False, **arguments)
+        return [result for answer in errors for result in answer.values()]
+
+
+def explain_error(connection: Connection, error: Exception) -> Retryable | SimulatorError:
+    """What an error of a vendor's client means (`Client.errors`)."""
+    status: Any = getattr(error, "status_code", None)
+    if isinstance(status, int):
+        body: Any = getattr(error, "body", None) or getattr(error, "info", None)
+        return connection.interpret(status, body or getattr(error, "error", ""))
+    kinds = {"ConnectionTimeout": AnswerTimeout, "TlsError": TlsRefused, "SSLError": TlsRefused}
+    kind: type[NoAnswer] = kinds.get(type(error).__name__, ConnectionLost)
+    return connection.explain_silence(kind(one_line(error)))
+
+
+def make_client(options: ElasticsearchOptions) -> Client:
+    """The vendor's client of the server. Retrying is the loop's affair, which counts."""
+    if options.flavor is Flavor.ELASTICSEARCH:
+        from elasticsearch import ApiError, Elasticsearch, helpers
+
+        elastic = Elasticsearch(configure_nodes(options), max_retries=0, retry_on_status=())
+        return Client(
+            elastic,
+            helpers,
+            (ApiError, TransportError),
+            lambda name, limit_s: (elastic.options(opaque_id=name, request_timeout=limit_s), {}),
+        )
+    from opensearchpy import OpenSearch
+    from opensearchpy import helpers as open_helpers
+    from opensearchpy.exceptions import OpenSearchException
+
+    tls = options.make_tls_context()
+    trust: dict[str, Any] = {} if tls is None else {"ssl_context": tls}
+    if not options.verify_certs and options.client_cert is None:
+        # Without its warnings; but then it shows no certificate.
+        trust = {"verify_certs": False, "ssl_show_warn": False}
+    client = OpenSearch(
+        options.endpoint,
+        headers=options.login(),
+        timeout=options.request_timeout_s,
+        max_retries=0,
+        **trust,
+    )
+    return Client(
+        client,
+        open_helpers,
+        (OpenSearchException,),
+        lambda name, limit_s: (
+            client,
+            {"headers": {"x-opaque-id": name}, "request_timeout": limit_s},
+        ),
+    )
+
+
+def configure_nodes(options: ElasticsearchOptions) -> list[NodeConfig]:
+    """How Elastic's client reaches each node."""
+    trust: dict[str, Any] = {"ssl_context": options.make_tls_context()}
+    if not options.verify_certs:
+        # As the context has it; and the client warns of it otherwise.
+        trust |= {"verify_certs": False, "ssl_show_warn": False}
+    nodes = []
+    for url in options.endpoint:
+        parts = urlsplit(url)
+        assert parts.hostname is not None
+        nodes.append(
+            NodeConfig(
+                parts.scheme,
+                parts.hostname,
+                parts.port or options.DEFAULT_PORT,
+                path_prefix=parts.path.rstrip("/"),
+                headers=options.login(),
+                request_timeout=options.request_timeout_s,
+                **(trust if parts.scheme == "https" else {}),
+            )
+        )
+    return nodes
+
+
+class OfficialElasticsearchAsker(ClientAsker[Connection]):
+    """Asks by the client's `search`."""
+
+    _errors: tuple[type[Exception], ...] = ()
+    """The client's own errors."""
+
+    def make_client(self) -> Any:
+        client = make_client(self.connection.options)
+        self._errors = client.errors
+        own, named = client.name(self.connection.name, self.connection.options.request_timeout_s)
+        search = partial(
+            own.search,
+            index=self.module.options.index(self.module.job.schema.table),
+            request_cache=False,
+            allow_partial_search_results=False,
+            **named,
+        )
+        return client, search
+
+    def close_client(self, client: Any) -> None:
+        client[0].close()
+
+    def encode_statement(self, statement: Statement) -> tuple[bytes, Plan, Question]:
+        # The first search, as an application has it.
+        question = orjson.loads(statement.begin + statement.plan.tail)
+        return statement.begin, statement.plan, question
+
+    def ask(self, client: Any, statement: tuple[bytes, Plan, Question]) -> Answer:
+        _, search = client
+        begin, plan, question = statement
+        pages = Pages(begin, plan)
+        while True:
+            response = search(body=question)
+            answer = getattr(response, "body", response)
+            self.connection.check_shards(answer)
+            following = pages.add(ParsedPage(answer))
+            if not following:
+                return read_rows(pages.plan, pages.contents)
+            question = orjson.loads(following)
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        return explain_error(self.connection, error) if isinstance(error, self._errors) else None
