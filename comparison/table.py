@@ -123,9 +123,7 @@ def _count_lost(group: GroupResult) -> int | None:
 
 
 def _describe_cells(results: Sequence[Result]) -> str:
-    repeats = max(
-        int((re.findall(r" (\d+)$", result.label or "") or ["1"])[0]) for result in results
-    )
+    repeats = max(result.repetition or 1 for result in results)
     return (
         f"Means and ranges of {repeats} repetitions; bold: the best, and those whose range overlaps the best"
         " one's."

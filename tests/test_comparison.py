@@ -121,7 +121,8 @@ repeats: 2
     # The results of another campaign's steps, by the names that the comparison's have.
     jobs = [
         {
-            "name": job.name.replace("growth", "fill"), "candidate": str(job.candidate),
+            "name": job.name.replace("growth", "fill"), **job.id._asdict(),
+            "step": job.step.replace("growth", "fill"),
             "command": job.command, "arguments": job.arguments,
         }
         for job in folder.jobs
@@ -130,7 +131,7 @@ repeats: 2
     (folder.folder.path / "notes.yaml").write_text("questdb: It never waits for the disk.\n")
     for stored in folder.folder.results.glob("*/result.json"):
         text = re.sub(r'"workload":"\w+"', '"workload":"machines"', stored.read_text())
-        stored.write_text(text.replace(" growth ", " fill "))
+        stored.write_text(text.replace('"growth"', '"fill"'))
     table = make_table(folder.folder.path)
     heading, _, *rows = (line for line in table.splitlines() if line.startswith("|"))
     assert heading == f"| candidate | {' | '.join([*COLUMNS, LOST])} |"

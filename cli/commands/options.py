@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -357,7 +357,8 @@ def run(
     from ..run.experiments.experiment import run_experiment
     from ..run.experiments.session import open_session
 
-    ctx.exit(run_experiment(kind(request, open_session(request_of(given))), ctx.obj))
+    common = replace(request_of(given), job=ctx.meta.get("job"))
+    ctx.exit(run_experiment(kind(request, open_session(common)), ctx.obj))
 
 
 def request_of(given: Mapping[str, Any]) -> CommonOptions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
@@ -221,6 +221,14 @@ class ClientComparison(Bounded, BaseModel):
         return next((turn.client for turn in self.turns if turn.run == run), None)
 
 
+class JobId(NamedTuple):
+    """A job of a campaign, whatever it is called."""
+
+    candidate: str
+    step: str
+    repetition: int
+
+
 class Result(Bounded, BaseModel):
     """One command's result, as in result.json."""
 
@@ -234,6 +242,12 @@ class Result(Bounded, BaseModel):
     started_at: str
     label: str | None = None
     """What the user calls it."""
+    candidate: str | None = None
+    """In a campaign: what was measured, a target with a number of nodes and a variant."""
+    step: str | None = None
+    """In a campaign: what the step is called."""
+    repetition: int | None = Field(None, ge=1)
+    """In a campaign: which one."""
     tags: dict[str, str] = {}
     """What the user has noted with it."""
     source: str | None = None
@@ -283,6 +297,13 @@ class Result(Bounded, BaseModel):
         settings = Settings.model_validate(options)
         _ = settings.load, settings.data
         return options
+
+    @property
+    def job(self) -> JobId | None:
+        """The job of a campaign that gave it; None outside campaigns."""
+        if self.candidate is None or self.step is None or self.repetition is None:
+            return None
+        return JobId(self.candidate, self.step, self.repetition)
 
     @property
     def judged(self) -> list[tuple[RunResult, RunVerdict]]:

@@ -19,7 +19,7 @@ from ..system.errors import ConfigError
 from .caveats import Kind
 from .conditions import find_durability
 from .manifest import compare_manifest, list_secrets
-from .model import Result, as_mapping
+from .model import JobId, Result, as_mapping
 from .rules import find_busy
 from .store import (
     FAILED,
@@ -27,8 +27,10 @@ from .store import (
     NOTES,
     PLAN,
     SET_ASIDE,
+    PlannedJob,
     StoredResult,
     UnreadableResult,
+    read_jobs,
     read_result,
 )
 from .verdicts import find_caveats, find_skipped_faults
@@ -174,8 +176,8 @@ def _find_shown_secrets(result: Result) -> Iterator[str]:
 class _Jobs:
     """What a campaign was to do, and why it could not do all of it."""
 
-    candidates: Mapping[str, str]
-    """Job -> the candidate that it is for."""
+    planned: Mapping[str, PlannedJob]
+    """Name -> job."""
     failed: Mapping[str, object]
     """Job -> why it has no result."""
     notes: Mapping[str, str]
@@ -184,52 +186,54 @@ class _Jobs:
     @property
     def explained(self) -> list[str]:
         """The failures that are results: their candidates have a note."""
-        return [name for name in self.failed if self.candidates.get(name) in self.notes]
+        planned = self.planned
+        return [n for n in self.failed if n in planned and planned[n].candidate in self.notes]
 
     def describe_failures(self, names: Iterable[str]) -> list[str]:
         """A line for each of these failures."""
         return [f"{name} failed: {_shorten(str(self.failed[name]))}" for name in names]
 
-    def find_absent(self, labels: Collection[str | None]) -> tuple[list[str], list[str]]:
-        """The jobs without a result, if there are results with these labels: those that somebody has to
-        explain, and those of turns that ended with an explained failure."""
-        ended = {self._find_turn(name) for name in self.explained}
-        absent = [name for name in self.candidates if name not in labels]
-        excused = [name for name in absent if self._find_turn(name) in ended]
-        return [name for name in absent if name not in excused], excused
-
-    def _find_turn(self, name: str) -> tuple[str, str]:
-        return self.candidates[name], name.removeprefix(_without_number(name))
+    def find_absent(
+        self, done: Collection[JobId | None]
+    ) -> tuple[list[PlannedJob], list[PlannedJob]]:
+        """The jobs without a result, if these have one: those that somebody has to explain, and those of
+        turns that ended with an explained failure."""
+        failed = [self.planned[name] for name in self.explained]
+        ended = {(job.candidate, job.repetition) for job in failed}
+        # By its latest name, if it has had several.
+        jobs = {job.id: job for job in self.planned.values()}
+        absent = [job for id_, job in jobs.items() if id_ not in done]
+        excused = [job for job in absent if (job.candidate, job.repetition) in ended]
+        return [job for job in absent if job not in excused], excused
 
 
 def _read_jobs(folder: Path) -> _Jobs:
-    listed = _read(folder / PLAN).get("jobs")
-    jobs = list(map(as_mapping, listed)) if isinstance(listed, list) else []
-    candidates = {str(job.get("name")): str(job.get("candidate")) for job in jobs}
-    notes = read_notes(folder / NOTES, set(candidates.values()))
-    return _Jobs(candidates, _read(folder / FAILED) if jobs else {}, notes)
+    jobs = read_jobs(_read(folder / PLAN))
+    notes = read_notes(folder / NOTES, {job.candidate for job in jobs.values()})
+    return _Jobs(jobs, _read(folder / FAILED) if jobs else {}, notes)
 
 
 def _find_missing(plan: _Jobs, results: Sequence[StoredResult]) -> Iterator[str]:
     """Jobs of a campaign without a result, those that failed, and too few repetitions."""
-    absent, excused = plan.find_absent({stored.result.label for stored in results})
+    absent, excused = plan.find_absent({stored.result.job for stored in results})
     if absent:
-        yield f"{format_count(len(absent), 'job')} without a result: {list_names(absent, _MOST_NAMED)}"
+        names = list_names([job.name for job in absent], _MOST_NAMED)
+        yield f"{format_count(len(absent), 'job')} without a result: {names}"
     yield from plan.describe_failures(name for name in plan.failed if name not in plan.explained)
-    counts: Counter[str] = Counter(map(_without_number, excused))
+    counts: Counter[str] = Counter(f"{job.candidate} {job.step}" for job in excused)
     for stored in results:
         result = stored.result
-        label = _without_number(result.label or f"{result.target} {result.command}")
-        is_one = plan.candidates or result.command in ("capacity", "tune")
+        job = result.job
+        label = (
+            f"{job.candidate} {job.step}"
+            if job
+            else result.label or f"{result.target} {result.command}"
+        )
+        is_one = job is not None or result.command in ("capacity", "tune")
         counts[label] += 1 if is_one else result.settings.runs or 1
     few = [f"{label} ({number})" for label, number in counts.items() if number < ENOUGH_REPETITIONS]
     if few:
         yield f"fewer than {ENOUGH_REPETITIONS} repetitions: {list_names(few, _MOST_NAMED)}"
-
-
-def _without_number(label: str) -> str:
-    """A job's label without the number of its turn."""
-    return re.sub(r" \d+$", "", label)
 
 
 def _read(file: Path) -> Mapping[str, object]:

@@ -15,13 +15,13 @@ from simulator.conditions import Condition
 from simulator.contract import format_stages
 from simulator.documents import DocumentError, read_json
 
-from ..run.campaign.folder import WORKLOAD, match_name
+from ..run.campaign.folder import WORKLOAD
 from ..run.campaign.plan import find_command, list_options, write_arguments
 from ..system.errors import ConfigError
 from ..system.output import note
 from .conditions import Origin, find_declared, list_settings
 from .decision import VerdictMatrix
-from .model import Result, as_mapping
+from .model import JobId, Result, as_mapping
 from .naming import find_changed_options, format_options
 from .publication import read_notes
 from .secrets import redact_result, redact_text
@@ -32,9 +32,11 @@ from .store import (
     NOTES,
     PLAN,
     SET_ASIDE,
+    PlannedJob,
     StoredResult,
     UnreadableResult,
     open_verdict,
+    read_jobs,
     read_result,
 )
 
@@ -226,64 +228,52 @@ def _write_key(parts: Sequence[Any]) -> str:
 def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Source]) -> None:
     """Add the complete results of a campaign's jobs, and the jobs that failed."""
     plan = _read_document(folder / PLAN)
-    jobs = {
-        str(job["name"]): job
-        for job in plan.get("jobs") or []
-        if isinstance(job, dict) and {"name", "candidate", "command", "arguments"} <= job.keys()
-    }
+    planned = read_jobs(plan)
+    jobs = {job.id: job for job in planned.values()}
     definition = as_mapping(plan.get("definition"))
     targets = as_mapping(plan.get("targets"))
-    notes = read_notes(folder / NOTES, {str(job["candidate"]) for job in jobs.values()})
+    notes = read_notes(folder / NOTES, {job.candidate for job in jobs.values()})
     shared = [definition.get(key) for key in ("options", "requirements", "steps")]
     key = _write_key(
         [*shared, {name: target for name, target in targets.items() if name.startswith(WORKLOAD)}]
     )
     title = redact_text(str(definition.get("title") or folder.resolve().name))
-    numbered = all(re.search(r" \d+$", name) for name in jobs)
 
-    def make(name: str, label: str) -> Source:
-        job = jobs[label]
-        candidate = str(job["candidate"])
-        step = label.removeprefix(candidate).strip()
-        step = re.sub(r" \d+$", "", step) if numbered else step
-        words = [str(job["command"]), *map(str, job["arguments"])]
+    def make(name: str, job: PlannedJob) -> Source:
+        words = [job.command, *job.arguments]
         line = redact_text(shlex.join(["iotbench", *words]))
         target = next((word for word in words if word.startswith("--target=")), "")
         identity = str(targets.get(target.removeprefix("--target=")))
-        test_key = f"{step} {key}"
         return Source(
-            name, None, candidate, step, test_key, identity, {}, line, campaign=title,
-            note=redact_text(notes.get(candidate, "")),
+            name, None, job.candidate, job.step, f"{job.step} {key}", identity, {}, line,
+            campaign=title, note=redact_text(notes.get(job.candidate, "")),
         )  # fmt: skip
 
-    done: set[str] = set()
+    done: set[JobId] = set()
     inner = folder / "results"
     for path in sorted(inner.iterdir()) if inner.is_dir() else []:
         file = path / FILE_NAME
         if not file.is_file() or file.resolve() in sources:
             continue
         result = _read(file)
-        label = match_name(result.label, jobs)
-        if not result.complete or label is None:
+        if not result.complete or result.job not in jobs:
             note(f"left out: {file} isn't a complete result of a job of its campaign")
             continue
-        done.add(label)
+        done.add(result.job)
         sources[file.resolve()] = replace(
-            make(path.name, label), stored=StoredResult(path.name, file, result)
+            make(path.name, jobs[result.job]), stored=StoredResult(path.name, file, result)
         )
     failures = _read_document(folder / FAILED) if (folder / FAILED).is_file() else {}
-    broken: dict[tuple[str, str], str] = {}
-    for label, job in jobs.items():
+    reasons = {planned[name].id: why for name, why in failures.items() if name in planned}
+    broken: dict[tuple[str, int], str] = {}
+    for id_, job in jobs.items():
         # After a failure the rest of a turn isn't run.
-        turn = str(job["candidate"]), label.split(" ")[-1] if numbered else ""
-        why = next((why for name, why in failures.items() if match_name(name, [label])), None)
-        if why is not None:
-            broken[turn] = label
-            failed.append(replace(make("", label), failure=redact_text(str(why))))
-        elif turn in broken and label not in done:
-            failed.append(
-                replace(make("", label), failure=f"left out, since {broken[turn]} failed")
-            )
+        turn = job.candidate, job.repetition
+        if id_ in reasons:
+            broken[turn] = job.name
+            failed.append(replace(make("", job), failure=redact_text(str(reasons[id_]))))
+        elif turn in broken and id_ not in done:
+            failed.append(replace(make("", job), failure=f"left out, since {broken[turn]} failed"))
 
 
 def _read_document(file: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from simulator.documents import (
     MOST_BYTES_JSON,
@@ -32,7 +32,7 @@ from . import index
 from .address import Address, explain_named, is_address
 from .decision import VerdictMatrix
 from .index import ResultIndex, ResultLine, get_age, list_entries, list_lines
-from .model import FORMAT, Result, as_mapping
+from .model import FORMAT, JobId, Result, as_mapping
 
 FILE_NAME = index.FILE_NAME
 LOCAL = Path("results")
@@ -203,6 +203,34 @@ NOTES = "notes.yaml"
 """In a campaign's folder: candidate -> why its figures surprise, or why it failed."""
 SET_ASIDE = "replaced"
 """In a campaign's folder: a folder with results that were replaced by new ones."""
+
+
+class PlannedJob(BaseModel):
+    """A job as its campaign's `plan.json` keeps it."""
+
+    name: str
+    """The label of its result."""
+    candidate: str
+    step: str
+    repetition: int
+    command: str
+    arguments: list[str]
+
+    @property
+    def id(self) -> JobId:
+        """What it is, whatever it is called."""
+        return JobId(self.candidate, self.step, self.repetition)
+
+
+def read_jobs(plan: Mapping[str, Any]) -> dict[str, PlannedJob]:
+    """Name -> job, of those in a `plan.json` that are whole. A job that was the only repetition has another
+    name once there are several; both names stay."""
+    jobs = {}
+    for document in plan.get("jobs") or []:
+        with suppress(ValidationError):
+            job = PlannedJob.model_validate(document)
+            jobs[job.name] = job
+    return jobs
 
 
 def open_verdict(path: Path) -> VerdictMatrix | None:

@@ -61,6 +61,13 @@ def stored(result: Result, name: str = "one") -> StoredResult:
     return StoredResult(name, Path("results", name, "result.json"), result)
 
 
+def of_job(result: Result, name: str) -> Result:
+    """The same as the job of a campaign gave it: `alpha load 2`, without the number for a first one."""
+    candidate, step, *number = name.split()
+    fields = {"candidate": candidate, "step": step, "repetition": int(number[0]) if number else 1}
+    return result.model_copy(update={"label": name} | fields)
+
+
 def inserts(
     rates: Mapping[int, Sequence[float]],
     target: str = "alpha",

@@ -133,6 +133,8 @@ def _read_labels(folder: Path) -> dict[str, str]:
     folders = {}
     for file in (folder / "results").glob("*/result.json"):
         result = json.loads(file.read_text())
+        job = f"{result['candidate']} {result['step']} {result['repetition']}"
+        assert job in (result["label"], f"{result['label']} 1")
         if result["complete"]:
             folders[result["label"]] = file.parent.name
     return folders

@@ -88,7 +88,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The report with a verdict, and that of a campaign without requirements."""
     folder = tmp_path_factory.mktemp("campaign")
     campaign = make_campaign(folder)
-    done = campaign.folder.find_done(campaign.names)
+    done = campaign.folder.find_done(campaign.jobs)
     rankings = rank(campaign, done)
     plain = make_page(campaign, done, rankings, list(rankings.values()), None)
     described = {"verdict": replace(plain, verdict=make_verdict(done)), "plain": plain}

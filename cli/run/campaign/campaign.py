@@ -72,7 +72,7 @@ class Campaign:
 
     def list_left(self) -> list[Job]:
         """The jobs that are still to do, judging by what the folder has."""
-        done, failed = self.folder.find_done(self.names), self.folder.find_failed(self.names)
+        done, failed = self.folder.find_done(self.jobs), self.folder.find_failed(self.jobs)
         return list(chain.from_iterable(list_left(self.turns, done, failed)))
 
     def digest_targets(self) -> dict[str, str]:
@@ -98,14 +98,20 @@ class Campaign:
         """Run a job as the command line does; its exit status. It runs below the campaign's own context, so
         that a warning is given once for all jobs."""
         shared = (f"--config={self.config_file}", f"--output={self.folder.results}")
-        status = find_command(job.command).main(
-            [*job.arguments, *shared, f"--label={job.name}"],
+        command = find_command(job.command)
+        context = command.make_context(
             job.command,
-            standalone_mode=False,
+            [*job.arguments, *shared, f"--label={job.name}"],
             obj=self.interrupts,
             parent=click.get_current_context(silent=True),
         )
-        return status if isinstance(status, int) else 0
+        try:
+            with context:
+                context.meta["job"] = job.id
+                command.invoke(context)
+        except click.exceptions.Exit as end:
+            return end.exit_code
+        return 0
 
 
 def open_campaign(

@@ -12,6 +12,7 @@ from typing import Any
 from simulator import __version__
 from simulator.documents import DocumentError, printable_line, read_json
 
+from ...results.model import JobId
 from ...results.store import (
     CAMPAIGN,
     FAILED,
@@ -19,15 +20,17 @@ from ...results.store import (
     PLAN,
     SET_ASIDE,
     VERDICT,
+    PlannedJob,
     StoredResult,
     list_results,
     now,
+    read_jobs,
 )
 from ...system.errors import ConfigError, RunFailed
 from ...system.output import explain, write_whole
 from ...system.processes import lock_file
 from .definition import Definition
-from .plan import Turn
+from .plan import Job, Turn
 
 WORKLOAD = "workload "
 """The prefix of a workload's name among targets' names, which have no prefix with a space."""
@@ -78,10 +81,9 @@ class CampaignFolder:
         before = self._read(self._plan) if self._plan.exists() else {}
         jobs = {job["name"]: job for job in before.get("jobs", [])}
         jobs |= {
-            job.name: {
-                "name": job.name, "candidate": str(job.candidate), "command": job.command,
-                "arguments": list(job.arguments),
-            }
+            job.name: PlannedJob(
+                name=job.name, **job.id._asdict(), command=job.command, arguments=list(job.arguments)
+            ).model_dump()
             for turn in turns
             for job in turn
         }  # fmt: skip
@@ -101,8 +103,11 @@ class CampaignFolder:
 
     def list_candidates(self) -> list[str]:
         """All candidates that the campaign has had, in order."""
-        jobs = self._read(self._plan)["jobs"] if self._plan.exists() else []
-        return list(dict.fromkeys(job.get("candidate", job["name"]) for job in jobs))
+        return list(dict.fromkeys(job.candidate for job in self._read_jobs().values()))
+
+    def _read_jobs(self) -> dict[str, PlannedJob]:
+        """All jobs that the campaign has had, by each of their names."""
+        return read_jobs(self._read(self._plan)) if self._plan.exists() else {}
 
     def check_plan(self, file: Path, definition: Definition, targets: Mapping[str, str]) -> None:
         """ConfigError, which says what has changed, if the folder was begun with another plan, or has
@@ -111,6 +116,11 @@ class CampaignFolder:
             self._check_free(file)
             return
         before = self._read(self._plan)
+        if len(self._read_jobs()) < len(before["jobs"]):
+            raise ConfigError(
+                f"{self._plan} is from another version of this tool: start anew in another folder with"
+                " --output"
+            )
         now_ = definition.model_dump(mode="json", exclude_unset=True)
         changes = list_changes(self._keep_measured(before["definition"]), now_)
         changes += [
@@ -151,39 +161,40 @@ class CampaignFolder:
         }
         return {**definition, "targets": targets}
 
-    def find_done(self, names: Collection[str]) -> dict[str, StoredResult]:
+    def find_done(self, jobs: Collection[Job]) -> dict[str, StoredResult]:
         """Job -> its result, for jobs that have a complete one."""
         if not self.results.is_dir():
             return {}
+        names = {job.id: job.name for job in jobs}
         return {
-            name: stored
+            names[id_]: stored
             for stored in list_results(self.results)
-            if stored.result.complete and (name := match_name(stored.result.label, names))
+            if stored.result.complete and (id_ := stored.result.job) in names
         }
 
-    def find_others(self, names: Collection[str]) -> list[str]:
+    def find_others(self, jobs: Collection[Job]) -> list[str]:
         """Folders with complete results of candidates that aren't in the plan any more."""
-        jobs = self._read(self._plan)["jobs"] if self._plan.exists() else []
-        earlier = {job["name"] for job in jobs} - set(names)
+        earlier = {job.id for job in self._read_jobs().values()} - {job.id for job in jobs}
         return [
             stored.id
             for stored in list_results(self.results)
-            if stored.result.complete
-            and stored.result.label in earlier
-            and not match_name(stored.result.label, names)
+            if stored.result.complete and stored.result.job in earlier
         ]
 
-    def find_failed(self, names: Collection[str]) -> dict[str, str]:
+    def find_failed(self, jobs: Collection[Job]) -> dict[str, str]:
         """Job -> why it failed."""
-        reasons = self._read(self._failed) if self._failed.exists() else {}
-        return {name: why for label, why in reasons.items() if (name := match_name(label, names))}
+        return self._rename(self._read(self._failed) if self._failed.exists() else {}, jobs)
 
-    def find_times(self, names: Collection[str]) -> dict[str, float]:
+    def find_times(self, jobs: Collection[Job]) -> dict[str, float]:
         """Job -> seconds that it took."""
-        times = self._read_times()
-        return {
-            name: took_s for label, took_s in times.items() if (name := match_name(label, names))
-        }
+        return self._rename(self._read_times(), jobs)
+
+    def _rename(self, kept: Mapping[str, Any], jobs: Collection[Job]) -> dict[str, Any]:
+        """What is kept by the jobs' names, by the names that they have now."""
+        ids: dict[str, JobId] = {name: job.id for name, job in self._read_jobs().items()}
+        ids |= {job.name: job.id for job in jobs}
+        names = {job.id: job.name for job in jobs}
+        return {names[ids[name]]: value for name, value in kept.items() if ids.get(name) in names}
 
     def _read_times(self) -> dict[str, float]:
         return self._read(self._times) if self._times.exists() else {}
@@ -296,8 +307,3 @@ def join_definitions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[
         if before.get(key) or now.get(key):
             joined[key] = {**(before.get(key) or {}), **(now.get(key) or {})}
     return joined
-
-
-def match_name(label: str | None, names: Collection[str]) -> str | None:
-    """The job that a result belongs to; in a campaign that had one repetition at first, the first one."""
-    return next((name for name in (label, f"{label} 1") if name in names), None)

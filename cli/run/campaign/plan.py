@@ -18,6 +18,7 @@ from simulator.errors import did_you_mean
 from simulator.units import format_count
 
 from ...plan.target import ExecutorName
+from ...results.model import JobId
 from ...system.errors import ConfigError
 from ..experiments.experiment import AnyExperiment
 from .definition import TARGET, Definition, Installation, Order, Step
@@ -71,6 +72,11 @@ class Job:
     """What is installed before, unless it is there from the job before."""
     has_start: bool = False
     """Whether its turn begins with starting the server, and ends with stopping it."""
+
+    @property
+    def id(self) -> JobId:
+        """What it is, as its result has it."""
+        return JobId(str(self.candidate), self.step, self.repeat)
 
     @property
     def adds(self) -> bool:

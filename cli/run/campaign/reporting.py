@@ -41,7 +41,7 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
     with the reasons."""
     done = write_report(campaign)
     folder = campaign.folder
-    failed = folder.find_failed(campaign.names)
+    failed = folder.find_failed(campaign.jobs)
     if failed:
         name, why = next(iter(failed.items()))
         more = f" (and {len(failed) - 1} more, see {folder.path})" if len(failed) > 1 else ""
@@ -59,7 +59,7 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
 def write_report(campaign: Campaign) -> dict[str, StoredResult]:
     """Write the report on what is done so far, and print the rankings; job -> its result."""
     folder = campaign.folder
-    done = folder.find_done(campaign.names)
+    done = folder.find_done(campaign.jobs)
     if done:
         rankings = rank(campaign, done)
         shown = [ranking for ranking in rankings.values() if ranking.lines] + _list_changes(
@@ -95,7 +95,7 @@ def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> Verd
     """The verdict on what there is so far; None if nothing is required. `done`: job -> its result."""
     if campaign.question is None:
         return None
-    failed = campaign.folder.find_failed(campaign.names)
+    failed = campaign.folder.find_failed(campaign.jobs)
     turns: dict[Candidate, list[Turn]] = {}
     for turn in sorted(campaign.turns, key=lambda turn: turn[0].repeat):
         turns.setdefault(turn[0].candidate, []).append(turn)
@@ -176,7 +176,7 @@ def _count_failed(
     campaign: Campaign, done: Mapping[str, StoredResult], step: str
 ) -> dict[str, int]:
     """Candidate -> its repetitions of a step without a result, since the job or one before it failed."""
-    failed = campaign.folder.find_failed(campaign.names)
+    failed = campaign.folder.find_failed(campaign.jobs)
     counts: dict[str, int] = {}
     for turn in campaign.turns:
         places = [place for place, job in enumerate(turn) if job.name in failed]
@@ -258,7 +258,7 @@ def make_page(
         doubts=list_doubts(results, "candidates"),
         hardware=describe_hardware([NamedResult(*pair) for pair in beside.items()], "candidates"),
         rankings={ranking.title: ranking.lines for ranking in shown},
-        failed=campaign.folder.find_failed(campaign.names),
+        failed=campaign.folder.find_failed(campaign.jobs),
         figures=figures,
         single_runs=single_runs,
         tables={

@@ -72,7 +72,7 @@ def show_plan(campaign: Campaign) -> None:
     prepared = prepare(campaign)
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
-    failed, left = folder.find_failed(campaign.names), campaign.list_left()
+    failed, left = folder.find_failed(campaign.jobs), campaign.list_left()
     again = {job.name for job in left}
     rows: list[list[object]] = []
     present = None
@@ -118,7 +118,7 @@ def estimate_campaign(
         name: model_job(experiment.lengths, experiment.prefills, experiment.session.executor)
         for name, experiment in prepared.items()
     }
-    times = campaign.folder.find_times(campaign.names)
+    times = campaign.folder.find_times(campaign.jobs)
     measured_s = {job: times[job.name] for job in campaign.jobs if job.name in times}
     return estimate_left(left, modelled, measured_s, campaign.definition.settle)
 
@@ -128,7 +128,7 @@ def report_only(campaign: Campaign) -> int:
     _need_packages_of_report()
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
-    if not folder.find_done(campaign.names):
+    if not folder.find_done(campaign.jobs):
         raise ConfigError(f"{folder.results} has no result of this campaign yet: run it first")
     return report_campaign(campaign, [])
 
@@ -209,17 +209,17 @@ class _CampaignRun:
         self._stop_on_error = stop_on_error
         self._debug = debug
         self._folder = campaign.folder
-        self._failed = self._folder.find_failed(campaign.names)
+        self._failed = self._folder.find_failed(campaign.jobs)
 
     def run(self) -> None:
         """Make all jobs that are left."""
         names = self._campaign.names
-        done = self._folder.find_done(names)
+        done = self._folder.find_done(self._campaign.jobs)
         turns = self._list_turns(done)
         jobs = list(chain.from_iterable(turns))
         again = {job.name for job in jobs}
         folders = [stored.id for name, stored in done.items() if name not in again]
-        self._folder.set_aside([*folders, *self._folder.find_others(names)])
+        self._folder.set_aside([*folders, *self._folder.find_others(self._campaign.jobs)])
         self._left = jobs
         if not jobs:
             note(f"all {len(names)} jobs are done: only the report is made again")

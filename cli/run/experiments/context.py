@@ -145,6 +145,7 @@ class RunContext:
                 "executor": session.executor,
                 "started_at": self.started_at,
                 "label": session.request.label,
+                **(session.request.job._asdict() if session.request.job else {}),
                 "tags": dict(session.request.tags),
                 "cost_per_hour": session.target.cost_per_hour,
                 "options": session.result_options(options),

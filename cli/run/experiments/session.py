@@ -27,6 +27,7 @@ from ...plan.target import ExecutorName, Target
 from ...plan.variables import hide_values
 from ...plan.workloads import ChosenWorkload, choose_workload, complete_data, read_options
 from ...results.address import Address
+from ...results.model import JobId
 from ...results.store import LOCAL
 from ...system.errors import ConfigError
 from ...system.output import warn_once
@@ -61,6 +62,8 @@ class CommonOptions:
     disturb_grace_s: float = END_PATIENCE_S
     workload_options: Sequence[str] = ()
     label: str | None = None
+    job: JobId | None = None
+    """The job of a campaign that this is."""
     tags: Mapping[str, str] = field(default_factory=dict)
     live: LiveOptions | None = None
     quiet: bool = False

@@ -19,7 +19,7 @@ from cli.results.decision import (
 )
 from cli.results.model import Result, SentStatements
 
-from ..made import ENVIRONMENT, inserts, queries
+from ..made import ENVIRONMENT, inserts, of_job, queries
 
 SPEEDS: Mapping[str, Sequence[float]] = {
     "alpha": (100_000, 101_000, 99_500),
@@ -116,7 +116,8 @@ def keep_campaign(
     """A campaign's folder; `definition`: what else its file says."""
     jobs = [
         {
-            "name": name, "candidate": name.split()[0],
+            "name": name, "candidate": name.split()[0], "step": name.split()[1],
+            "repetition": int(name.split()[2]),
             "command": "insert" if " load" in name else "query",
             "arguments": [f"--target={name.split()[0]}"],
         }
@@ -127,8 +128,8 @@ def keep_campaign(
         "targets": {},
         "jobs": jobs,
     }
-    for number, result in enumerate(results.values()):
-        keep_result(folder / "results" / f"20261102T{number:04d}00Z", result)
+    for number, (name, result) in enumerate(results.items()):
+        keep_result(folder / "results" / f"20261102T{number:04d}00Z", of_job(result, name))
     (folder / "plan.json").write_text(json.dumps(plan))
     (folder / "campaign.yaml").write_text("title: A night\n")
     if failed:

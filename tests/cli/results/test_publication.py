@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from cli.results.model import Result
 from cli.results.publication import check_publication
 from simulator.contract import Answers, Machine, Verification
 
-from ..made import ENVIRONMENT, capacity, disturbed, inserts, queries
+from ..made import ENVIRONMENT, capacity, disturbed, inserts, of_job, queries
 
 Change = Callable[[Result], object]
 
@@ -149,14 +149,22 @@ def test_what_a_fault_has_cost_is_said_and_is_no_reason(tmp_path: Path) -> None:
     assert any("12 acknowledged events are missing" in note for note in publication.beside)
 
 
+def keep_plan(folder: Path, names: Sequence[str]) -> None:
+    """The plan of a campaign with these jobs."""
+    jobs = [
+        dict(zip(("name", "candidate", "step", "repetition"), (name, *name.split()), strict=True))
+        | {"command": "insert", "arguments": []}
+        for name in names
+    ]
+    (folder / "plan.json").write_text(json.dumps({"jobs": jobs}))
+
+
 def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) -> None:
     names = [f"alpha fill {number}" for number in (1, 2, 3)]
-    plan = {"jobs": [{"name": name} for name in [*names, "alpha kill 1"]]}
-    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    keep_plan(tmp_path, [*names, "alpha kill 1"])
     (tmp_path / "failed.json").write_text(json.dumps({"alpha kill 1": "no room"}))
     for name in names[:2]:
-        good.label = name
-        keep(tmp_path / "results", good, name)
+        keep(tmp_path / "results", of_job(good, name), name)
     keep(tmp_path / "replaced", good)
     publication = check_publication(tmp_path, with_manifest=False)
     assert publication.problems == [
@@ -168,17 +176,12 @@ def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) 
 
 
 def test_a_failure_that_has_a_note_is_a_result(tmp_path: Path, good: Result) -> None:
-    jobs = [
-        {"name": f"{name} {number}", "candidate": "alpha"}
-        for number in (1, 2, 3)
-        for name in ("alpha fill", "alpha kill", "alpha load")
-    ]
-    (tmp_path / "plan.json").write_text(json.dumps({"jobs": jobs}))
+    steps = ("fill", "kill", "load")
+    keep_plan(tmp_path, [f"alpha {step} {number}" for number in (1, 2, 3) for step in steps])
     failed = {f"alpha kill {number}": "no room" for number in (1, 2)}
     (tmp_path / "failed.json").write_text(json.dumps(failed))
     for name in ("alpha fill 1", "alpha fill 2", "alpha fill 3", "alpha kill 3"):
-        good.label = name
-        keep(tmp_path / "results", good, name)
+        keep(tmp_path / "results", of_job(good, name), name)
     assert "alpha kill 1 failed: no room" in find_problems(tmp_path)
     (tmp_path / "notes.yaml").write_text("alpha: Its memory is too small.")
     publication = check_publication(tmp_path, with_manifest=False)
@@ -191,8 +194,7 @@ def test_a_failure_that_has_a_note_is_a_result(tmp_path: Path, good: Result) -> 
         "alpha kill 1 failed: no room",
         "alpha kill 2 failed: no room",
     ]
-    good.label = "alpha load 3"
-    keep(tmp_path / "results", good, "alpha load 3")
+    keep(tmp_path / "results", of_job(good, "alpha load 3"), "alpha load 3")
     assert find_problems(tmp_path) == []
 
 

@@ -70,7 +70,7 @@ def make_campaign(folder: Path, file: str = FILE, left_out: Collection[str] = ()
             path = campaign.folder.results / f"20261102T{number:02d}0405Z-{job.command}"
             path.mkdir(parents=True)
             result = make_result(job.candidate.target, job.step, job.repeat)
-            result = result.model_copy(update={"label": job.name})
+            result = result.model_copy(update={"label": job.name} | job.id._asdict())
             (path / "result.json").write_text(result.model_dump_json())
     return campaign
 

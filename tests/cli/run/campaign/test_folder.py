@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,11 +10,11 @@ import pytest
 from cli.run.campaign.campaign import open_campaign
 from cli.run.campaign.definition import Definition, load_definition
 from cli.run.campaign.folder import CampaignFolder
-from cli.run.campaign.plan import Turn, plan_turns
+from cli.run.campaign.plan import Job, Turn, plan_turns
 from cli.system.errors import ConfigError
 from cli.system.signals import Interrupts
 
-from ...made import inserts
+from ...made import inserts, of_job
 
 ROOT = Path(__file__).parents[4]
 BASE = """
@@ -35,19 +36,23 @@ class Written:
         self.file.write_text(text)
         return load_definition(self.file)
 
-    def go_on(self, text: str, digest: str = "1") -> list[str]:
-        """Check the plan and keep it; the jobs' names."""
+    def go_on(self, text: str, digest: str = "1") -> list[Job]:
+        """Check the plan and keep it; its jobs."""
         definition = self.read(text)
         turns = plan_turns(definition)
         self.folder.check_plan(self.file, definition, {"embedded": digest})
         self.folder.keep_plan(self.file, definition, {"embedded": digest}, turns)
-        return [job.name for turn in turns for job in turn]
+        return [job for turn in turns for job in turn]
 
     def finish(self, label: str) -> None:
         path = self.folder.results / label.replace(" ", "-")
         path.mkdir()
-        result = inserts({1: [100.0]}, label=label, complete=True)
+        result = of_job(inserts({1: [100.0]}, complete=True), label)
         (path / "result.json").write_text(result.model_dump_json(by_alias=True))
+
+
+def list_names(jobs: Sequence[Job]) -> set[str]:
+    return {job.name for job in jobs}
 
 
 @pytest.fixture
@@ -56,22 +61,22 @@ def written(tmp_path: Path) -> Written:
 
 
 def test_candidates_and_repetitions_are_added_and_left_out(written: Written) -> None:
-    assert set(written.go_on(BASE)) == {"one insert", "two insert"}
+    assert list_names(written.go_on(BASE)) == {"one insert", "two insert"}
     for name in ("one insert", "two insert"):
         written.finish(name)
     more = BASE.replace("two:", "three: {target: embedded}, two:").replace(
         "repeats: 1", "repeats: 2"
     )
-    names = written.go_on(more)
-    assert len(names) == 6
+    jobs = written.go_on(more)
+    assert len(jobs) == 6
     # What was measured stays, as the first repetition.
-    assert written.folder.find_done(names).keys() == {"one insert 1", "two insert 1"}
-    assert written.folder.find_others(names) == []
+    assert written.folder.find_done(jobs).keys() == {"one insert 1", "two insert 1"}
+    assert written.folder.find_others(jobs) == []
     fewer = more.replace("one: {target: embedded, batch: 10}, ", "")
-    names = written.go_on(fewer)
-    assert written.folder.find_done(names).keys() == {"two insert 1"}
+    jobs = written.go_on(fewer)
+    assert written.folder.find_done(jobs).keys() == {"two insert 1"}
     # The results of the one that is left out aren't set aside.
-    assert written.folder.find_others(names) == ["one-insert"]
+    assert written.folder.find_others(jobs) == ["one-insert"]
     assert set(written.folder.list_candidates()) == {"one", "two", "three"}
     assert written.folder.find_done(written.go_on(more)).keys() == {"one insert 1", "two insert 1"}
     with_variants = more.replace("repeats: 2", "repeats: 2\nvariants: {small: {batch: 5}}")
@@ -132,28 +137,27 @@ def test_a_candidate_that_was_left_out_from_the_beginning_may_change(written: Wr
         [job for job in turn if job.candidate.target == "two"] for turn in plan_turns(definition)
     ]
     written.folder.keep_plan(written.file, definition, {"embedded": "1"}, turns)
-    assert set(written.go_on(BASE.replace("batch: 10", "batch: 20"))) == {
-        "one insert",
-        "two insert",
-    }
+    names = list_names(written.go_on(BASE.replace("batch: 10", "batch: 20")))
+    assert names == {"one insert", "two insert"}
     with pytest.raises(ConfigError, match=r"targets\.one\.batch: 20 is now 30"):
         written.go_on(BASE.replace("batch: 10", "batch: 30"))
 
 
 def test_a_failure_of_a_candidate_that_is_left_out_is_none(written: Written) -> None:
-    names = written.go_on(BASE)
+    jobs = written.go_on(BASE)
     written.folder.keep_failed({"one insert": "it was away"})
-    assert written.folder.find_failed(names) == {"one insert": "it was away"}
-    assert written.folder.find_failed(["two insert"]) == {}
-    assert written.folder.find_failed(["one insert 1"]) == {"one insert 1": "it was away"}
+    assert written.folder.find_failed(jobs) == {"one insert": "it was away"}
+    assert written.folder.find_failed([job for job in jobs if job.name == "two insert"]) == {}
+    more = written.go_on(BASE.replace("repeats: 1", "repeats: 2"))
+    assert written.folder.find_failed(more) == {"one insert 1": "it was away"}
 
 
 def test_how_long_the_first_repetition_took_is_known_when_more_are_added(written: Written) -> None:
     written.go_on(BASE)
     written.folder.keep_time("one insert", 4.0)
-    names = written.go_on(BASE.replace("repeats: 1", "repeats: 2"))
+    jobs = written.go_on(BASE.replace("repeats: 1", "repeats: 2"))
     written.folder.keep_time("one insert 2", 5.0)
-    assert written.folder.find_times(names) == {"one insert 1": 4.0, "one insert 2": 5.0}
+    assert written.folder.find_times(jobs) == {"one insert 1": 4.0, "one insert 2": 5.0}
 
 
 NEEDS = """

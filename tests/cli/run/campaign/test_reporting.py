@@ -44,7 +44,7 @@ def html(campaign: Campaign) -> str:
 
 
 def describe(campaign: Campaign) -> CampaignPage:
-    done = campaign.folder.find_done(campaign.names)
+    done = campaign.folder.find_done(campaign.jobs)
     return make_page(campaign, done, rank(campaign, done), [], None)
 
 

@@ -18,7 +18,7 @@ from cli.system.errors import ConfigError
 from cli.system.signals import Interrupts
 from simulator.contract import LatencyMs
 
-from ...made import open_loop
+from ...made import of_job, open_loop
 
 CONFIG = """
 targets:
@@ -64,7 +64,7 @@ class Night:
         result.runs[0].groups[0].latency_ms = LatencyMs(p50=1, p90=2, p99=p99, max=999)
         path = self.place / "out" / "results" / job.replace(" ", "-")
         path.mkdir()
-        labelled = result.model_copy(update={"label": job, "target": job.split(maxsplit=1)[0]})
+        labelled = of_job(result, job).model_copy(update={"target": job.split(maxsplit=1)[0]})
         (path / "result.json").write_text(labelled.model_dump_json(by_alias=True))
 
 
@@ -114,10 +114,9 @@ def test_a_failed_job_counts(night: Night) -> None:
     for number in (1, 2):
         night.finish(f"one insert {number}", 100)
     campaign = night.open()
-    names = campaign.names
     (night.place / "out" / "results" / "one-insert-2" / "result.json").unlink()
     campaign.folder.keep_failed({"one insert 2": "it was away"})
-    verdict = judge_campaign(campaign, campaign.folder.find_done(names))
+    verdict = judge_campaign(campaign, campaign.folder.find_done(campaign.jobs))
     assert verdict is not None
     cell = verdict.candidates[0].find("insert.p99")
     assert cell.status is Status.UNDECIDED
@@ -139,7 +138,7 @@ def test_a_candidate_is_left_out_of_the_report(
     assert verdict is not None
     assert [candidate.candidate for candidate in verdict.candidates] == ["one"]
     # Its results stay where they are.
-    assert set(night.open("two").folder.find_others(night.open("two").names)) == {
+    assert set(night.open("two").folder.find_others(night.open("two").jobs)) == {
         "two-insert-1", "two-insert-2",
     }  # fmt: skip
     assert report_only(night.open()) == 0
