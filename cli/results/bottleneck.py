@@ -14,9 +14,9 @@ from enum import StrEnum
 from simulator.contract import GroupResult, Resources, Role, RunResult
 from simulator.units import format_digits
 
-from .caveats import Place
+from .caveats import Place, find_place
 from .model import GroupRun, Result
-from .rules import find_place, is_judged
+from .rules import is_judged
 
 BUSY_CPU = 0.85
 """From this share on, CPUs hardly give more."""

@@ -1,11 +1,14 @@
-"""Caveats: what to know before figures are used, its kind, and its place in a result."""
+"""Caveats: what to know before figures are used, its kind, and its place in a result. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from simulator.contract import Role
 from simulator.units import format_count
+
+from .model import GroupRun, Result
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,11 @@ class Place:
         """Whether the figures there are times, so that less is faster."""
         return self.query is not None or self.response is not None
 
+    @property
+    def of_all_runs(self) -> Place:
+        """The same place, whichever the run."""
+        return replace(self, run=None)
+
     def __str__(self) -> str:
         """`4 workers`, `4 workers, run 2`, `4 workers, response p99`, `level 2,000`, `count-events`,
         `capacity`."""
@@ -47,6 +55,35 @@ class Place:
             text = f"{format_count(self.workers or 0, word)} {alone}".rstrip()
             text = text if self.run is None else f"{text}, run {self.run}"
         return text if self.response is None else f"{text}, response {self.response}"
+
+
+def find_place(result: Result, group_run: GroupRun) -> Place:
+    """Where figures stand beside those of other runs: a number of workers or, on growing data, a level."""
+    if group_run.group.role is Role.READ:
+        return Place(workers=group_run.group.workers, group="reader")
+    if result.by_fill_level:
+        return Place(level=group_run.run.fill_level)
+    return Place(workers=group_run.group.workers)
+
+
+def locate_writers(result: Result, group_run: GroupRun) -> Place:
+    """The place of one run of writers; a fill level has only one."""
+    place = find_place(result, group_run)
+    return place if result.by_fill_level else replace(place, run=group_run.run.run)
+
+
+def locate_group(group_run: GroupRun) -> Place:
+    """The place of one run of writers or readers that were at work with the other group, or alone."""
+    word = "reader" if group_run.group.role is Role.READ else "writer"
+    group = f"{word} alone" if group_run.alone else word
+    return Place(workers=group_run.group.workers, run=group_run.run.run, group=group)
+
+
+def locate_run(result: Result, group_run: GroupRun) -> Place:
+    """The place of a run of any kind."""
+    if group_run.group.role is Role.WRITE and not result.baseline:
+        return locate_writers(result, group_run)
+    return locate_group(group_run)
 
 
 class Kind(StrEnum):
@@ -69,6 +106,39 @@ class Kind(StrEnum):
     FEW_RUNS = "few runs"
     UNSURE = "not sure"
     NOT_KNOWN = "not known"
+
+    @property
+    def weight(self) -> Weight:
+        """What it does to the figures."""
+        return _WEIGHTS[self]
+
+
+class Weight(StrEnum):
+    """What a kind of caveat does to the figures that it concerns."""
+
+    WHOLE = "the result can't be compared"
+    FIGURE = "a figure can't be used"
+    CHANGED = "the figures might be others"
+    SURENESS = "says how sure the figures are, or what is not known"
+
+    @property
+    def is_grave(self) -> bool:
+        """Whether it is said before what held the database back."""
+        return self in (Weight.WHOLE, Weight.FIGURE)
+
+
+_WEIGHTS = dict.fromkeys(Kind, Weight.SURENESS) | {
+    Kind.NOT_MEASURED: Weight.WHOLE,
+    Kind.INCOMPLETE: Weight.WHOLE,
+    Kind.DISTURBANCE: Weight.WHOLE,
+    Kind.INVALID: Weight.FIGURE,
+    Kind.CLIENT_BOUND: Weight.FIGURE,
+    Kind.SATURATED: Weight.FIGURE,
+    Kind.NOT_AS_ASKED: Weight.FIGURE,
+    Kind.BUSY: Weight.CHANGED,
+    Kind.SHORT: Weight.CHANGED,
+    Kind.UNSTABLE: Weight.CHANGED,
+}
 
 
 @dataclass(frozen=True)

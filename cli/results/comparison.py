@@ -9,10 +9,9 @@ from math import inf
 from simulator.contract import GroupResult
 
 from ..system.errors import ConfigError
-from .caveats import Place
+from .caveats import Place, find_place
 from .figures import COMPARED, list_entries
 from .model import GroupRun, Result
-from .rules import find_place
 from .statistics import Ratio, combine_cv, count_runs_needed, estimate_ratio
 from .store import StoredResult
 from .summaries import collect_query_samples, group_executions, list_queries

@@ -11,21 +11,18 @@ from simulator.modules.options import LEAN
 from simulator.units import format_count
 
 from .capacity import Capacity
-from .caveats import Caveat, Kind
+from .caveats import Caveat
 from .clients import collect_figures
 from .model import GroupRun, Result
 from .rules import (
     DURATION_OPTIONS,
-    SHORT_WINDOW_S,
-    describe_short,
+    RULES,
     find_busy,
     find_short,
     find_short_window,
     find_unknown_sizes,
 )
-from .statistics import ENOUGH_RUNS
 from .summaries import weigh_together
-from .tuning import Tuning
 
 
 def find_in_capacity(result: Result) -> Iterator[Caveat]:
@@ -34,13 +31,11 @@ def find_in_capacity(result: Result) -> Iterator[Caveat]:
     if capacity is None:
         return
     if capacity.client_bound:
-        rate = f"{capacity.above_per_s or 0:,.10g} events/s"
-        text = f"the database isn't the limit at {rate}: your client is"
-        yield Caveat(Kind.CLIENT_BOUND, text)
+        yield RULES["capacity of the client"].say(above=capacity.above_per_s or 0)
     if not capacity.sure and capacity.unsure_because:
-        yield Caveat(Kind.UNSURE, capacity.unsure_because)
+        yield RULES["unsure capacity"].say(reason=capacity.unsure_because)
     if capacity.contradicting:
-        yield Caveat(Kind.UNSTABLE, _describe_contradictions(capacity))
+        yield _describe_contradictions(capacity)
     writers = {group_run.run.run: group_run for group_run in result.writers}
     holding = [writers[step.run] for step in capacity.steps_at_answer]
     yield from _find_few_requests(capacity, holding, result.settings.load.events_per_request)
@@ -55,44 +50,35 @@ def find_in_tuning(result: Result) -> Iterator[Caveat]:
     ranked = tuning.rank_finalists() if tuning else []
     if tuning is None or not ranked:
         return  # the answer says that there is none
-    best = [
-        trial
-        for trial in tuning.trials
-        if trial.candidate == ranked[0] and trial.stage == tuning.stages
-    ]
+    last = [trial for trial in tuning.trials if trial.stage == tuning.stages]
+    best = [trial for trial in last if trial.candidate == ranked[0]]
     numbers = {number for trial in best for number in trial.runs}
     runs = [group_run.group for group_run in result.writers if group_run.run.run in numbers]
-    bound = [group for group in runs if group.client and group.client.bound]
+    bound = sum(group.client is not None and group.client.bound for group in runs)
     if bound and not tuning.limits:
-        text = f"{len(bound)} of {len(runs)} runs of the best show your client's speed: then its CPUs, not"
-        yield Caveat(Kind.CLIENT_BOUND, f"{text} the database, decide between settings")
-    failed = sum(trial.rate_per_s is None for trial in tuning.trials)
-    if failed:
-        text = f"{failed:,} of {len(tuning.trials):,} measurements gave no figure and don't count"
-        yield Caveat(Kind.INVALID, text)
-    if len(best) < ENOUGH_RUNS:
+        yield RULES["tuning the client"].say(bound=bound, runs=len(runs))
+    if failed := sum(trial.rate_per_s is None for trial in tuning.trials):
+        yield RULES["failed trials"].say(failed=failed, trials=len(tuning.trials))
+    if len(best) < RULES["few comparisons"].threshold:
         times = "once" if len(best) == 1 else f"{len(best)} times"
-        text = f"the best was measured {times} in the comparison; {ENOUGH_RUNS} or more --runs"
-        yield Caveat(Kind.FEW_RUNS, f"{text} show smaller differences")
+        yield RULES["few comparisons"].say(times=times)
     yield from find_busy(result)
-    yield from _find_short_comparison(result, tuning)
-
-
-def _find_short_comparison(result: Result, tuning: Tuning) -> Iterator[Caveat]:
-    """Short runs of the last stage, which alone counts: the search before may be as short as it likes."""
-    compared = {n for trial in tuning.trials if trial.stage == tuning.stages for n in trial.runs}
-    # With limits each search begins with a short closed loop.
-    runs = [
-        group_run.group
-        for group_run in result.writers
-        if group_run.run.run in compared and (group_run.group.offered or not tuning.limits)
-    ]
-    window_s, duration_s = find_short_window(runs), result.settings.load.duration_s
+    # The search before the last stage may be as short as it likes; with limits each begins with a short
+    # closed loop.
+    compared = {number for trial in last for number in trial.runs}
+    window_s = find_short_window(
+        [
+            group_run.group
+            for group_run in result.writers
+            if group_run.run.run in compared and (group_run.group.offered or not tuning.limits)
+        ]
+    )
+    duration_s = result.settings.load.duration_s
     if window_s and duration_s:
         # Its runs are longer than those of the first stage by a factor that depends on the combinations.
-        needed_s = ceil(duration_s * SHORT_WINDOW_S / window_s)
-        option = f"{DURATION_OPTIONS['tune']} {needed_s}s"
-        yield describe_short(window_s, f"give {option}")
+        needed_s = ceil(duration_s * RULES["short"].threshold / window_s)
+        longer = f"give {DURATION_OPTIONS['tune']} {needed_s}s"
+        yield RULES["short"].say(window_s=window_s, longer=longer)
 
 
 def find_in_clients(result: Result) -> Iterator[Caveat]:
@@ -102,30 +88,24 @@ def find_in_clients(result: Result) -> Iterator[Caveat]:
         return
     for run in result.runs:
         if not run.valid:
-            text, client = "; ".join(run.invalid_reasons), comparison.find_client(run.run)
-            yield Caveat(Kind.INVALID, f"run {run.run} ({client or 'loading'}): {text}")
+            client = comparison.find_client(run.run) or "loading"
+            reason = "; ".join(run.invalid_reasons)
+            yield RULES["invalid turn"].say(run=run.run, client=client, reason=reason)
     lean = [
         group_run.group
         for group_run in result.compared
         if comparison.find_client(group_run.run.run) == LEAN
     ]
-    bound = [group for group in lean if group.valid and group.client and group.client.bound]
-    if bound:
-        text = f"{len(bound)} of {len(lean)} runs by the lean path show your client's speed: with a faster"
-        yield Caveat(Kind.CLIENT_BOUND, f"{text} database, or more CPU, clients differ more")
+    if bound := sum(bool(group.valid and group.client and group.client.bound) for group in lean):
+        yield RULES["lean path bound"].say(bound=bound, runs=len(lean))
     yield from find_busy(result)
     yield from find_short(result)
-    if (
-        min((len(figures.rates) for figures in collect_figures(result).values()), default=0)
-        < ENOUGH_RUNS
-    ):
-        text = (
-            f"fewer than {ENOUGH_RUNS} valid runs of a client; more --runs show smaller differences"
-        )
-        yield Caveat(Kind.FEW_RUNS, text)
+    fewest = min((len(figures.rates) for figures in collect_figures(result).values()), default=0)
+    if fewest < RULES["few turns"].threshold:
+        yield RULES["few turns"].say()
 
 
-def _describe_contradictions(capacity: Capacity) -> str:
+def _describe_contradictions(capacity: Capacity) -> Caveat:
     """How the database's speed changed, to judge by the verdicts that don't follow from the answer."""
     offered = [step for step in capacity.steps if step.rate_per_s is not None]
     against = [step for step in offered if step.run in capacity.contradicting]
@@ -142,25 +122,26 @@ def _describe_contradictions(capacity: Capacity) -> str:
         for step in against[:4]
     )
     more = ", …" if len(against) > 4 else ""
-    return f"{steps} this ({outcomes}{more}): {change}"
+    return RULES["contradicting steps"].say(
+        steps=steps, outcomes=f"{outcomes}{more}", change=change
+    )
 
 
 def _find_few_requests(
     capacity: Capacity, runs: Sequence[GroupRun], per_request: int
 ) -> Iterator[Caveat]:
     """Percentiles of only a handful of requests."""
-    needed = max(
-        (_REQUESTS.get(limit.measure, 0) for limit in capacity.limits if not limit.query), default=0
-    )
+    shares = [
+        1 - (limit.measure.percent or 0) / 100
+        for limit in capacity.limits
+        if limit.measure in _TAILS and not limit.query
+    ]
+    needed = max((RULES["few requests"].threshold / share for share in shares), default=0)
     offers = [group_run.group.offered for group_run in runs if group_run.group.offered]
     requests = [offered.due / per_request for offered in offers]
-    if requests and min(requests) < needed:
-        text = (
-            f"a step at this rate has {min(requests):,.0f} requests, too few to judge the slowest: give a"
-            " longer --step-duration"
-        )
-        yield Caveat(Kind.FEW_RUNS, text)
+    if requests and min(requests) < round(needed):
+        yield RULES["few requests"].say(requests=min(requests))
 
 
-_REQUESTS = {Measure.P99: 1_000, Measure.SERVICE_P99: 1_000, Measure.P99_9: 10_000}
-"""How many requests there must be, for ten of them to be above the percentile."""
+_TAILS = (Measure.P99, Measure.SERVICE_P99, Measure.P99_9)
+"""Percentiles that a step may have too few requests for."""

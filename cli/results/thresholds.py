@@ -12,11 +12,10 @@ from simulator.units import parse_amount, parse_duration_ms
 
 from ..system.errors import ConfigError
 from .asking import QUERY_TIMES
-from .caveats import Place
+from .caveats import Place, find_place
 from .comparison import MetricComparison, collect_samples, compare
 from .figures import LIMITED, Better, list_entries
 from .model import Result
-from .rules import find_place
 
 METRICS = tuple(LIMITED)
 """What a limit may be about, besides `query:NAME`, a query's mean time."""

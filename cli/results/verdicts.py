@@ -2,39 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import inf
 
-from .caveats import Caveat, Kind
-from .model import GroupRun, Result
-from .rules import (
-    find_in_inserts,
-    find_in_queries,
-    find_in_reads,
-    find_in_whole,
-    find_not_as_asked,
-    find_own_statements,
-    find_unknown_use,
+from simulator.contract import BOUND_PAUSE_SHARE, Role
+from simulator.units import format_in_unit, join_words
+
+from .caveats import (
+    Caveat,
+    Kind,
+    Place,
+    Weight,
+    locate_group,
     locate_run,
-    spread_queries,
+    locate_writers,
 )
+from .model import GroupRun, Result
+from .rules import RULES, find_busy, find_clients_part, find_short, find_unknown_sizes, is_busy
 from .searches import find_in_capacity, find_in_clients, find_in_tuning
+from .statistics import ENOUGH_RUNS, Summary, find_smallest_difference, summarize
+from .summaries import group_executions
+
+_MOST_NAMED = 3
 
 
 def find_caveats(result: Result) -> list[Caveat]:
     """All caveats of the result, the gravest first."""
-    rules = [find_in_inserts, find_in_reads]
-    if result.command == "query":
-        rules = [find_in_queries]
-    if result.command == "capacity":
-        rules = [find_in_capacity]
-    if result.command == "tune":
-        rules = [find_in_tuning]
-    if result.command == "clients":
-        rules = [find_in_clients]
-    rules += [find_not_as_asked, find_own_statements, find_unknown_use]
+    finders: Mapping[str, Sequence[Callable[[Result], Iterable[Caveat]]]] = {
+        "query": [_find_in_queries],
+        "capacity": [find_in_capacity],
+        "tune": [find_in_tuning],
+        "clients": [find_in_clients],
+    }
+    of_command = finders.get(result.command, [_find_in_inserts, _find_in_reads])
     return [
-        caveat for rule in (find_in_whole, find_skipped_faults, *rules) for caveat in rule(result)
+        caveat
+        for find in (_find_in_whole, find_skipped_faults, *of_command, _find_in_what_was_asked)
+        for caveat in find(result)
     ]
+
+
+def list_kinds(result: Result) -> list[str]:
+    """Why the result is to be doubted, a word each, the gravest first: what would change its
+    figures, not how sure they are, which an interval shows."""
+    kinds = {caveat.kind for caveat in find_caveats(result)} - {Kind.NOT_MEASURED}
+    return [str(kind) for kind in Kind if kind in kinds and kind.weight is not Weight.SURENESS]
+
+
+def summarize_doubts(result: Result) -> list[str]:
+    """What makes the result unfit to be compared, a few words each."""
+    caveats = find_caveats(result)
+    texts = [caveat.text for caveat in caveats if caveat.kind.weight is Weight.WHOLE]
+    of_answer = _OF_ANSWERS.get(result.command)
+    if of_answer is not None:
+        return texts + [caveat.text for caveat in caveats if caveat.kind in of_answer]
+    runs = len(result.writers)
+    for kind, (one, several) in _COUNTED.items():
+        if count := sum(caveat.kind is kind for caveat in caveats):
+            texts.append(f"{count} of {runs} runs {one if count == 1 else several}")
+    return texts
+
+
+_OF_ANSWERS = {
+    "capacity": (Kind.UNSURE, Kind.CLIENT_BOUND),
+    "query": (Kind.INVALID, Kind.CLIENT_BOUND),
+    "tune": (Kind.INVALID,),
+    "clients": (Kind.INVALID,),
+}
+"""Command -> the kinds of caveats that make its answer unfit."""
+_COUNTED = {
+    Kind.INVALID: ("is invalid and left out", "are invalid and left out"),
+    Kind.CLIENT_BOUND: (
+        "shows the client's speed, not the database's",
+        "show the client's speed, not the database's",
+    ),
+    Kind.SATURATED: ("is saturated", "are saturated"),
+}
+"""Kind -> what one run, or several, have of it; said by their number."""
+
+
+def is_stable(result: Result) -> bool | None:
+    """Whether no spread is above what is usual; None if nothing was measured twice."""
+    if result.capacity is not None:
+        return result.capacity.sure
+    if result.command == "insert":
+        flags = [entry.stable for entry in result.insert_summary if entry.stable is not None]
+    else:
+        spreads = spread_queries(result).values()
+        flags = [spread.stable for spread in spreads if spread.stable is not None]
+    return all(flags) if flags else None
+
+
+def spread_queries(result: Result) -> dict[str, Summary]:
+    """Query -> the spread of its times."""
+    by_query = group_executions(result.asked)
+    return {query: summarize(executions.samples) for query, executions in by_query.items()}
+
+
+def _find_in_whole(result: Result) -> Iterator[Caveat]:
+    if result.source:
+        yield RULES["not measured"].say(source=result.source)
+    if not result.complete:
+        how = f"ended by {result.ended_by}" if result.ended_by else "ended, or is still running"
+        yield RULES["incomplete"].say(how=how)
 
 
 def find_skipped_faults(result: Result) -> Iterator[Caveat]:
@@ -54,60 +124,152 @@ def find_skipped_faults(result: Result) -> Iterator[Caveat]:
         (group_run, reason), *others = cases
         often = f" in {len(cases)} of {len(disturbed)} runs" if len(disturbed) > 1 else ""
         place = None if others else locate_run(result, group_run)
-        yield Caveat(Kind.DISTURBANCE, f"'{action}' {fate}{often}: {reason}", place)
+        yield RULES["skipped fault"].say(
+            place, action=action, fate=fate, often=often, reason=reason
+        )
 
 
-def is_stable(result: Result) -> bool | None:
-    """Whether no spread is above what is usual; None if nothing was measured twice."""
-    if result.capacity is not None:
-        return result.capacity.sure
-    if result.command == "insert":
-        flags = [entry.stable for entry in result.insert_summary if entry.stable is not None]
-        return all(flags) if flags else None
-    spreads = [spread.stable for spread in spread_queries(result).values()]
-    flags = [stable for stable in spreads if stable is not None]
-    return all(flags) if flags else None
+def _find_in_inserts(result: Result) -> Iterator[Caveat]:
+    """Caveats about the runs of writers."""
+    places = [(group_run, locate_writers(result, group_run)) for group_run in result.writers]
+    for group_run, place in places:
+        group = group_run.group
+        if not group.valid:
+            reason = "; ".join(group.invalid_reasons)
+            yield RULES["invalid"].say(place, rate=group.rate_per_s, reason=reason)
+    for group_run, place in places:
+        yield from _find_bound(group_run, place)
+    for group_run, place in places:
+        yield from _find_saturated(group_run, place)
+    yield from find_clients_part(result, result.writers)
+    yield from find_busy(result)
+    for group_run, place in places:
+        if retries := group_run.group.retries:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in group_run.group.errors.items())
+            yield RULES["retries"].say(place, retries=retries, kinds=kinds)
+    yield from find_short(result)
+    for entry in result.insert_summary:
+        if entry.stable is False and entry.cv is not None:
+            yield RULES["unstable runs"].say(Place(entry.workers, entry.fill_level), cv=entry.cv)
+    yield from _find_few(result)
+    yield from find_unknown_sizes(result.writers)
 
 
-_NAMED = (
-    Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.SATURATED,
-    Kind.NOT_AS_ASKED, Kind.BUSY, Kind.SHORT, Kind.UNSTABLE,
-)  # fmt: skip
+def _find_bound(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
+    """How it shows that a client was the limit, and whether it had the CPUs or had to share them."""
+    client = group_run.group.client
+    if group_run.group.valid and client and client.bound:
+        # A pause is in no query's time.
+        by_pause = (client.pause_share or 0.0) >= BOUND_PAUSE_SHARE
+        yield RULES["client-bound"].say(
+            place,
+            reason=client.bound_reason,
+            subject="the queries per second are" if by_pause else "this is",
+            on_what=" on a busy machine" if is_busy(group_run.run) else "",
+        )
 
 
-def list_kinds(result: Result) -> list[str]:
-    """Why the result is to be doubted, a word each, the gravest first: what would change its
-    figures, not how sure they are, which an interval shows."""
-    kinds = {caveat.kind for caveat in find_caveats(result)}
-    return [str(kind) for kind in _NAMED if kind in kinds]
+def _find_saturated(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
+    """What was not kept up with, how that shows, and what it does to the response times."""
+    offered = group_run.group.offered
+    if group_run.group.valid and offered and offered.saturated:
+        unit = "queries" if group_run.group.role is Role.READ else "events"
+        unsent = (
+            f"; {offered.unsent:,} {unit} that were never sent count in the response times with the time"
+            " they waited"
+        )
+        yield RULES["saturated"].say(
+            place,
+            offered=offered.rate_per_s,
+            unit=unit,
+            reason=offered.reason,
+            unsent=unsent if offered.unsent else "",
+        )
 
 
-def summarize_doubts(result: Result) -> list[str]:
-    """What makes the result unfit to be compared, a few words each."""
-    caveats = find_caveats(result)
-    runs = len(result.writers)
-    whole = (Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE)
-    texts = [caveat.text for caveat in caveats if caveat.kind in whole]
-    invalid = [caveat for caveat in caveats if caveat.kind is Kind.INVALID]
-    if result.command == "capacity":
-        return texts + [
-            caveat.text for caveat in caveats if caveat.kind in (Kind.UNSURE, Kind.CLIENT_BOUND)
-        ]
-    if result.command == "query":
-        return texts + [
-            caveat.text for caveat in caveats if caveat.kind in (Kind.INVALID, Kind.CLIENT_BOUND)
-        ]
-    if result.command in ("tune", "clients"):
-        return texts + [caveat.text for caveat in invalid]
-    if invalid:
-        are = "is" if len(invalid) == 1 else "are"
-        texts.append(f"{len(invalid)} of {runs} runs {are} invalid and left out")
-    bound = sum(caveat.kind is Kind.CLIENT_BOUND for caveat in caveats)
-    if bound:
-        verb = "shows" if bound == 1 else "show"
-        texts.append(f"{bound} of {runs} runs {verb} the client's speed, not the database's")
-    saturated = sum(caveat.kind is Kind.SATURATED for caveat in caveats)
-    if saturated:
-        are = "is" if saturated == 1 else "are"
-        texts.append(f"{saturated} of {runs} runs {are} saturated")
-    return texts
+def _find_few(result: Result) -> Iterator[Caveat]:
+    if result.by_fill_level:
+        yield RULES["single levels"].say()
+        return
+    summary = result.insert_summary
+    few = [entry for entry in summary if entry.cv is not None and 2 <= entry.runs < ENOUGH_RUNS]
+    if few:
+        widest = max(few, key=lambda entry: find_smallest_difference(entry.cv or 0, entry.runs))
+        difference = find_smallest_difference(widest.cv or 0, widest.runs)
+        # Runs at a rate of their own hardly vary: less than a percent is not "0% or more".
+        least = f"only differences of {max(0.01, difference):.0%} or more are"
+        shown = "no difference is" if difference == inf else least
+        yield RULES["few runs"].say(runs=widest.runs, shown=shown)
+    single = [entry.workers for entry in summary if entry.runs == 1]
+    if single:
+        counts = join_words([f"{count:,}" for count in single])
+        word = "worker" if single == [1] else "workers"
+        yield RULES["single runs"].say(workers=f"{counts} {word}")
+
+
+def _find_in_queries(result: Result) -> Iterator[Caveat]:
+    """Caveats about the readers of a query command."""
+    for reason in dict.fromkeys(reason for run in result.runs for reason in run.invalid_reasons):
+        yield RULES["invalid"].say(reason=reason)
+    yield from find_busy(result)
+    yield from _find_in_reads(result)
+    if not result.by_number:
+        return
+    overlaps = (group_run.group.overlap for group_run in result.readers)
+    overlap = min((share for share in overlaps if share is not None), default=1.0)
+    if overlap < RULES["apart"].threshold:
+        yield RULES["apart"].say(overlap=overlap)
+    alone = result.settings.readers == 1
+    spreads = spread_queries(result)
+    for query, spread in spreads.items():
+        if spread.stable is False and spread.cv is not None:
+            samples = "runs" if alone else "workers' means"
+            yield RULES["unstable queries"].say(Place(query=query), cv=spread.cv, samples=samples)
+    if any(not executions.warm for executions in group_executions(result.asked).values()):
+        yield RULES["first executions"].say()
+        return
+    fewest = min((spread.runs for spread in spreads.values()), default=ENOUGH_RUNS)
+    if fewest < RULES["few samples"].threshold:
+        times = "once" if fewest == 1 else f"{fewest} times"
+        samples = f"after its first execution a query was asked {times}"
+        if not alone:
+            samples = f"{fewest} workers are {fewest} samples, however often each of them asks"
+        yield RULES["few samples"].say(samples=samples)
+
+
+def _find_in_reads(result: Result) -> Iterator[Caveat]:
+    """Caveats about groups that ask, and about those that were at work alone."""
+    readers = result.readers
+    for group_run in [*(readers if result.command == "mixed" else ()), *result.alone]:
+        if not group_run.group.valid:
+            reason = "; ".join(group_run.group.invalid_reasons)
+            yield RULES["invalid"].say(locate_group(group_run), reason=reason)
+    for group_run in (*readers, *result.alone):
+        yield from _find_saturated(group_run, locate_group(group_run))
+        yield from _find_bound(group_run, locate_group(group_run))
+    yield from find_clients_part(result, readers)
+
+
+def _find_in_what_was_asked(result: Result) -> Iterator[Caveat]:
+    """What was asked for but not given for want of data or time; whose statements were sent; and why it isn't
+    known what the database used."""
+    late = [group_run.group.lateness for group_run in result.writers if group_run.group.lateness]
+    if late:
+        least = min(late, key=lambda lateness: lateness.came)
+        yield RULES["late events"].say(asked=100 * least.asked, came=100 * least.came)
+    long_windows = (group_run.group.long_windows for group_run in result.readers)
+    if first := next((windows for windows in long_windows if windows), None):
+        named = [f"{name} ({format_in_unit(ms / 1000)})" for name, ms in first.queries.items()]
+        more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+        span = format_in_unit(first.stored_ms / 1000)
+        yield RULES["long windows"].say(
+            span=span, queries=f"{', '.join(named[:_MOST_NAMED])}{more}"
+        )
+    if queries := result.own_statements:
+        yield RULES["own statements"].say(queries=join_words(queries))
+    counts = [group_run.group.verification for group_run in result.writers]
+    resources = [run.resources for run in result.runs if run.resources is not None]
+    stores = not any(count and count.stored is None for count in counts)
+    if stores and all(used.cpu_s is None for used in resources):
+        for reason in sorted({used.reason for used in resources if used.reason}):
+            yield RULES["unknown use"].say(reason=reason)

@@ -14,9 +14,10 @@ import pytest
 
 from cli.plan.planning import PlannedRun, PlannedSeries, Request
 from cli.results.address import Address
+from cli.results.caveats import Kind
 from cli.results.model import Result
-from cli.results.rules import find_in_whole
 from cli.results.store import read_result
+from cli.results.verdicts import find_caveats
 from cli.run.executors.base import Series, Watch
 from cli.run.experiments.experiment import (
     Experiment,
@@ -153,7 +154,7 @@ def test_what_ends_a_command_once_its_runs_are_made_leaves_the_result_whole(
     result = read_result(_find_result(tmp_path))
     assert len(result.runs) == removal
     assert (result.complete, result.ended_by is None) == (complete, complete)
-    assert (not list(find_in_whole(result))) == complete
+    assert (Kind.INCOMPLETE not in {caveat.kind for caveat in find_caveats(result)}) == complete
 
 
 def test_a_command_that_made_all_its_runs_was_ended_by_nothing(
