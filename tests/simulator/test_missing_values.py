@@ -75,14 +75,6 @@ def test_a_database_whose_events_need_a_value_says_so_before_the_run() -> None:
     load_module("postgres").CAPABILITIES.require_workload(schema, "things", "postgres")
 
 
-def test_line_protocol_needs_a_field_that_is_always_there() -> None:
-    schema = replace(SCHEMA, columns=SCHEMA.columns[:-1])
-    kind = load_module("influxdb")
-    options = parse_options(kind.encoding_options_model, {}, str)
-    with pytest.raises(OptionError, match="that is never missing"):
-        kind.encoder(options, Job(schema, Load(batch=3)), 3)
-
-
 def test_documents_have_null() -> None:
     [request] = payload("arangodb")
     documents = json.loads(request.body)

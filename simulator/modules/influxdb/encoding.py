@@ -14,17 +14,16 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import orjson
 from numpy.typing import NDArray
 
 from ...contract import Tables
 from ...encoding.columns import TEXTS, escape, is_constant, octets_of, text_format
 from ...encoding.rows import format_lines, text_form, text_values
-from ...errors import OptionError, SimulatorError
-from ...workloads.schema import Column, ColumnType, EventBlock, Schema
+from ...errors import SimulatorError
+from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
 from ..kit.http_connection import compress
-from ..kit.labels import Labels, field_columns, tag_columns
+from ..kit.labels import Labels, field_columns, read_labels, tag_columns
 from ..kit.tables import deal_in_turn
 from ..sending import Encoder, Payload, make_payloads
 
@@ -36,63 +35,50 @@ _STRING_ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'))
 _INTEGERS = (ColumnType.INT32, ColumnType.INT64, ColumnType.TIMESTAMP_MS)
 
 
-def escape_name(name: str) -> bytes:
-    """The name of a measurement, tag or field, escaped."""
-    return _escape_tag(name.encode())
-
-
-def _escape_tag(text: bytes) -> bytes:
+def _escape(text: str) -> bytes:
+    """The name of a measurement, tag or field, or a tag's text."""
+    escaped = text.encode()
     for old, new in _TAG_ESCAPES:
-        text = text.replace(old, new)
-    return text
+        escaped = escaped.replace(old, new)
+    return escaped
 
 
 def _literal(name: str) -> bytes:
     """The escaped name within a %-format."""
-    return escape_name(name).replace(b"%", b"%%")
+    return _escape(name).replace(b"%", b"%%")
 
 
 class LineEncoder(Encoder):
     """Payloads are bodies of write requests: bytes, compressed if asked for."""
 
     def __init__(self, job: Job, compressed: bool) -> None:
-        self._schema = job.schema
+        self._schema = schema = job.schema
         self._compressed = compressed
-        self._fields = field_columns(job.schema)
-        if all(column.nullable for column in self._fields):
-            raise OptionError(
-                "InfluxDB needs a column besides time, device and tags that is never missing"
-            )
-        self._tags = _order_tags(job.schema)
+        self._fields = field_columns(schema)
+        self._forms = []
+        """Of each field, with the comma before it, which is gone with the field."""
+        for column in self._fields:
+            value = text_format(column)
+            if column.type in TEXTS:
+                value = b'"' + value + b'"'
+            elif column.type in _INTEGERS:
+                value += b"i"
+            self._forms.append(b"," + _literal(column.name) + b"=" + value)
+        self._tags = [schema.column(schema.device), *tag_columns(schema)]
+        # A set of tags, which a document is, stays in front and brings its own comma.
+        device = b"%b" if schema.device_path else b"," + _literal(schema.device) + b"=%b"
+        if not schema.device_path:
+            # In the order of their names, as the server wants them most.
+            self._tags.sort(key=lambda column: column.name)
         self._labels = {
             column.name: Labels(column) for column in self._tags if column.type not in TEXTS
         }
-        self._forms = [self._field_form(column) for column in self._fields]
-        self._measurements = [escape_name(name) for name in job.table_names]
-        name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(job.schema.table)
-        tags = b"".join(map(self._tag_form, self._tags))
-        self._line = name + tags + b" " + self._fields_format() + b" %d"
-
-    def _tag_form(self, column: Column) -> bytes:
-        if column.name != self._schema.device:
-            # The tag's begin with the comma, and its value: both are gone where there is none.
-            return b"%b%b"
-        # A set of tags brings its own comma.
-        return b"%b" if self._schema.device_path else b"," + _literal(column.name) + b"=%b"
-
-    def _fields_format(self) -> bytes:
-        parts = map(text_form, self._fields, self._forms)
-        return b"".join(parts).removeprefix(b",")
-
-    @staticmethod
-    def _field_form(column: Column) -> bytes:
-        """A field with the comma before it, which is gone with the field."""
-        value = text_format(column)
-        if column.type in TEXTS:
-            value = b'"' + value + b'"'
-        elif column.type in _INTEGERS:
-            value += b"i"
-        return b"," + _literal(column.name) + b"=" + value
+        self._measurements = [_escape(name) for name in job.table_names]
+        name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(schema.table)
+        # Another tag's begin has the comma: it and the value are gone where there is none.
+        tags = [device if tag.name == schema.device else b"%b%b" for tag in self._tags]
+        fields = b"".join(map(text_form, self._fields, self._forms)).removeprefix(b",")
+        self._line = name + b"".join(tags) + b" " + fields + b" %d"
 
     def encode(self, block: EventBlock, batch: int) -> list[Payload]:
         lines = format_lines(self._line, self._columns(block), batch)
@@ -111,55 +97,42 @@ class LineEncoder(Encoder):
         return columns
 
     def _tag_values(self, column: Column, block: EventBlock) -> list[NDArray[Any]]:
-        if column.name != self._schema.device:
-            return self._describe_device(column, block.columns[column.name])
-        if not self._schema.device_path:
-            return [escape(block.devices, _TAG_ESCAPES)]
-        documents = block.columns[column.name]
-        different = documents[:1] if is_constant(documents) else documents
-        tags = [tag_set(text) for text in different.tolist()]
-        return [np.broadcast_to(tags, documents.shape)]
-
-    def _describe_device(self, column: Column, values: NDArray[Any]) -> list[NDArray[Any]]:
-        """The begin of each tag, and its value."""
-        begin = np.broadcast_to(b"," + escape_name(column.name) + b"=", values.shape)
+        """The device, or the begin of another tag and its value."""
+        if column.name == self._schema.device:
+            if not self._schema.device_path:
+                return [escape(block.devices, _TAG_ESCAPES)]
+            documents = block.columns[column.name]
+            different = documents[:1] if is_constant(documents) else documents
+            tags = [tag_set(text) for text in different.tolist()]
+            return [np.broadcast_to(tags, documents.shape)]
+        values = block.columns[column.name]
+        begin = np.broadcast_to(b"," + _escape(column.name) + b"=", values.shape)
         if column.name in self._labels:
             return [begin, self._labels[column.name].write(values)]
         content = values.tobytes()
         if b"\n" in content or b"\\" in content:
             for text in np.unique(values).tolist():
-                _check_tag(column.name, text)
+                _check_tag(column.name, text.decode())
         empty = octets_of(values)[:, 0] == 0
         if empty.any():
             begin = np.where(empty, b"", begin)
         return [begin, escape(values, _TAG_ESCAPES)]
 
 
-def _order_tags(schema: Schema) -> list[Column]:
-    """All tags in the order of their names, as the server wants them most; a document stays in front."""
-    device, tags = schema.column(schema.device), tag_columns(schema)
-    if schema.device_path:
-        return [device, *tags]
-    return sorted([device, *tags], key=lambda column: column.name)
-
-
-def _check_tag(name: str, text: bytes) -> None:
+def _check_tag(name: str, text: str) -> None:
     """SimulatorError if the protocol has no way to write the text."""
-    if b"\n" in text or text.endswith(b"\\"):
+    if "\n" in text or text.endswith("\\"):
         raise SimulatorError(f"tag {name}: InfluxDB accepts no line break and no final backslash")
 
 
 @lru_cache(maxsize=65_536)
 def tag_set(document: bytes) -> bytes:
-    """A JSON object as tags: sorted by name, as the server wants them most, each behind a comma.
-
-    Kept, since the events of a device share one document.
-    """
+    """A JSON object as tags: sorted by name, as the server wants them most, each behind a comma. Kept, as the
+    events of a device share one document."""
     parts = []
-    for name, value in sorted(orjson.loads(document).items()):
-        text = value.encode() if isinstance(value, str) else orjson.dumps(value)
+    for name, text in sorted(read_labels(document).items()):
         _check_tag(name, text)
         # An empty tag is the same as none.
         if text:
-            parts.append(b"," + escape_name(name) + b"=" + _escape_tag(text))
+            parts.append(b"," + _escape(name) + b"=" + _escape(text))
     return b"".join(parts)

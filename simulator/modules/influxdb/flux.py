@@ -69,19 +69,15 @@ def cast(column: Column) -> str:
 def compare(expression: str, where: Where, column: Column) -> str:
     """A condition on a column's value."""
     sign, limit = where.comparison
-    return f"{expression} {sign} {_write_limit(sign, limit, column)}"
-
-
-def _write_limit(sign: str, limit: float, column: Column) -> str:
     if column.type not in FLOATS:
         whole = math.floor(limit) if sign == ">" else math.ceil(limit)
-        return str(max(-_MOST, min(_MOST, whole)))
-    if column.type is ColumnType.FLOAT64:
-        return write_float(limit)
-    # A float32 is stored as the double that its text says, and so the limit has to be.
-    narrow = np.float32(limit)
-    text = float(label(column, narrow) if column.tag else text_format(column) % narrow)
-    return write_float(text if np.float32(text) == narrow else float(narrow))
+        return f"{expression} {sign} {max(-_MOST, min(_MOST, whole))}"
+    if column.type is ColumnType.FLOAT32:
+        # It is stored as the double that its text says, and so the limit has to be.
+        narrow = np.float32(limit)
+        text = float(label(column, narrow) if column.tag else text_format(column) % narrow)
+        limit = text if np.float32(text) == narrow else float(narrow)
+    return f"{expression} {sign} {write_float(limit)}"
 
 
 def any_of(name: str, values: Sequence[str]) -> str:
@@ -228,12 +224,10 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def parse_csv(text: str, columns: Sequence[str]) -> list[Row]:
-    """The values of these columns in annotated CSV, of all its tables. Times are in ms since 1970.
-
-    A value that is missing, or of a column that a table doesn't have, is None; but CSV has one form for a
-    missing text and an empty one, which is read as empty.
-    Raises SimulatorError if the query failed when part of the answer was on its way already.
-    """
+    """The values of these columns in annotated CSV, of all its tables; times are in ms since 1970. A value
+    that is missing, or of a column that a table doesn't have, is None; but CSV has one form for a missing
+    text and an empty one, which is read as empty. SimulatorError if the query failed when part of the answer
+    was on its way already."""
     return [row for _, row in parse_results(text, columns)]
 
 
@@ -247,7 +241,12 @@ def parse_results(text: str, columns: Sequence[str]) -> Iterator[Result]:
             types, header = row, []
         elif not header:
             header = row
-            places = [_find_column(name, header, types) for name in columns]
+            # A column that isn't there has no values.
+            found = [
+                header.index(name, _FIRST_COLUMN) if name in header[_FIRST_COLUMN:] else 0
+                for name in columns
+            ]
+            places = [(_CONVERTERS[types[at]] if at else lambda _: None, at) for at in found]
         elif header[1:] == ["error", "reference"]:
             raise SimulatorError(f"InfluxDB aborted a query: {row[1]}")
         else:
@@ -259,11 +258,8 @@ _EMPTY, _END = b"\r\n", b"\r\n\r\n"
 
 
 def count_lines(body: bytes, result: str | None) -> int:
-    """The rows of an answer, or of one of its results.
-
-    Raises SimulatorError if the query failed when part of the answer was on its way already, or the answer is
-    cut off.
-    """
+    """The rows of an answer, or of one of its results; SimulatorError if the query failed when part of the
+    answer was on its way already, or it is cut off."""
     if not body.endswith(_END) and body != _EMPTY:
         # An error is the last of it.
         for _ in parse_results(body.decode(errors="replace"), []):
@@ -274,17 +270,6 @@ def count_lines(body: bytes, result: str | None) -> int:
     if result is not None:
         return plain.count(b"\r\n,%b," % result.encode())
     return plain.count(b"\r\n,") - plain.count(b"\r\n,result,table,")
-
-
-def _find_column(
-    name: str, header: Sequence[str], types: Sequence[str]
-) -> tuple[Callable[[str], Any], int]:
-    """How a column is read, and where it is."""
-    try:
-        place = header.index(name, _FIRST_COLUMN)
-    except ValueError:
-        return _read_nothing, 0
-    return _CONVERTERS[types[place]], place
 
 
 def _read_row(row: Sequence[str], places: Sequence[tuple[Callable[[str], Any], int]]) -> Row:
@@ -298,7 +283,3 @@ def _read_row(row: Sequence[str], places: Sequence[tuple[Callable[[str], Any], i
                 for convert, place in places
             ]
         )
-
-
-def _read_nothing(_text: str) -> None:
-    """The value of a column that isn't there."""

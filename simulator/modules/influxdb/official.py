@@ -15,7 +15,6 @@ from datetime import datetime
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-import orjson
 from influxdb_client.client.flux_csv_parser import FluxQueryException
 from influxdb_client.client.flux_table import FluxTable
 from influxdb_client.client.query_api import QueryApi
@@ -25,10 +24,10 @@ from influxdb_client.domain.write_precision import WritePrecision
 
 from ...encoding.columns import TEXTS, bounds
 from ...errors import Retryable, SimulatorError, one_line
-from ...workloads.schema import Column, EventBlock
+from ...workloads.schema import EventBlock
 from ..asking import Rows
 from ..base import Job
-from ..kit.labels import field_columns, label, tag_columns
+from ..kit.labels import field_columns, label, read_labels, tag_columns
 from ..kit.official import ClientAsker, OfficialEncoder, OfficialWriter, list_columns
 from ..kit.tables import deal_in_turn
 from ..sending import limit_wait
@@ -70,41 +69,29 @@ class PointsEncoder(OfficialEncoder):
                 if value is not None:
                     point.field(column.name, value)
         if schema.device_path:
-            documents = map(orjson.loads, block.columns[schema.device].tolist())
+            documents = map(read_labels, block.columns[schema.device].tolist())
             for point, document in zip(points, documents, strict=True):
-                for key, value in document.items():
-                    point.tag(
-                        key, value if isinstance(value, str) else orjson.dumps(value).decode()
-                    )
+                for key, text in document.items():
+                    point.tag(key, text)
         else:
             for point, device in zip(points, block.devices.tolist(), strict=True):
                 point.tag(schema.device, device.decode())
         for column in self._tags:
-            labels = _list_labels(column, block)
+            own = block.columns[column.name]
+            is_text = column.type in TEXTS
+            labels = own.tolist() if is_text else [label(column, value) for value in own]
             for point, text in zip(points, labels, strict=True):
-                point.tag(column.name, text)
-        breaks = self._count_breaks(block, fields)
-        return [
-            (points[start:stop], stop - start + sum(breaks[start:stop]))
-            for start, stop in bounds(len(block), size)
-        ]
-
-    def _count_breaks(self, block: EventBlock, fields: Sequence[Sequence[Any]]) -> list[int]:
-        """The line breaks in the texts of each event; empty if there are none."""
+                point.tag(column.name, text.decode())
+        # The line breaks in the texts of each event; empty if there are none.
         breaks: list[int] = []
         for column, values in zip(self._fields, fields, strict=True):
             if column.type in TEXTS and b"\n" in block.columns[column.name].tobytes():
                 counts = [value.count("\n") if value else 0 for value in values]
                 breaks = list(map(add, breaks, counts)) if breaks else counts
-        return breaks
-
-
-def _list_labels(column: Column, block: EventBlock) -> list[str]:
-    """The values of a column that describes the device, as texts of a tag."""
-    values = block.columns[column.name]
-    if column.type in TEXTS:
-        return [text.decode() for text in values.tolist()]
-    return [label(column, value).decode() for value in values]
+        return [
+            (points[start:stop], stop - start + sum(breaks[start:stop]))
+            for start, stop in bounds(len(block), size)
+        ]
 
 
 class PointsWriter(OfficialWriter[Connection]):
@@ -206,14 +193,12 @@ def read_tables(tables: Sequence[FluxTable], columns: Sequence[str]) -> Iterator
         typed = [(name, kinds.get(name)) for name in columns]
         for record in table.records:
             values = record.values
-            yield (
-                values["result"],
-                tuple([_convert(values.get(name), kind) for name, kind in typed]),
-            )
-
-
-def _convert(value: Any, kind: str | None) -> Any:
-    """A value of the client's as `parse_results` has it."""
-    if kind == "string":
-        return read_text(value or "")
-    return round(value.timestamp() * 1000) if isinstance(value, datetime) else value
+            row = []
+            for name, kind in typed:
+                value = values.get(name)
+                if kind == "string":
+                    value = read_text(value or "")
+                elif isinstance(value, datetime):
+                    value = round(value.timestamp() * 1000)
+                row.append(value)
+            yield values["result"], tuple(row)

@@ -17,14 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from enum import Enum
-from functools import partial
 from typing import Any, NamedTuple
 
 from ...encoding.columns import TEXTS
 from ...errors import OptionError
 from ...units import write_duration
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Aggregate, Every, Function, Query
+from ...workloads.queries import Aggregate, Every, Function
 from ...workloads.schema import Schema
 from ..kit.labels import name_device, name_tag, read_tag
 from ..kit.row_order import Row, put_in_order
@@ -52,7 +51,12 @@ class _Listing(Question):
         super().__init__(bound, schema, bucket)
         query = self._query
         self._names = [schema.device, *query.events] if query.newest else list(query.events)
-        needed = self._list_fields()
+        needed = [name for name in dict.fromkeys(query.events) if name in self._fields]
+        if self._filtered and self._filtered not in needed:
+            needed.append(self._filtered)
+        # An event is there even if it has none of these values.
+        if not any(map(self._is_certain, needed)):
+            needed.append(self._witness)
         alone = needed[0] if len(needed) == 1 else None
         places = {schema.device: name_device(schema), schema.time: "_time", alone: "_value"}
         self.columns = [places.get(name, name) for name in self._names]
@@ -72,15 +76,6 @@ class _Listing(Question):
             kept["_time"] = None
         keep = f"keep(columns: {quote_texts(list(kept))})"
         self.text = f"{text} |> {keep}" if query.order is None else self._order(text, keep)
-
-    def _list_fields(self) -> list[str]:
-        """The fields that have to be read."""
-        fields = [name for name in self._query.events if name in self._fields]
-        needed = list(dict.fromkeys([*fields, *([self._filtered] if self._filtered else [])]))
-        # An event is there even if it has none of these values.
-        if not any(map(self._is_certain, needed)):
-            needed.append(self._witness)
-        return needed
 
     def _order(self, text: str, keep: str) -> str:
         query, columns = self._query, self.columns
@@ -107,19 +102,19 @@ class _Listing(Question):
     def read(self, answers: Sequence[Sequence[Result]]) -> list[Row]:
         rows = [row for _, row in answers[0]]
         for place, name in enumerate(self._names):
-            read = self._find_reader(name)
-            if read is not None:
-                rows = [(*row[:place], read(row[place]), *row[place + 1 :]) for row in rows]
+            column = self._schema.column(name)
+            # CSV has one form for a missing text and an empty one.
+            may_miss = column.type in TEXTS and column.nullable
+            if column.tag or may_miss:
+                rows = [
+                    (
+                        *row[:place],
+                        read_tag(column, row[place]) if column.tag else row[place] or None,
+                        *row[place + 1 :],
+                    )
+                    for row in rows
+                ]
         return put_in_order(self._query, rows)
-
-    def _find_reader(self, name: str) -> Callable[[Any], Any] | None:
-        """The function that makes a value of what CSV has; None: they are the same."""
-        column = self._schema.column(name)
-        if column.tag:
-            return partial(read_tag, column)
-        # CSV has one form for a missing text and an empty one.
-        is_text = column.type in TEXTS
-        return (lambda text: text or None) if is_text and column.nullable else None
 
 
 # --- computed values ------------------------------------------------------------------------------
@@ -155,7 +150,15 @@ class _Aggregation(Question):
     def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         super().__init__(bound, schema, bucket)
         query = self._query
-        self._every = _choose_window(query)
+        spans = sorted(part.every for part in query.per if isinstance(part, Every))
+        for span in spans:
+            if span % spans[0]:
+                raise OptionError(
+                    f"query {query.name}: InfluxDB has buckets of {write_duration(spans[0])} and"
+                    f" {write_duration(span)} together only if one is a multiple of the other"
+                )
+        self._every = spans[0] if spans else None
+        """The length in ms of the shortest buckets of time, if there are any."""
         self._tags = [name_tag(part, schema) for part in query.per if isinstance(part, str)]
         """The tags that make groups."""
         one_device = bound.devices is not None and len(bound.devices) == 1
@@ -170,19 +173,23 @@ class _Aggregation(Question):
         self._complete = certain[0] if certain else ("first", self._witness)
         """The part that every group has."""
         self._parts = list(dict.fromkeys(parts))
-        self._timed = self._find_timed()
+        self._timed = set()
+        """The functions for which the events' own times are needed."""
+        for aggregate in query.compute:
+            own = self._split(aggregate)
+            # The rows of a pivot are in no order.
+            is_last = aggregate.function is Function.LAST
+            if aggregate.column == schema.time or (is_last and (len(own) > 1 or self._is_pivoted)):
+                self._timed.add(own[0][0])
         self._limited = self._find_limited()
         self.text, self._streams = self._write(self._parts)
         self.columns = [*self._tags, "_start", "_time", "_field", "_value"]
-        self.counted, self.repeated = self._find_counted()
-        self.is_scanned = not query.per or self.counted is not None
-
-    def _find_counted(self) -> tuple[str | None, int]:
-        """The number of the first result all of whose fields each group has, and how many they are."""
         for number, stream in enumerate(self._streams):
+            # The first result all of whose fields each group has.
             if all(map(self._is_certain, stream.columns)):
-                return str(number), len(stream.columns)
-        return None, 1
+                self.counted, self.repeated = str(number), len(stream.columns)
+                break
+        self.is_scanned = not query.per or self.counted is not None
 
     def count(self, lines: int) -> int:
         return super().count(lines) if self._query.per else 1
@@ -201,19 +208,6 @@ class _Aggregation(Question):
         is_whole = self._is_one_series or self._is_pivoted
         functions = ["mean"] if is_whole else ["sum", "count"]
         return [(function, aggregate.column) for function in functions]
-
-    def _find_timed(self) -> set[str]:
-        """The functions for which the events' own times are needed."""
-        functions = set()
-        for aggregate in self._query.compute:
-            parts = self._split(aggregate)
-            # The rows of a pivot are in no order.
-            is_timed_last = aggregate.function is Function.LAST and (
-                len(parts) > 1 or self._is_pivoted
-            )
-            if aggregate.column == self._schema.time or is_timed_last:
-                functions.add(parts[0][0])
-        return functions
 
     def _write(self, parts: Sequence[_Part]) -> tuple[str, Sequence[_Stream]]:
         """Flux, and its results in the order of their numbers, which are their names."""
@@ -388,19 +382,6 @@ class _Aggregation(Question):
         if part == self._schema.device:
             return lambda row, time_ms: row[place]
         return lambda row, time_ms: read_tag(column, row[place])
-
-
-def _choose_window(query: Query) -> int | None:
-    """The length in ms of the shortest buckets of time, if there are any; OptionError if others end within
-    one of them."""
-    spans = sorted(part.every for part in query.per if isinstance(part, Every))
-    for span in spans:
-        if span % spans[0]:
-            raise OptionError(
-                f"query {query.name}: InfluxDB has buckets of {write_duration(spans[0])} and"
-                f" {write_duration(span)} together only if one is a multiple of the other"
-            )
-    return spans[0] if spans else None
 
 
 def _find_value(aggregate: Aggregate, parts: Sequence[_Part], values: _Found) -> Any:

@@ -169,11 +169,8 @@ class Connection(HttpDatabase[InfluxOptions]):
         return buckets[0]
 
     def read_storage(self, bucket: str, others: int) -> Storage:
-        """What the bucket of that id takes, once it is in data files; it holds `others` measurements that are
-        not the job's.
-
-        Raises SimulatorError if the server's metrics don't have it; Retryable.
-        """
+        """What the bucket of that id takes, once it is in data files; SimulatorError if the server's metrics
+        don't have it. `others`: measurements in it that are not the job's."""
         shards = self._read_sizes(bucket)
         if any(sizes.get(_LOG) for sizes in shards.values()):
             # A log that stays is counted, too: only an operator's token may have shards written.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from ...encoding.columns import TEXTS, text_format
@@ -46,6 +48,15 @@ def has_labels(schema: Schema, names: Collection[str]) -> bool:
     device = name_device(schema)
     known = {device, *(column.name for column in tag_columns(schema))}
     return device in names and (schema.device_path is not None or set(names) <= known)
+
+
+@lru_cache(maxsize=65_536)
+def read_labels(document: bytes) -> Mapping[str, str]:
+    """The members of a JSON object as labels. Kept, since the events of a device share one document."""
+    return {
+        name: value if isinstance(value, str) else orjson.dumps(value).decode()
+        for name, value in orjson.loads(document).items()
+    }
 
 
 class Labels:
