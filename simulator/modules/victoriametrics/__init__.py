@@ -232,7 +232,15 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
                 f"VictoriaMetrics at {self.options.server} keeps {bits} bits of each number, and would store"
                 " others than it is sent: start it without -precisionBits"
             )
-        names, texts = self._list_labels()
+        # The names of a series' labels, and all their texts that are known beforehand.
+        schema, db = self.job.schema, self.options.db
+        names = ["__name__", *(column.name for column in tag_columns(schema))]
+        names += [""] * (schema.json_keys - 1 if schema.device_path else 0) + [name_device(schema)]
+        names += [DB] * (db is not None)
+        texts = [text for column in schema.columns if column.tag for text in column.texts]
+        for table in self.job.table_names:
+            texts += [name_metric(table, column.name) for column in field_columns(schema)]
+        texts.append(db or "")
         for flag, what, length in (
             ("maxLabelsPerTimeseries", "{:,} labels with the metric's name", len(names)),
             ("maxLabelNameLen", "labels with names of {:,} bytes", _longest(names)),
@@ -244,16 +252,6 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
                     f"VictoriaMetrics at {self.options.server} drops samples beyond -{flag}={limit}, and this"
                     f" workload has {what.format(length)}: start it with -{flag}={length}"
                 )
-
-    def _list_labels(self) -> tuple[list[str], list[str]]:
-        """The names of a series' labels, and all their texts that are known beforehand."""
-        schema, db = self.job.schema, self.options.db
-        names = ["__name__", *(column.name for column in tag_columns(schema))]
-        names += [""] * (schema.json_keys - 1 if schema.device_path else 0) + [name_device(schema)]
-        texts = [text for column in schema.columns if column.tag for text in column.texts]
-        for table in self.job.table_names:
-            texts += [name_metric(table, column.name) for column in field_columns(schema)]
-        return names + [DB] * (db is not None), [*texts, db or ""]
 
     def times_taken(self) -> tuple[int, int] | None:
         span = find_span(self.connection.read_flags())

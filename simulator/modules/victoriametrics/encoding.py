@@ -1,4 +1,4 @@
-"""What all imports have in common, and lines of CSV, built from the schema, for `/api/v1/import/csv`.
+"""Imports: lines of CSV for `/api/v1/import/csv`, or of JSON for `/api/v1/import`, built from the schema.
 
     w00000d000000,1704067203150,7,21.50
 
@@ -8,7 +8,15 @@ device is a label, and so are columns that describe it (`Column.tag`); of a docu
 column, so that a device has a series for each. An empty field is a missing value. With several tables a line
 has fields for all of them, of which only one table's are filled.
 
+A line of JSON is one for each series of a request:
+
+    {"metric":{"__name__":"events:temperature","device_id":"w00000d000000"},"values":[21.50],"timestamps":[1704067203150]}
+
+By that the server is quicker if requests have many events of each device. How many are enough, and how much
+it is, stands in docs/measurements/import-paths.md.
+
 https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#how-to-import-csv-data
+https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#json-line-format
 """
 
 from __future__ import annotations
@@ -35,12 +43,12 @@ from ...encoding.rows import (
     text_form,
     text_values,
 )
-from ...errors import OptionError, SimulatorError
+from ...errors import SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
 from ..kit.exactly_once import Request
 from ..kit.http_connection import compress
-from ..kit.labels import Labels, field_columns, tag_columns
+from ..kit.labels import Labels, field_columns, read_labels, tag_columns
 from ..kit.tables import number_tables
 from ..sending import Encoder, Payload
 
@@ -101,11 +109,11 @@ class ImportEncoder(Encoder, ABC):
         self._schema = schema = job.schema
         self._compressed = compressed
         self._extra_label = "" if db is None else f"extra_label={DB}={quote(db, '')}"
-        self._fields = [_as_number(column) for column in field_columns(schema)]
-        if all(column.nullable for column in self._fields):
-            raise OptionError(
-                "VictoriaMetrics needs a column besides time, device and tags that is never missing"
-            )
+        # As they are stored: a truth value is 0 or 1.
+        self._fields = [
+            replace(column, type=ColumnType.INT32) if column.type is ColumnType.BOOL else column
+            for column in field_columns(schema)
+        ]
         self._tags = tag_columns(schema)
         self._labels = {
             column.name: Labels(column) for column in self._tags if column.type not in TEXTS
@@ -177,25 +185,23 @@ class CsvEncoder(ImportEncoder):
     def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
         columns = self._columns(block, tables)
         if self._keys not in self._targets:
-            self._targets[self._keys] = self._path + quote(self._format(), ":,")
+            labels = [*self._keys, *(column.name for column in self._tags)]
+            metrics = [
+                name_metric(table, column.name) for table in self._tables for column in self._fields
+            ]
+            for name in (*labels, *metrics):
+                if "," in name:
+                    raise SimulatorError(
+                        f"{name}: names of labels and metrics can't contain a comma here"
+                    )
+            parts = [f"label:{name}" for name in labels]
+            parts += ["time:unix_ms", *(f"metric:{name}" for name in metrics)]
+            numbered = ",".join(f"{place}:{part}" for place, part in enumerate(parts, 1))
+            self._targets[self._keys] = self._path + quote(numbered, ":,")
         self.target = self._targets[self._keys]
         if not batch:
             return format_singles(self._line, columns)
         return format_requests(self._line, b"\n", columns, batch)
-
-    def _format(self) -> str:
-        labels = [*self._keys, *(column.name for column in self._tags)]
-        metrics = [
-            name_metric(table, column.name) for table in self._tables for column in self._fields
-        ]
-        for name in (*labels, *metrics):
-            if "," in name:
-                raise SimulatorError(
-                    f"{name}: names of labels and metrics can't contain a comma here"
-                )
-        parts = [f"label:{name}" for name in labels]
-        parts += ["time:unix_ms", *(f"metric:{name}" for name in metrics)]
-        return ",".join(f"{place}:{part}" for place, part in enumerate(parts, 1))
 
     def _columns(self, block: EventBlock, tables: NDArray[np.int64]) -> list[NDArray[Any]]:
         columns = [self._devices(block)]
@@ -228,15 +234,10 @@ class CsvEncoder(ImportEncoder):
         labels = [_write_labels(text, self._keys) for text in texts]
         if None in labels:
             # Keys that are new. They stay, so that requests differ seldom.
-            keys = set(self._keys).union(*map(_list_keys, set(texts)))
+            keys = set(self._keys).union(*map(read_labels, set(texts)))
             self._keys = tuple(sorted(keys))
             labels = [_write_labels(text, self._keys) for text in texts]
         return np.broadcast_to(np.array(labels, dtype=bytes), documents.shape)
-
-
-def _as_number(column: Column) -> Column:
-    """The column as it is stored: a truth value is 0 or 1."""
-    return replace(column, type=ColumnType.INT32) if column.type is ColumnType.BOOL else column
 
 
 def find_numbers(column: Column, block: EventBlock) -> NDArray[Any]:
@@ -275,24 +276,12 @@ def _quote(name: str, text: bytes) -> bytes:
 
 @lru_cache(maxsize=65_536)
 def _write_labels(document: bytes, keys: tuple[str, ...]) -> bytes | None:
-    """The members of a JSON object as fields, in the order of `keys`; None if there are others.
-
-    Kept, since the events of a device share one document.
-    """
-    members = orjson.loads(document)
-    if not members.keys() <= set(keys):
+    """The members of a JSON object as fields, in the order of `keys`; None if there are others. Kept, as the
+    events of a device share one document."""
+    labels = read_labels(document)
+    if not labels.keys() <= set(keys):
         return None
-    fields = []
-    for key in keys:
-        value = members.get(key, "")
-        text = value.encode() if isinstance(value, str) else orjson.dumps(value)
-        fields.append(_quote(key, text))
-    return b",".join(fields)
-
-
-@lru_cache(maxsize=65_536)
-def _list_keys(document: bytes) -> tuple[str, ...]:
-    return tuple(orjson.loads(document))
+    return b",".join(_quote(key, labels.get(key, "").encode()) for key in keys)
 
 
 _ENOUGH = 60
@@ -302,7 +291,16 @@ _LINE = b'{"metric":{"__name__":"%b",%b},"values":[%b],"timestamps":[%b]}'
 
 
 class SeriesEncoder(ImportEncoder):
-    """Lines of JSON."""
+    """Lines of JSON.
+
+    A line has samples of one month, and lines of another month stand behind those of all series: of samples
+    that follow each other in a series, the server (1.145) looks up the first only, and takes the others for
+    those of a series that was deleted in their month, if there was one. (Where a request has a single series
+    nothing can stand between them, in CSV neither: the count after the run tells.)
+
+    Texts of whole columns are made by numpy, of rows that are put together by request, device and table, with
+    a mark where another series begins; what is left to Python are the lines.
+    """
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
         super().__init__(job, compressed, db)
@@ -363,26 +361,21 @@ class SeriesEncoder(ImportEncoder):
         """The labels of the devices of these rows, as members of a JSON object."""
         schema = self._schema
         if schema.device_path:
-            members = list(map(_list_members, block.columns[schema.device][rows].tolist()))
+            documents = map(read_labels, block.columns[schema.device][rows].tolist())
+            members = [orjson.dumps(labels)[1:-1] for labels in documents]
         else:
             name = _quote_json(schema.device)
             texts = escape_json(block.devices[rows]).tolist()
             members = [b'"%b":"%b"' % (name, text) for text in texts]
         for tag in self._tags:
-            texts = self._write_tag(tag, block.columns[tag.name][rows])
+            values, written = block.columns[tag.name][rows], self._labels.get(tag.name)
+            texts = (escape_json(values) if written is None else written.write(values)).tolist()
             name = _quote_json(tag.name)
             members = [
                 b'%b,"%b":"%b"' % (before, name, text)
                 for before, text in zip(members, texts, strict=True)
             ]
         return members
-
-    def _write_tag(self, tag: Column, values: NDArray[Any]) -> list[bytes]:
-        labels = self._labels.get(tag.name)
-        texts: list[bytes] = (
-            escape_json(values) if labels is None else labels.write(values)
-        ).tolist()
-        return texts
 
 
 class ChoosingEncoder(ImportEncoder):
@@ -395,18 +388,15 @@ class ChoosingEncoder(ImportEncoder):
 
     def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
         if self._chosen is None:
-            self._chosen = self._choose(block.devices[: batch or 1])(*self._arguments)
+            devices = block.devices[: batch or 1]
+            enough = _ENOUGH * len(set(devices.tolist()))
+            # CSV has no line breaks here.
+            has_breaks = any("\n" in text for tag in self._tags for text in tag.texts)
+            is_json = has_breaks or len(devices) * len(self._fields) >= enough
+            self._chosen = (SeriesEncoder if is_json else CsvEncoder)(*self._arguments)
         bodies = self._chosen.write(block, tables, batch)
         self.target = self._chosen.target
         return bodies
-
-    def _choose(self, devices: NDArray[np.bytes_]) -> type[ImportEncoder]:
-        """The encoder that suits a request with events of these devices."""
-        if any("\n" in text for tag in self._tags for text in tag.texts):
-            return SeriesEncoder  # CSV has no line breaks here
-        samples = len(devices) * len(self._fields)
-        are_enough = samples >= _ENOUGH * len(set(devices.tolist()))
-        return SeriesEncoder if are_enough else CsvEncoder
 
 
 def _number_months(times_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
@@ -430,14 +420,3 @@ def _write_runs(form: bytes, values: NDArray[Any], begins: NDArray[np.bool_]) ->
 def _quote_json(text: str) -> bytes:
     """A text as the inside of a JSON string."""
     return orjson.dumps(text)[1:-1]
-
-
-@lru_cache(maxsize=65_536)
-def _list_members(document: bytes) -> bytes:
-    """The members of a JSON object, all of them texts. Kept, since the events of a device share one."""
-    members = orjson.loads(document)
-    texts = {
-        key: value if isinstance(value, str) else orjson.dumps(value).decode()
-        for key, value in members.items()
-    }
-    return orjson.dumps(texts)[1:-1]

@@ -83,8 +83,10 @@ class Question(ABC):
         self._fields: Mapping[str, Column] = {
             column.name: column for column in field_columns(schema)
         }
-        self._needed = self._list_needed()
-        # The first among them that each event has.
+        # The fields of events that have to be read, one among them that each event has.
+        self._needed = [name for name in dict.fromkeys(self._query.events) if name in self._fields]
+        if all(self._fields[name].nullable for name in self._needed):
+            self._needed.append(self._witness)
         self._certain = next(name for name in self._needed if not self._fields[name].nullable)
 
     def describe(self) -> str:
@@ -124,13 +126,6 @@ class Question(ABC):
         if name == self._schema.device:
             return labels.get(name_tag(name, self._schema), "")
         return read_tag(self._schema.column(name), labels.get(name, ""))
-
-    def _list_needed(self) -> list[str]:
-        """The fields of events that have to be read, one among them that each event has."""
-        needed = [name for name in dict.fromkeys(self._query.events) if name in self._fields]
-        if all(self._fields[name].nullable for name in needed):
-            needed.append(self._witness)
-        return needed
 
 
 def _read_number(column: Column, value: str | float | None) -> Any:
@@ -286,7 +281,14 @@ class _Aggregation(Question):
         self._is_of_series = schema.device in groups or len(bound.devices or ()) == 1
         """Whether a group is a device, which has one series for each column."""
         self.spreads = self._every_ms is not None and bound_times(bound) == ALL_TIME
-        self.forms = self._ask_extent() if self.spreads else self._list_forms(*bound_times(bound))
+        if not self.spreads:
+            self.forms = self._list_forms(*bound_times(bound))
+            return
+        # First for the time of all events that are asked about.
+        time_ms, window = write_span(*ALL_TIME)
+        events = f"{self._select(self._witness)}{window}"
+        texts = [f"min(tfirst_over_time({events}))", f"max(tlast_over_time({events}))"]
+        self.forms = [ask_at(unite(texts), time_ms)]
 
     def _list_forms(self, first_ms: int, end_ms: int) -> list[Form]:
         """The requests about this time, its end excluded."""
@@ -312,13 +314,6 @@ class _Aggregation(Question):
         time_ms, window = write_span(first_ms, end_ms)
         return ask_at(self._write(window), time_ms, bucket_ms)
 
-    def _ask_extent(self) -> list[Form]:
-        """The requests for the time of all events that are asked about."""
-        time_ms, window = write_span(*ALL_TIME)
-        events = f"{self._select(self._witness)}{window}"
-        texts = [f"min(tfirst_over_time({events}))", f"max(tlast_over_time({events}))"]
-        return [ask_at(unite(texts), time_ms)]
-
     def spread(self, body: bytes) -> Sequence[Form]:
         extent = {
             series["metric"][PART]: _read_time(series["value"][1]) for series in read_result(body)
@@ -328,19 +323,18 @@ class _Aggregation(Question):
     def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
         if not self._query.per:
             return 1
-        place = self._find_certain()
-        return None if place is None else sum(count_parts(body, place) for body in bodies)
-
-    def _find_certain(self) -> int | None:
-        """The place of a part that each group has."""
         place = 0
         for aggregate in self._query.compute:
             column = None if aggregate.column is None else self._fields.get(aggregate.column)
             if column is None or not column.nullable:
-                return place
+                break
             place += len(self._compute(aggregate, "")[0])
-        # If there is a single part, each group has it.
-        return 0 if place == 1 else None
+        else:
+            # If there is a single part, each group has it.
+            if place > 1:
+                return None
+            place = 0
+        return sum(count_parts(body, place) for body in bodies)
 
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
         query = self._query
@@ -390,7 +384,8 @@ class _Aggregation(Question):
     def _compute(self, aggregate: Aggregate, window: str) -> _Value:
         if aggregate.function is Function.COUNT:
             counted = self._select(aggregate.column or self._witness)
-            return [self._over("sum", f"count_over_time({counted}{window})")], _read_count
+            text = self._over("sum", f"count_over_time({counted}{window})")
+            return [text], lambda number: int(float(number or 0))
         assert aggregate.column is not None
         events = f"{self._select(self._witness)}{window}"
         if aggregate.column == self._schema.time:
@@ -445,10 +440,6 @@ class _Aggregation(Question):
 def _read_time(text: str | None) -> Any:
     """Seconds as ms."""
     return None if text is None else round(float(text) * 1000)
-
-
-def _read_count(text: str | None) -> int:
-    return int(float(text or 0))
 
 
 def _read_float(text: str | None) -> float | None:

@@ -149,10 +149,8 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
         self._post("/api/v1/admin/tsdb/delete_series", {"match[]": selector}, expected=204)
 
     def merge_parts(self) -> None:
-        """Merge all parts, which drops deleted series and duplicates, and wait for it.
-
-        Raises SimulatorError if that takes too long, or the server doesn't let us; Retryable.
-        """
+        """Merge all parts, which drops deleted series and duplicates, and wait for it; SimulatorError if that
+        takes too long, or the server doesn't let us."""
         self.flush()
         # The server begins after its answer, and tells of the end by its metrics only.
         self._post("/internal/force_merge", {})
@@ -179,11 +177,8 @@ class Connection(HttpDatabase[VictoriaMetricsOptions]):
             return None
 
     def read_storage(self, others: int, values: int | None) -> Storage:
-        """The size of all parts. `others`: metrics on the server that are not the job's; `values`: how many
-        an event has, if all have the same number.
-
-        Raises SimulatorError if the server doesn't show its metrics; Retryable.
-        """
+        """The size of all parts; SimulatorError if the server doesn't show its metrics. `others`: metrics on
+        the server that are not the job's; `values`: how many an event has, if all have the same number."""
         source = _SOURCE
         if others:
             source += f"; {others} other metric{'s' * (others > 1)} included"
