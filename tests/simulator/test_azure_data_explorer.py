@@ -35,7 +35,7 @@ from simulator.modules.azure_data_explorer.server import (
     Connection,
     ask_extents,
     check_rows,
-    read_refusal,
+    read_error,
 )
 from simulator.modules.base import Job
 from simulator.modules.kit.http import Answer
@@ -197,7 +197,7 @@ def test_what_an_answer_to_streaming_means(
     status: int, body: bytes, kind: str | None, said: str
 ) -> None:
     connection = Connection(options(**HERE), JOB)
-    meaning = connection.interpret(read_refusal(Answer(status, body, [])))
+    meaning = connection.interpret(read_error(Answer(status, body, []), is_streamed=True))
     connection.close()
     assert (meaning.kind if isinstance(meaning, Retryable) else None) == kind
     assert re.search(said, str(meaning))

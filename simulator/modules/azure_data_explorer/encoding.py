@@ -101,12 +101,9 @@ class CsvEncoder(Encoder):
         return make_payloads([self._parts(block.part(*span)) for span in spans], block, batch)
 
     def _parts(self, block: EventBlock) -> deque[Part]:
-        return deque(
-            self._part(self._tables[share.table], part)
-            for share, part in deal_block(block, len(self._tables))
-        )
-
-    def _part(self, table: str, block: EventBlock) -> Part:
-        columns = _FORMAT.write(self._schema.row, block.row_columns, block.missing)
-        text = format_rows(self._row, b"\n", columns)
-        return Part(table, compress(text), len(text), block)
+        parts: deque[Part] = deque()
+        for share, events in deal_block(block, len(self._tables)):
+            columns = _FORMAT.write(self._schema.row, events.row_columns, events.missing)
+            text = format_rows(self._row, b"\n", columns)
+            parts.append(Part(self._tables[share.table], compress(text), len(text), events))
+        return parts

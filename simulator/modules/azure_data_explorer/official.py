@@ -25,7 +25,7 @@ from azure.kusto.data.exceptions import (
 
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError, one_line
-from ...workloads.schema import Column, ColumnType, EventBlock
+from ...workloads.schema import ColumnType, EventBlock
 from ..asking import Rows
 from ..kit.http_database import SHOWN
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, list_columns
@@ -43,37 +43,32 @@ class LinesEncoder(OfficialEncoder):
     """A payload's data: a deque of `Part`, one per table, with CSV as the standard library writes it."""
 
     def _requests(self, block: EventBlock, size: int) -> list[deque[Part]]:
-        return [self._deal(block.part(*span)) for span in bounds(len(block), size)]
-
-    def _deal(self, block: EventBlock) -> deque[Part]:
         tables = self._job.table_names
-        return deque(
-            Part(tables[share.table], body := _write_lines(part), len(body), part)
-            for share, part in deal_block(block, len(tables))
-        )
+        return [
+            deque(
+                Part(tables[share.table], body := _write_lines(part), len(body), part)
+                for share, part in deal_block(block.part(*span), len(tables))
+            )
+            for span in bounds(len(block), size)
+        ]
 
 
 def _write_lines(block: EventBlock) -> bytes:
     schema = block.schema
     columns = list_columns(schema.row, block.row_columns, block.missing)
     for column, values in zip(schema.row, columns, strict=True):
-        values[:] = _list_fields(column, block, values)
+        # As the service and not as Python writes them.
+        if column.type is ColumnType.TIMESTAMP_MS:
+            times = block.row_columns[column.name].astype("datetime64[ms]").tolist()
+            values[:] = [
+                None if value is None else f"{time.isoformat()}Z"
+                for time, value in zip(times, values, strict=True)
+            ]
+        elif column.type is ColumnType.BOOL:
+            values[:] = [None if value is None else str(value).lower() for value in values]
     text = StringIO()
     csv.writer(text).writerows(zip(*columns, strict=True))
     return text.getvalue().encode()
-
-
-def _list_fields(column: Column, block: EventBlock, values: list[Any]) -> list[Any]:
-    """A column's values, times and truth values as the service and not as Python writes them."""
-    if column.type is ColumnType.TIMESTAMP_MS:
-        times = block.row_columns[column.name].astype("datetime64[ms]").tolist()
-        return [
-            None if value is None else f"{time.isoformat()}Z"
-            for time, value in zip(times, values, strict=True)
-        ]
-    if column.type is ColumnType.BOOL:
-        return [None if value is None else str(value).lower() for value in values]
-    return values
 
 
 class OfficialWriter(ClientWriter[Connection], PartsWriter):

@@ -17,8 +17,8 @@ from ...encoding.columns import text_format
 from ...errors import SimulatorError
 from ...units import write_duration
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
-from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
+from ...workloads.queries import Every, Function, Query, Shape
+from ...workloads.schema import FLOATS, ID, Column, ColumnType, EventBlock, Schema
 from ..own_statements import Literals, fill_statement
 
 SHAPES = frozenset(Shape)
@@ -53,7 +53,7 @@ def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
     """The bound query in KQL, and how to read its answer. A row's values are called v0, v1, ..."""
     query = bound.query
     steps = [quote_name(schema.table), *_list_conditions(bound, schema)]
-    names = _name_values(0, query.width)
+    names = _name_values(query.width)
     if query.newest:
         steps += _ask_newest(query, schema)
     elif query.events:
@@ -106,8 +106,11 @@ def _list_conditions(bound: BoundQuery, schema: Schema) -> list[str]:
             _find_ids(condition, schema, alone=len(names) == 1) if apart else condition
         )
     if bound.query.where is not None:
-        comparison = _compare(bound.query.where, schema)
-        apart = schema.is_apart(bound.query.where.column)
+        where = bound.query.where
+        sign, value = where.comparison
+        limit = _write_number(value, schema.column(where.column))
+        comparison = f"where {quote_name(where.column)} {sign} {limit}"
+        apart = schema.is_apart(where.column)
         conditions.append(_find_ids(comparison, schema) if apart else comparison)
     return conditions
 
@@ -119,12 +122,6 @@ def _find_ids(condition: str, schema: Schema, alone: bool = False) -> str:
     """A condition on names or tags as one on the events' ids; `alone`: a single device fulfils it."""
     ids = f"{quote_name(schema.tags_table)} | {condition} | project {_ID}"
     return f"where {_ID} == toscalar({ids})" if alone else f"where {_ID} in (({ids}))"
-
-
-def _compare(where: Where, schema: Schema) -> str:
-    sign, value = where.comparison
-    limit = _write_number(value, schema.column(where.column))
-    return f"where {quote_name(where.column)} {sign} {limit}"
 
 
 def _write_number(value: float, column: Column) -> str:
@@ -157,7 +154,7 @@ def _ask_newest(query: Query, schema: Schema) -> list[str]:
     newest, aliases = _ask_last(
         [name for name in query.events if not schema.is_apart(name)], schema
     )
-    names = _name_values(0, query.width)
+    names = _name_values(query.width)
     if schema.is_apart(schema.device):
         # By id first: tags are looked up for what was found.
         columns = (schema.device, *query.events)
@@ -191,9 +188,17 @@ def _look_up(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]]
 
 
 def _compute(query: Query, schema: Schema) -> list[str]:
-    names = _name_values(0, query.width)
+    names = _name_values(query.width)
     keys = names[: query.keys]
-    groups = {key: _name_group(part, schema) for key, part in zip(keys, query.per, strict=True)}
+    groups = {}
+    for key, part in zip(keys, query.per, strict=True):
+        if not isinstance(part, Every):
+            groups[key] = _name_column(part, schema)
+            continue
+        time, span = quote_name(schema.time), write_duration(part.every)
+        counted = _BINS_BEGIN_MS % part.every == 0
+        zero = _write_time(0)
+        groups[key] = f"bin({time}, {span})" if counted else f"bin_at({time}, {span}, {zero})"
     apart = {
         key: part
         for key, part in zip(keys, query.per, strict=True)
@@ -220,10 +225,16 @@ def _compute(query: Query, schema: Schema) -> list[str]:
             row.append(aliases[aggregate.column or ""])
             continue
         row.append(name)
-        nothing = not query.per or (
-            aggregate.column is not None and schema.column(aggregate.column).nullable
-        )
-        computed.append(f"{name} = {_aggregate(aggregate, schema, nothing)}")
+        if aggregate.column is None:
+            computed.append(f"{name} = count()")
+            continue
+        column, quoted = schema.column(aggregate.column), quote_name(aggregate.column)
+        value = f"{aggregate.function}({quoted})"
+        if aggregate.function is Function.SUM and (column.nullable or not query.per):
+            # Of nothing, it would be 0.
+            kind = "real" if column.type in FLOATS else "long"
+            value = f"iff(isnull(min({quoted})), {kind}(null), {value})"
+        computed.append(f"{name} = {value}")
     step = f"summarize {', '.join([*computed, newest] if newest else computed)}"
     if query.per:
         step += f" by {_assign(groups, groups.values())}"
@@ -243,28 +254,6 @@ def _ask_last(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]
     return f"({', '.join(aliases.values())}) = arg_max({', '.join([time, *columns])})", aliases
 
 
-def _aggregate(aggregate: Aggregate, schema: Schema, nothing: bool) -> str:
-    """The expression for a value of a group's events; `nothing`: there may be no values."""
-    if aggregate.column is None:
-        return "count()"
-    column = quote_name(aggregate.column)
-    value = f"{aggregate.function}({column})"
-    if aggregate.function is Function.SUM and nothing:
-        # It would be 0.
-        real = schema.column(aggregate.column).type in (ColumnType.FLOAT32, ColumnType.FLOAT64)
-        return f"iff(isnull(min({column})), {'real' if real else 'long'}(null), {value})"
-    return value
-
-
-def _name_group(part: str | Every, schema: Schema) -> str:
-    if not isinstance(part, Every):
-        return _name_column(part, schema)
-    time, span = quote_name(schema.time), write_duration(part.every)
-    if _BINS_BEGIN_MS % part.every:
-        return f"bin_at({time}, {span}, {_write_time(0)})"
-    return f"bin({time}, {span})"
-
-
 def _name_column(name: str, schema: Schema) -> str:
     column = quote_name(name)
     if name == schema.device and schema.device_path:
@@ -272,8 +261,8 @@ def _name_column(name: str, schema: Schema) -> str:
     return column
 
 
-def _name_values(first: int, end: int) -> list[str]:
-    return [f"v{place}" for place in range(first, end)]
+def _name_values(count: int) -> list[str]:
+    return [f"v{place}" for place in range(count)]
 
 
 def _assign(names: Iterable[str], values: Iterable[str]) -> str:
@@ -324,37 +313,24 @@ def read_time(value: str | datetime | None) -> int | None:
     return round(time.timestamp() * 1000)
 
 
-def _read_text(value: str | None) -> str | None:
-    # There is no null.
-    return value or None
-
-
-def _read_mean(value: float | str | None) -> float | str | None:
-    # NaN is the mean of nothing.
-    return None if value == "NaN" else value
-
-
-def _read_as_it_is(value: Any) -> Any:
-    return value
-
-
 def _choose_reads(query: Query, schema: Schema) -> list[Read]:
     """How each value of a row is read."""
     own = (schema.device, *query.events) if query.newest else query.events or query.per
     reads = [_choose_read(schema, part) for part in own]
-    return reads + [_choose_read_computed(schema, aggregate) for aggregate in query.compute]
+    for aggregate in query.compute:
+        if aggregate.function is Function.AVG:
+            # NaN is the mean of nothing.
+            reads.append(lambda value: None if value == "NaN" else value)
+        else:
+            reads.append(_choose_read(schema, aggregate.column))
+    return reads
 
 
-def _choose_read(schema: Schema, part: str | Every) -> Read:
-    if isinstance(part, Every):
+def _choose_read(schema: Schema, part: str | Every | None) -> Read:
+    """How a column, a bucket of time, or a number of events (None) is read."""
+    column = schema.column(part) if isinstance(part, str) else None
+    if isinstance(part, Every) or (column and column.type is ColumnType.TIMESTAMP_MS):
         return read_time
-    column = schema.column(part)
-    if column.type is ColumnType.TIMESTAMP_MS:
-        return read_time
-    return _read_text if column.type is ColumnType.TEXT and column.nullable else _read_as_it_is
-
-
-def _choose_read_computed(schema: Schema, aggregate: Aggregate) -> Read:
-    if aggregate.function is Function.AVG:
-        return _read_mean
-    return _read_as_it_is if aggregate.column is None else _choose_read(schema, aggregate.column)
+    if column and column.type is ColumnType.TEXT and column.nullable:
+        return lambda value: value or None  # there is no null
+    return lambda value: value

@@ -202,7 +202,7 @@ class Connection(HttpClient):
         target = f"{self._stream_path}{quote(table, safe='')}{_STREAM_QUERY}"
         answer = self.request("POST", target, body, headers)
         if answer.status != _OK or not answer.body.startswith(b"{"):
-            raise self.interpret(read_refusal(answer))
+            raise self.interpret(read_error(answer, is_streamed=True))
 
     def open_queue(self) -> None:
         """Make ready for `enqueue`."""
@@ -245,7 +245,12 @@ class Connection(HttpClient):
                 " adx_app_key and adx_authority_id"
             )
         text = one_line(error, SHOWN)
-        api_error = _find_api_error(error)
+        # What the service says of an error, or of the first error in an answer.
+        api_error: OneApiError | None = None
+        if isinstance(error, KustoApiError):
+            api_error = error.get_api_error()
+        elif isinstance(error, KustoMultiApiError):
+            api_error = next(iter(error.get_api_errors()), None)
         if api_error is not None:
             text = (
                 f"{api_error.code}: {one_line(api_error.description or api_error.message, SHOWN)}"
@@ -262,23 +267,19 @@ class Connection(HttpClient):
         return SimulatorError(f"{host} refused a request: {text}")
 
 
-def _find_api_error(error: KustoError) -> OneApiError | None:
-    """What the service says of an error, or of the first error in an answer."""
-    if isinstance(error, KustoApiError):
-        return error.get_api_error()
-    if isinstance(error, KustoMultiApiError) and error.get_api_errors():
-        return error.get_api_errors()[0]
-    return None
-
-
 def name_request(kind: str) -> dict[str, str]:
     """The header by which the service's logs know a request."""
     return {"x-ms-client-request-id": f"IotBenchmark.{kind};{uuid.uuid4()}"}
 
 
-def read_error(answer: Answer) -> KustoError:
-    """What the client would raise for the same answer."""
+def read_error(answer: Answer, is_streamed: bool = False) -> KustoError:
+    """What the client would raise for the same answer, be it to streaming ingestion or not."""
     text = find_redirect(answer) or one_line(answer.body.decode(errors="replace"), SHOWN)
+    if is_streamed and answer.status == _NOT_FOUND:
+        return KustoServiceError(
+            f"404, the cluster takes no streamed events ({text}): enable streaming ingestion on"
+            " the cluster"
+        )
     if answer.status == _TOO_MANY_REQUESTS:
         return KustoThrottlingError(text)
     if answer.status == _UNAUTHORIZED:
@@ -286,17 +287,6 @@ def read_error(answer: Answer) -> KustoError:
     with suppress(ValueError, KeyError, TypeError):
         return KustoApiError(orjson.loads(answer.body))
     return KustoServiceError(f"{answer.status}, not an answer of Azure Data Explorer: {text}")
-
-
-def read_refusal(answer: Answer) -> KustoError:
-    """What the client would raise for the same answer to streaming ingestion."""
-    if answer.status == _NOT_FOUND:
-        text = one_line(answer.body.decode(errors="replace"), SHOWN)
-        return KustoServiceError(
-            f"404, the cluster takes no streamed events ({text}): enable streaming ingestion on"
-            " the cluster"
-        )
-    return read_error(answer)
 
 
 def make_properties(options: AdxOptions) -> ClientRequestProperties:
