@@ -195,7 +195,7 @@ def measure_pair(name: str, address: str, case: Case, quick: bool) -> tuple[Cost
     events = max(case.batch, case.events // 5) if quick else case.events
     workload = case.workload()
     with open_module(name, address, case, workload) as module:
-        ours = worker_path(module.writer(case.batch), workload, events, case.batch)
+        ours = worker_path(module.writer(), workload, events, case.batch)
     with open_module(name, address, case, workload):
         return ours, usual_path(address, case, workload, events)
 

@@ -60,14 +60,14 @@ def csv(job: Job) -> Build:
     """Requests as the module makes them."""
     encoder = CsvEncoder(job, False, None)
     return lambda block: [
-        (data.target, data.body) for p in encoder.encode(block, BATCH) for data in p.data
+        (data.target, data.body) for p in encoder.encode(block) for data in p.data
     ]
 
 
 def line_protocol(job: Job) -> Build:
     """Requests as the module for InfluxDB makes them."""
     encoder = LineEncoder(job, False)
-    return lambda block: [("/write?precision=ms", p.data) for p in encoder.encode(block, BATCH)]
+    return lambda block: [("/write?precision=ms", p.data) for p in encoder.encode(block)]
 
 
 def _labels(block: EventBlock) -> list[bytes]:
@@ -106,7 +106,7 @@ def json_lines(job: Job) -> Build:
     """Requests as the module makes them with import_format=json."""
     encoder = SeriesEncoder(job, False, None)
     return lambda block: [
-        (data.target, data.body) for p in encoder.encode(block, BATCH) for data in p.data
+        (data.target, data.body) for p in encoder.encode(block) for data in p.data
     ]
 
 

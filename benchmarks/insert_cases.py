@@ -16,7 +16,7 @@ from functools import partial
 from statistics import median
 from typing import Any
 
-from simulator.contract import PrimaryKey
+from simulator.contract import Load, PrimaryKey
 from simulator.encoding.columns import quote_name
 from simulator.modules.clickhouse.server import Connection as ClickhouseConnection
 from simulator.modules.influxdb.server import Connection as InfluxConnection
@@ -158,7 +158,7 @@ def encode_all(encoder: Encoder, line: Line) -> list[Any]:
     def generate(first: int, count: int) -> Any:
         return line.workload.block(1, first, count)
 
-    feed = Feed(generate, encoder, 0, line.round_events, line.case.batch)
+    feed = Feed(generate, encoder, 0, line.round_events)
     return [payload.data for payload in feed]
 
 
@@ -226,7 +226,7 @@ def to_postgresql(module: Any, encoder: Encoder, line: Line) -> Thin:
         pipelined = case.in_flight // clients
         return thinnest.pgbench(dsn, insert, line.requests, clients, pipelined)
     # psql takes texts, not the values of prepared statements.
-    mode = module.options.mode(case.batch)
+    mode = module.options.mode(Load(batch=case.batch))
     encoder = PostgresEncoder(module.job, mode, CopyFormat.BINARY, prepared=False)
     requests = encode_all(encoder, line)
     if case.beside == "psql":

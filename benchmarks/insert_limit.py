@@ -108,9 +108,9 @@ def measure_turn(system: System, dsn: str, line: Line, shift: int) -> None:
         names = ["ours"] if system.shares else ["ours", "thin"]
         modules = [stack.enter_context(open_module(system, dsn, name, line)) for name in names]
         # An encoder may have to know what its connection has prepared.
-        with connect(modules[-1].writer(case.batch)) as writer:
+        with connect(modules[-1].writer()) as writer:
             thin = system.thin(modules[-1], writer.encoder, line)
-        writer = modules[0].writer(case.batch)
+        writer = modules[0].writer()
         own = worker_in_turns(writer, workload, case.batch, line.requests, case.turns, retries)
         with own as ours, thin as by_thinnest:
             take_turns(line, {"ours": ours, "thinnest": by_thinnest}, shift)
@@ -119,7 +119,7 @@ def measure_turn(system: System, dsn: str, line: Line, shift: int) -> None:
         if counts != [events] * len(modules):
             raise AssertionError(f"not all events are stored: {counts}, not {events} each")
     with open_module(system, dsn, "ours" if system.shares else "cost", line) as module:
-        writer, events = module.writer(case.batch), line.round_events // 2
+        writer, events = module.writer(), line.round_events // 2
         line.costs.append(worker_path(writer, workload, events, case.batch, retries))
 
 

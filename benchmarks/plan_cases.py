@@ -144,7 +144,7 @@ def stored(
         module.prepare()
         if workload.schema.tags == "table":
             module.store_devices(workload.device_rows(0))
-        worker_path(module.writer(_BATCH, prefill=True), workload, events, _BATCH, RETRIES)
+        worker_path(module.for_prefill().writer(), workload, events, _BATCH, RETRIES)
         count = await_count(module.count, events, module.settle_s)
         if count != events:
             raise AssertionError(f"{count} of {events} events are stored")

@@ -126,7 +126,7 @@ class System:
             module.prepare()
             if isinstance(module, IndexedModule):
                 module.create_indexes(module.index_names)
-            writer = module.writer(_BATCH, prefill=True)
+            writer = module.for_prefill().writer()
             worker_path(writer, self.workload, EVENTS, _BATCH, RETRIES)
             count = await_count(module.count, EVENTS, module.settle_s)
             if count != EVENTS:

@@ -96,8 +96,8 @@ class WatchedBlackhole(Blackhole):
         super().__init__(options, job)
         self.sent: list[tuple[int, float]] = []
 
-    def writer(self, batch: int, prefill: bool = False) -> WatchedWriter:
-        writer = WatchedWriter(self.encoder(self.options, self.job, batch), self.options, self.job)
+    def make_writer(self) -> WatchedWriter:
+        writer = WatchedWriter(self.encoder(self.options, self.job), self.options, self.job)
         writer.sent = self.sent
         return writer
 

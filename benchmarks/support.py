@@ -200,9 +200,7 @@ def worker_path(
     retry costs counts, too.
     """
     with connect(writer):
-        feed = Feed(
-            lambda first, count: workload.block(0, first, count), writer.encoder, 0, events, batch
-        )
+        feed = Feed(lambda first, count: workload.block(0, first, count), writer.encoder, 0, events)
         recorder = Recorder()
         with garbage_collection_paused():
             cpu, wall = time.process_time(), time.perf_counter()
@@ -229,7 +227,6 @@ def worker_in_turns(
             writer.encoder,
             0,
             turns * batches * (batch or 1),
-            batch,
         )
         payloads: Iterator[Payload] = iter(feed)
         recorder = Recorder()

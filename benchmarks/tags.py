@@ -89,7 +89,7 @@ def measure(line: Line, dsn: str) -> None:
             new_table(module, dsn)
             if tags is Tags.TABLE:
                 module.store_devices(workload.device_rows(0))
-            writer = module.writer(line.batch)
+            writer = module.writer()
             assert isinstance(writer.encoder, PostgresEncoder)
             statement = writer.encoder.copy_statement(0).encode()
             block = workload.block(0, 0, events)

@@ -29,8 +29,10 @@ from simulator.contract import (
     make_groups,
 )
 from simulator.histograms import encode_histogram, new_histogram
+from simulator.modules.options import Job
 from simulator.modules.sending import Encoder, Payload
 from simulator.workloads.schema import EventBlock
+from simulator.workloads.temperature import Temperature
 
 SECRET = "hush-hush"
 """What nobody may be shown."""
@@ -117,8 +119,11 @@ def make_room_later(
 class NumberEncoder(Encoder):
     """Payloads whose data are the numbers of their events: what was sent can be read at a glance."""
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        size = batch or 1
+    def __init__(self, batch: int = 0) -> None:
+        super().__init__(Job(Temperature.schema, Load(batch=batch)))
+
+    def encode(self, block: EventBlock) -> list[Payload]:
+        size = self.size
         return [
             Payload(
                 list(range(block.first + start, block.first + min(start + size, len(block)))),

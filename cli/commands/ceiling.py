@@ -58,7 +58,7 @@ def ceiling(
     from simulator.errors import OptionError
     from simulator.modules import load_module, module_names
     from simulator.modules.base import Job, Support
-    from simulator.modules.options import parse_options
+    from simulator.modules.options import parse_payload_options
 
     from ..plan.workloads import find_config, make_workload
     from ..system.errors import ConfigError
@@ -84,17 +84,16 @@ def ceiling(
             continue
         for encoding in module.ENCODINGS:
             for batch in batches if encoding.batched else (0,):
-                options = parse_options(module.encoding_options_model, encoding.options, str)
-                job = Job(instance.schema, Load(batch=batch))
-                encoder = module.encoder(options, job, batch)
-                generate_s, encode_s, octets = measure_encoder(instance, encoder, batch, events)
+                options = parse_payload_options(module.options_model, encoding.options)
+                encoder = module.encoder(options, Job(instance.schema, Load(batch=batch)))
+                generate_s, encode_s, octets = measure_encoder(instance, encoder, events)
                 both = generate_s + encode_s
                 micros = [f"{seconds * 1e6:.3f}" for seconds in (generate_s, encode_s, both)]
                 rows.append(
                     [
                         module.name,
                         encoding.label,
-                        str(batch or 1),
+                        str(encoder.size),
                         f"{1 / both:,.0f}",
                         *micros,
                         f"{octets:,.0f}",
@@ -111,7 +110,7 @@ def ceiling(
 
 
 def measure_encoder(
-    workload: Workload, encoder: Encoder, batch: int, events: int, rounds: int = 3
+    workload: Workload, encoder: Encoder, events: int, rounds: int = 3
 ) -> tuple[float, float, float]:
     """CPU seconds per event of generating and of encoding, and an event's bytes in the requests: the best
     of `rounds`, since whatever else the machine does can only add to the time."""
@@ -122,7 +121,7 @@ def measure_encoder(
     costs = []
     octets = 0
     for number in range(rounds):
-        feed = Feed(lambda first, count: workload.block(0, first, count), encoder, 0, events, batch)
+        feed = Feed(lambda first, count: workload.block(0, first, count), encoder, 0, events)
         for payload in feed:
             if number == 0:
                 octets += count_bytes(payload.data)

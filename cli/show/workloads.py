@@ -11,7 +11,7 @@ from tabulate import tabulate
 from simulator.contract import Load
 from simulator.modules import module_names
 from simulator.modules.base import AnyModule, Capabilities, Encoding, Job, Support
-from simulator.modules.options import parse_options
+from simulator.modules.options import parse_payload_options
 from simulator.units import join_words
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload
@@ -150,9 +150,9 @@ def _tabulate_bytes(workload: Workload, modules: Sequence[type[AnyModule]]) -> s
 
 
 def _count_bytes(module: type[AnyModule], encoding: Encoding, block: EventBlock) -> str:
-    options = parse_options(module.encoding_options_model, encoding.options, str)
-    encoder = module.encoder(options, Job(block.schema, Load(batch=BATCH)), BATCH)
-    octets = sum(count_bytes(payload.data) for payload in encoder.encode(block, BATCH))
+    options = parse_payload_options(module.options_model, encoding.options)
+    encoder = module.encoder(options, Job(block.schema, Load(batch=BATCH)))
+    octets = sum(count_bytes(payload.data) for payload in encoder.encode(block))
     return f"{octets / len(block):,.0f}"
 
 

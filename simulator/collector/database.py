@@ -110,7 +110,7 @@ class Indexing:
     def __init__(self, settings: RunSettings, module: AnyModule) -> None:
         self._settings = settings
         self._job = module.job
-        self._module: IndexedModule[Any, Any] | None = None
+        self._module: IndexedModule[Any] | None = None
         self._when = CreateIndices.NO
         if isinstance(module, IndexedModule):
             self._module = module

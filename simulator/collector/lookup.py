@@ -74,10 +74,8 @@ def _complete_chunks(
         result, end = barrier.results.get(part.worker), part.first + part.count
         if result is not None and result.chunk is not None and end < sum(result.chunk):
             first, count = result.chunk
-            batch = module.job.load.batch
-            encoder = module.writer(batch).encoder
             block = find_unsent(
-                encoder, workload.block(part.worker, first, count), batch, end - first
+                module.writer().encoder, workload.block(part.worker, first, count), end - first
             )
             unsent += [] if block is None else [block]
             end = first + count

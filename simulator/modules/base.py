@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pkgutil import resolve_name
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from numpy.typing import NDArray
 
@@ -35,7 +35,7 @@ from .capabilities import (
     require,
     support_keys,
 )
-from .options import LEAN, TABLE_COUNT, Job, Options
+from .options import LEAN, TABLE_COUNT, InsertMode, Job, OptionsT
 from .own_statements import check_own_statements, find_own_statement, refuse_statements
 from .sending import Encoder, Writer
 
@@ -66,11 +66,8 @@ TUNED = "-tuned"
 Query = Callable[[], Rows]
 """A statement of a `CallingAsker`: asks and decodes."""
 
-OptionsT = TypeVar("OptionsT", bound=Options)
-EncodingT = TypeVar("EncodingT", bound=Options)
 
-
-class Module(ABC, Generic[OptionsT, EncodingT]):
+class Module(ABC, Generic[OptionsT]):
     """A database. The collector prepares, counts and describes; workers write and query."""
 
     name: ClassVar[str]
@@ -86,14 +83,12 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
     """What to do about an older one."""
     WRITER: ClassVar[str] = ""
     """`package.module:name` of what makes the lean writer, of an encoder and the module; imported only to be
-    used. Empty: `writer` makes it itself."""
+    used. Empty: `make_writer` makes it itself."""
     ASKER: ClassVar[str] = ""
     """The same for the lean asker, of the module and how many questions may be under way. Empty: `make_asker`
     makes it itself, or the module asks one question at a time by `answer`."""
     options: OptionsT
     options_model: type[OptionsT]
-    encoding_options_model: type[EncodingT]
-    """The part of the options that `encoder` needs; `OptionsT` extends it."""
     ENCODINGS: ClassVar[Sequence[Encoding]]
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {}
     """Setting that `server_info` tells -> what it changes; the others are of the database alone."""
@@ -108,6 +103,8 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Connects to nothing. Raises OptionError for a combination that can't work."""
         self.job = job
         self.options = options
+        self.mode: InsertMode = options.mode(job.load)
+        """How the job's events are sent."""
         self._check_client()
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
@@ -115,22 +112,12 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
             check_own_statements(self)
         if job.retention is not None:
             self.CAPABILITIES.ageing.require(job.retention, self.name)
-        options.mode(job.load.batch)
 
     @property
     def packages(self) -> tuple[str, ...]:
         """PACKAGES, and those of the client that inserts go by."""
         client = self.CAPABILITIES.clients.get(self.options.client)
         return tuple(dict.fromkeys((*self.PACKAGES, *(client.packages if client else ()))))
-
-    def official_writer(self, batch: int, prefill: bool) -> Writer | None:
-        """The writer of the vendor's client that the options name; None: they name none, or it is a prefill,
-        which goes by the fastest way."""
-        if self.options.client == LEAN or prefill:
-            return None
-        make = resolve_name(self.CAPABILITIES.clients[self.options.client].writer)
-        writer: Writer = make(self, batch)
-        return writer
 
     def _check_client(self) -> None:
         """OptionError if what the load does can't go by the client that the options name."""
@@ -156,7 +143,7 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
                     " them"
                 )
             return
-        mode, ways = self.options.mode(load.batch), offered[name].ways
+        mode, ways = self.mode, offered[name].ways
         if mode not in ways:
             alternatives = f"{' or '.join(ways)}, or " if ways else ""
             raise OptionError(
@@ -184,17 +171,16 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         in_flight = self.options.in_flight(load)
         if in_flight == 1:
             return
-        mode = self.options.mode(load.batch)
-        if self.CAPABILITIES.in_flight.get(mode) is not Support.FULL:
+        if self.CAPABILITIES.in_flight.get(self.mode) is not Support.FULL:
             raise OptionError(
-                f"module {self.name} holds one request in flight in insert mode {mode}, not {in_flight}:"
-                " use more workers instead"
+                f"module {self.name} holds one request in flight in insert mode {self.mode}, not"
+                f" {in_flight}: use more workers instead"
             )
 
     @classmethod
     @abstractmethod
-    def encoder(cls, options: EncodingT, job: Job, batch: int) -> Encoder:
-        """An encoder for requests of `batch` events (0: one each); `options`: an `encoding_options_model`."""
+    def encoder(cls, options: OptionsT, job: Job) -> Encoder:
+        """An encoder for the job's requests. Of the options it needs those that are marked with `PAYLOAD`."""
 
     @abstractmethod
     def open(self) -> None:
@@ -299,14 +285,20 @@ class Module(ABC, Generic[OptionsT, EncodingT]):
         """Product of `OLDEST` -> its version; those that are here and tell it. Called after `open`."""
         return {product: self.server_info()["version"] for product in self.OLDEST}
 
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        """A writer for requests of `batch` events (0: one each), by the vendor's client if the options name
-        it; `prefill`: by the fastest way."""
-        if official := self.official_writer(batch, prefill):
-            return official
-        # `OptionsT` extends `EncodingT`, which a type variable can't say.
-        options: Any = self.options.for_prefill() if prefill else self.options
-        writer: Writer = resolve_name(self.WRITER)(self.encoder(options, self.job, batch), self)
+    def for_prefill(self) -> Self:
+        """The module for what is inserted before a run, by the fastest way."""
+        return type(self)(self.options.for_prefill(), self.job.for_prefill())
+
+    def writer(self) -> Writer:
+        """A writer for the job's requests: by the vendor's client if the options name it."""
+        if self.options.client == LEAN:
+            return self.make_writer()
+        writer: Writer = resolve_name(self.CAPABILITIES.clients[self.options.client].writer)(self)
+        return writer
+
+    def make_writer(self) -> Writer:
+        """A writer by the lean way."""
+        writer: Writer = resolve_name(self.WRITER)(self.encoder(self.options, self.job), self)
         return writer
 
     # --- queries: which can be asked, by which statements, and who asks them
@@ -482,7 +474,7 @@ def await_count(count: Callable[[], int | None], expected: int, settle_s: float)
     return stored
 
 
-AnyModule = Module[Any, Any]
+AnyModule = Module[Any]
 """A module, whichever it is."""
 
 ConnectedT = TypeVar("ConnectedT", bound=AnyModule | Asker | Writer)

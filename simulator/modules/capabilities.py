@@ -59,8 +59,8 @@ class OfficialClient:
     in_flight: bool = False
     """Whether a worker can have several requests in flight: its threads share the client."""
     writer: str = ""
-    """`package.module:name` of what makes the writer, of the module and the size of a batch; imported only to
-    be used. Empty: it inserts nothing."""
+    """`package.module:name` of what makes the writer, of the module; imported only to be used.
+    Empty: it inserts nothing."""
     asker: str | None = None
     """The same for what makes the asker, of the module and how many questions may be under way."""
     refused_texts: Collection[RefusedText] = ()

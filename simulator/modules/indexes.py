@@ -13,8 +13,8 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field
 
 from ..conditions import Condition
-from .base import EncodingT, Module, OptionsT
-from .options import Options
+from .base import Module
+from .options import Options, OptionsT
 
 
 class CreateIndices(StrEnum):
@@ -59,7 +59,7 @@ class IndexOptions(Options):
         return self.create_indices is not CreateIndices.NO
 
 
-class IndexedModule(Module[OptionsT, EncodingT]):
+class IndexedModule(Module[OptionsT]):
     """A module whose options are `IndexOptions`."""
 
     @property

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import cache
 from typing import Annotated, Any, ClassVar, Self, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, create_model
 
 from ..conditions import Condition, Written
 from ..contract import Load, Retention, Role, RunSettings, Tables
@@ -22,10 +23,60 @@ LEAN = "lean"
 """Value of the option `client`: inserts and queries go by the module's own path, and by nobody's client."""
 
 AnyOptions = TypeVar("AnyOptions", bound=BaseModel)
-
+OptionsT = TypeVar("OptionsT", bound="Options")
 
 HIDDEN = "***"
 """Stands for a secret."""
+
+
+class InsertMode(StrEnum):
+    """How events are sent. Each database has some of these ways."""
+
+    SINGLE = "single"
+    """A request per event."""
+    BATCH = "batch"
+    """One request per batch, where any number of events is sent in the same way."""
+    COPY = "copy"
+    """COPY FROM STDIN, one per batch."""
+    VALUES_LISTS = "values_lists"
+    """One INSERT with a list of values per batch."""
+    TRANSACTION = "transaction"
+    """An INSERT per event, committed once per batch."""
+    STATEMENT = "statement"
+    """An INSERT per event, each committed at once, where `single` is another way."""
+    BULK = "bulk"
+    """One bulk request per batch, whose events are stored or refused each alone."""
+    UNNEST = "unnest"
+    """INSERT … SELECT FROM UNNEST with a list of values per column."""
+    DOCUMENT = "document"
+    """A document API with an array, one request per batch and collection."""
+    IMPORT = "import"
+    """An import API with JSON lines, one request per batch and collection."""
+    QUEUED = "queued"
+    """Files that the database loads when it has collected enough."""
+    STREAMING = "streaming"
+    """Requests that are stored at once."""
+
+
+def among(*modes: InsertMode) -> BeforeValidator:
+    """Marks an option that can be one of these modes."""
+
+    def check(value: object) -> object:
+        if value is None or value in modes:
+            return value
+        *others, last = (f"'{mode}'" for mode in modes)
+        raise ValueError(f"Input should be {', '.join(others)} or {last}")
+
+    return BeforeValidator(check)
+
+
+@dataclass(frozen=True)
+class PayloadMark:
+    """The kind of `PAYLOAD`."""
+
+
+PAYLOAD = PayloadMark()
+"""Marks an option that says what payloads look like: with those alone, an encoder can be made."""
 
 _LOOPBACK = re.compile(r"^(?:127\.[\d.]+|\[?::1\]?)(?=:\d|$)")
 
@@ -85,19 +136,17 @@ class Options(Written):
         """Texts that must never be shown: what fields with `repr=False` hold."""
         return [secret for name in self._hidden() if (secret := getattr(self, name))]
 
-    def mode(self, batch: int) -> str:
-        """How requests of `batch` events (0: one each) are inserted, in a word for a table.
-
-        Raises OptionError if the options don't go with that.
-        """
-        return "batch" if batch else "single"
+    def mode(self, load: Load) -> InsertMode:
+        """How a load's events are sent; OptionError if the options don't go with it."""
+        return InsertMode.BATCH if load.batch else InsertMode.SINGLE
 
     def for_prefill(self) -> Self:
-        """The options for what is inserted by the fastest way: a mode of one event per request is for the run
-        alone."""
-        if getattr(self, self.MODE, None) != "single":
-            return self
-        return self.model_copy(update={self.MODE: None})
+        """The options for what is inserted by the fastest way: neither by single events nor by a vendor's
+        client."""
+        changes: dict[str, Any] = {"client": LEAN}
+        if getattr(self, self.MODE, None) == InsertMode.SINGLE:
+            changes[self.MODE] = None
+        return self.model_copy(update=changes)
 
     def login(self) -> dict[str, str]:
         """The headers that let an HTTP request in."""
@@ -169,23 +218,52 @@ def parse_options(
         raise OptionError(f"{where(key)}: {problem}") from error
 
 
-ModeT = TypeVar("ModeT", bound=StrEnum)
+@cache
+def _take_payload_fields(model: type[Options]) -> type[Options]:
+    """A model of the options of every module, and those that are marked with `PAYLOAD`."""
+    marked: dict[str, Any] = {
+        name: (field.annotation, field)
+        for name, field in model.model_fields.items()
+        if PAYLOAD in field.metadata
+    }
+    return create_model(model.__name__, __base__=Options, **marked)
+
+
+def list_payload_options(model: type[Options]) -> list[str]:
+    """The options that `parse_payload_options` takes."""
+    return list(_take_payload_fields(model).model_fields)
+
+
+def parse_payload_options(
+    model: type[OptionsT],
+    values: Mapping[str, Any],
+    where: Callable[[str], str] = str,
+    more_known: Iterable[str] = (),
+) -> OptionsT:
+    """Options for an encoder, which needs no server: only those that are marked with `PAYLOAD`.
+    Errors as in `parse_options`."""
+    parsed: Options = parse_options(_take_payload_fields(model), values, where, more_known)
+    options: Any = model.model_construct(parsed.model_fields_set, **dict(parsed))
+    own: OptionsT = options
+    return own
 
 
 def choose_mode(
-    option: str, mode: ModeT | None, batch: int, single: ModeT, default: ModeT
-) -> ModeT:
-    """The mode for requests of `batch` events: what is asked for, or else `single` or `default`.
+    option: str, mode: InsertMode | None, load: Load, single: InsertMode, default: InsertMode
+) -> InsertMode:
+    """The mode for a load: what is asked for, or else `single` or `default`.
 
     Raises OptionError, which names the option, if the one asked for doesn't fit the batch.
     """
-    if batch and mode is single:
+    if load.batch and mode is single:
         raise OptionError(f"{option}={mode} sends one event per request: leave --batch out")
-    if not batch and mode not in (None, single):
+    if not load.batch and mode not in (None, single):
         raise OptionError(f"{option}={mode} needs --batch N")
-    return mode or (default if batch else single)
+    return mode or (default if load.batch else single)
 
 
+PREFILL_BATCH = 1000
+"""Smallest batch of a prefill."""
 TABLE_COUNT = 4
 """How many tables `--tables multiple` writes to."""
 
@@ -229,6 +307,14 @@ class Job:
             any(group.load.rate_per_s is not None for group in settings.groups_of(Role.READ)),
             retention,
         )
+
+    def change(self, **load: Any) -> Job:
+        """The job with another load: what of it is different."""
+        return replace(self, load=self.load.model_copy(update=load))
+
+    def for_prefill(self) -> Job:
+        """The job of what is inserted before a run, in large requests."""
+        return self.change(role=Role.FILL, batch=max(PREFILL_BATCH, self.load.batch))
 
     @property
     def stamps_arrivals(self) -> bool:

@@ -23,6 +23,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from ..encoding.columns import bounds
 from ..workloads.schema import EventBlock, join_blocks
+from .options import Job
 
 LAST_ANSWERS_S = 5.0
 """How long a writer waits for what is under way when no more is to be sent."""
@@ -39,19 +40,19 @@ class Payload:
     last: int
 
 
-def make_payloads(requests: Iterable[Any], block: EventBlock, batch: int) -> list[Payload]:
-    """A payload of each of a block's requests of `batch` events (0: one each)."""
+def make_payloads(requests: Iterable[Any], block: EventBlock, size: int) -> list[Payload]:
+    """A payload of each of a block's requests of `size` events."""
     return [
         Payload(data, stop - start, block, stop - 1)
-        for data, (start, stop) in zip(requests, bounds(len(block), batch or 1), strict=True)
+        for data, (start, stop) in zip(requests, bounds(len(block), size), strict=True)
     ]
 
 
-def find_unsent(encoder: Encoder, block: EventBlock, batch: int, sent: int) -> EventBlock | None:
+def find_unsent(encoder: Encoder, block: EventBlock, sent: int) -> EventBlock | None:
     """The events of a block that are left once `sent` of them are sent, in the encoder's order; None if there
     are none."""
     unsent = []
-    for payload in encoder.encode(block, batch):
+    for payload in encoder.encode(block):
         sent -= payload.events
         if sent < 0:
             end = payload.last + 1
@@ -68,12 +69,17 @@ class Encoder(ABC):
     steps), or a request's answer would have to wait for it, and so would its latency."""
 
     unit_events: int = 0
-    """`encode` should be given a multiple of so many events (0: of `batch`): for an encoder that
+    """`encode` should be given a multiple of so many events (0: of `size`): for an encoder that
     sorts them into requests."""
 
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.size = job.load.batch or 1
+        """Events of a request."""
+
     @abstractmethod
-    def encode(self, block: EventBlock, batch: int) -> Sequence[Payload]:
-        """The block as requests of `batch` events each (the last may be smaller); 0: one each."""
+    def encode(self, block: EventBlock) -> Sequence[Payload]:
+        """The block as requests of `size` events each; the last may be smaller."""
 
 
 RequestT = TypeVar("RequestT")

@@ -282,7 +282,6 @@ def insert(
     writer: Writer,
     workload: Workload,
     count: int,
-    batch: int,
     *,
     worker: int = 0,
     first: int = 0,
@@ -296,7 +295,7 @@ def insert(
     def generate(start: int, size: int) -> EventBlock:
         return workload.block(worker, start, size)
 
-    feed = HookedFeed(generate, writer.encoder, first, count, batch)
+    feed = HookedFeed(generate, writer.encoder, first, count)
     feed.before = before or {}
     feed.prime()
     recorder = NotingRecorder()
@@ -316,10 +315,9 @@ def insert_with(
     module: AnyModule, workload: Workload, count: int, *, worker: int = 0, first: int = 0
 ) -> NotingRecorder:
     """Insert events by a writer of the module's own job, and before them the rows of their devices."""
-    batch = module.job.load.batch
     store_devices_of(module, workload, worker)
-    with connect(module.writer(batch)) as writer:
-        return insert(writer, workload, count, batch, worker=worker, first=first)
+    with connect(module.writer()) as writer:
+        return insert(writer, workload, count, worker=worker, first=first)
 
 
 Losses = Mapping[str, Collection[str]]
@@ -339,9 +337,8 @@ def lose(block: EventBlock, losses: Losses) -> EventBlock:
 
 def insert_block(module: AnyModule, block: EventBlock) -> None:
     """Insert a block's events by a writer of the module's own job."""
-    batch = module.job.load.batch
-    with connect(module.writer(batch)) as writer:
-        for payload in writer.encoder.encode(block, batch):
+    with connect(module.writer()) as writer:
+        for payload in writer.encoder.encode(block):
             writer.send(payload)
 
 

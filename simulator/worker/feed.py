@@ -76,7 +76,6 @@ class Feed:
         encoder: Encoder,
         first: int,
         count: int | None,
-        batch: int,
         punctual: bool = False,
     ) -> None:
         """`generate(first, count)` makes a block; events `first` to `first + count` are fed (None:
@@ -86,10 +85,10 @@ class Feed:
         self._encoder = encoder
         self._first = self._next = first
         self._stop = _NO_END if count is None else first + count
-        self._batch = batch
+        batch = encoder.job.load.batch
         self._start_thread = lower_priority if punctual else None
         self._in_thread = encoder.overlaps and (punctual or batch > 0)
-        unit = encoder.unit_events or batch or 1
+        unit = encoder.unit_events or encoder.size
         self._chunk = -(-(_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
         # What numpy does with so many values at once would make requests late that are due by the clock.
         self._most_chunk = _MOST_CHUNK_EVENTS if batch and not punctual else self._chunk
@@ -134,7 +133,7 @@ class Feed:
         begin = time.thread_time()
         block = self._generate(self._next, count)
         generated = time.thread_time()
-        self._ready.extend(self._encoder.encode(block, self._batch))
+        self._ready.extend(self._encoder.encode(block))
         encoded = time.thread_time()
         self.encode_s += encoded - generated
         self.generate_s += generated - begin
@@ -171,7 +170,7 @@ class Feed:
         if not chunk.lacking or sent_of_chunk == chunk.count:
             return chunk.lacking
         block = self._generate(chunk.first, chunk.count)
-        unsent = find_unsent(self._encoder, block, self._batch, sent_of_chunk)
+        unsent = find_unsent(self._encoder, block, sent_of_chunk)
         missing = {} if unsent is None else unsent.missing
         return chunk.lacking - Counter(
             {name: np.count_nonzero(places) for name, places in missing.items()}

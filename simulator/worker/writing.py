@@ -25,9 +25,6 @@ from .loop import insert_all
 from .measure import Recorder
 from .schedule import Schedule, make_schedule, sharpen_sleep
 
-PREFILL_BATCH = 1000
-"""Smallest batch of a prefill."""
-
 
 class WritingWorker(Worker):
     """Inserts events: a prefill before the common start, the load's own after it."""
@@ -50,10 +47,8 @@ class WritingWorker(Worker):
             return self._result(elapsed_s, lacking=lacking)
         schedule = make_schedule(load, self._number - self._group.first, self._chance)
         events = load.events if load.duration_s is None else None
-        with connect(self._module.writer(load.batch)) as writer:
-            feed = Feed(
-                generate, writer.encoder, first + prefill, events, load.batch, schedule.is_open
-            )
+        with connect(self._module.writer()) as writer:
+            feed = Feed(generate, writer.encoder, first + prefill, events, schedule.is_open)
             feed.prime()
             recorder = Recorder(schedule, feed.forget_costs, self._by_second)
             with garbage_collection_paused():
@@ -106,9 +101,8 @@ class WritingWorker(Worker):
         self, generate: Callable[[int, int], EventBlock], first: int, count: int
     ) -> Counter[str]:
         """Returns what `Feed.count_lacking` says of it."""
-        batch = max(PREFILL_BATCH, self._load.batch)
-        with connect(self._module.writer(batch, prefill=True)) as writer:
-            feed = Feed(generate, writer.encoder, first, count, batch)
+        with connect(self._module.for_prefill().writer()) as writer:
+            feed = Feed(generate, writer.encoder, first, count)
             recorder = Recorder()
             recorder.begin(time.perf_counter())
             with reporting(self._client, self._progress("prefill", recorder), stage="prefill"):

@@ -175,8 +175,8 @@ def test_password_and_certificate_let_in(guarded: Guarded, tmp_path: Path) -> No
         for in_flight in (1, 16):
             module = module_with(guarded.options(**tls, max_sync_calls=in_flight), job)
             prepared(module)
-            with connect(module.writer(10)) as writer:
-                insert(writer, Temperature(), 500, 10)
+            with connect(module.writer()) as writer:
+                insert(writer, Temperature(), 500)
             module.open()
             assert module.count() == 500
             module.close()
@@ -200,7 +200,7 @@ def test_who_is_not_let_in_learns_why(
     if changes.get("ca_certs") == "right":
         changes = {**changes, "ca_certs": guarded.trusted}
     module = module_with(guarded.options(**changes), new_job(Temperature.schema))
-    for enter in (module.open, module.writer(0).open):
+    for enter in (module.open, module.writer().open):
         with pytest.raises(SimulatorError) as refused:
             enter()
         text = str(refused.value)
@@ -241,9 +241,9 @@ def test_a_node_that_is_stopped_and_started_again(guarded: Guarded) -> None:
 
     def insert_by(worker: int, in_flight: int) -> Recorder:
         own = module_with(guarded.options(max_sync_calls=in_flight), job)
-        with connect(own.writer(20)) as writer:
+        with connect(own.writer()) as writer:
             return insert(
-                writer, workload, 1000, 20, worker=worker, before={1: stopping.wait},
+                writer, workload, 1000, worker=worker, before={1: stopping.wait},
                 max_retries=100, abort=start,
             )  # fmt: skip
 
@@ -274,8 +274,8 @@ def test_others_take_over_from_a_node_that_hangs(
     process = listening(three_nodes.first_replica(device), three_nodes.port)
     options = {"request_timeout": 2, "max_sync_calls": in_flight}
     try:
-        with connect(three_nodes.module(job, options=options).writer(10)) as writer:
-            recorder = insert(writer, workload, 1200, 10, before={1: process.suspend})
+        with connect(three_nodes.module(job, options=options).writer()) as writer:
+            recorder = insert(writer, workload, 1200, before={1: process.suspend})
     finally:
         process.resume()
     assert recorder.events == 1200
@@ -298,9 +298,9 @@ def test_a_node_that_hangs_costs_retries_only(three_nodes: CassandraClusterUnder
     process = listening(three_nodes.hosts[2], three_nodes.port)
     options = {"consistency_level": "ALL", "request_timeout": 10}
     try:
-        with connect(three_nodes.module(job, options=options).writer(50)) as writer:
+        with connect(three_nodes.module(job, options=options).writer()) as writer:
             recorder = insert(
-                writer, workload, 200, 50, before={1: process.suspend}, abort=process.resume
+                writer, workload, 200, before={1: process.suspend}, abort=process.resume
             )
     finally:
         process.resume()
@@ -324,8 +324,8 @@ def test_statements_that_a_node_has_forgotten_are_prepared_again(
     def alter() -> None:
         cassandra.ask(f"ALTER TABLE {cassandra.keyspace}.events ADD more int")
 
-    with connect(module.writer(10)) as writer:
-        recorder = insert(writer, workload, 500, 10, before={20: alter})
+    with connect(module.writer()) as writer:
+        recorder = insert(writer, workload, 500, before={20: alter})
     assert recorder.errors["unprepared"] >= 1
     assert recorder.retries == sum(recorder.errors.values()) <= in_flight
     assert cassandra.rows(job.schema, "events") == sorted(rows_of(workload.block(0, 0, 500)))
@@ -341,10 +341,10 @@ def test_a_table_that_is_dropped_ends_the_run(cassandra: CassandraUnderTest) -> 
         cassandra.ask(f"DROP TABLE {cassandra.keyspace}.events")
 
     with (
-        connect(module.writer(10)) as writer,
+        connect(module.writer()) as writer,
         pytest.raises(SimulatorError, match=r"missing_table.*events.*the table was dropped"),
     ):
-        insert(writer, workload, 500, 10, before={20: drop})
+        insert(writer, workload, 500, before={20: drop})
 
 
 # --- too much at once -----------------------------------------------------------------------------
@@ -372,8 +372,8 @@ def test_a_full_queue_is_waited_for(
         guarded.node.hang(hung_s)
         note()
 
-    with connect(module.writer(1000)) as writer:
-        recorder = insert(writer, workload, 50_000, 1000, before={1: hang, 8: note, 49: note})
+    with connect(module.writer()) as writer:
+        recorder = insert(writer, workload, 50_000, before={1: hang, 8: note, 49: note})
     first, in_flight, last = reached_s
     assert in_flight - first < hung_s * 0.5, "a request waited though there was a place for it"
     assert last - first > hung_s * 0.8, "nothing waited for the node"
@@ -393,8 +393,8 @@ def test_requests_are_under_way_at_once(cassandra: CassandraUnderTest) -> None:
     at_once = {}
     for in_flight in (1, 20):
         module = cassandra.module(job, options={"max_sync_calls": in_flight})
-        with connect(module.writer(0)) as writer:
-            at_once[in_flight] = most_at_once(insert(writer, workload, 1000, 0))
+        with connect(module.writer()) as writer:
+            at_once[in_flight] = most_at_once(insert(writer, workload, 1000))
     assert at_once[1] == 1
     assert 4 < at_once[20] <= 20
     assert observer.count() == 1000
@@ -411,14 +411,14 @@ def test_copies_that_there_are_no_nodes_for_are_unavailable(cassandra: Cassandra
         module.prepare()
         module.close()
         with (
-            connect(module.writer(10)) as writer,
+            connect(module.writer()) as writer,
             pytest.raises(SimulatorError, match=r"gave up after 1 retries \(unavailable\)"),
         ):
-            insert(writer, Temperature(), 20, 10, max_retries=1)
+            insert(writer, Temperature(), 20, max_retries=1)
         # One copy is there, so with that consistency it works.
         lenient = cassandra.module(job, options={**options, "consistency_level": "ONE"})
-        with connect(lenient.writer(0)) as writer:
-            assert insert(writer, Temperature(), 20, 0).events == 20
+        with connect(lenient.writer()) as writer:
+            assert insert(writer, Temperature(), 20).events == 20
     finally:
         cassandra.ask(f"DROP KEYSPACE {options['keyspace']}")
 
@@ -430,7 +430,7 @@ def test_a_missing_keyspace_says_what_to_do(cassandra: CassandraUnderTest) -> No
     options = {"keyspace": "no_such_keyspace"}
     module = cassandra.module(new_job(Temperature.schema), options=options)
     with pytest.raises(SimulatorError, match=r"no_such_keyspace.*run insert first"):
-        module.writer(0).open()
+        module.writer().open()
     module.open()
     with pytest.raises(SimulatorError, match=r"no_such_keyspace.*run insert first"):
         module.count()
@@ -520,8 +520,8 @@ def test_batch_types_and_consistency_levels(
         module = cassandra.module(job, options=options)
         module.open()
         module.prepare()
-        with connect(module.writer(batch)) as writer:
-            insert(writer, workload, 50, batch)
+        with connect(module.writer()) as writer:
+            insert(writer, workload, 50)
         assert module.count() == 50
         module.close()
         expected = sorted(rows_of(workload.block(0, 0, 50)))
@@ -537,8 +537,8 @@ def test_protocol_versions(cassandra: CassandraUnderTest, protocol_version: str)
         module = cassandra.module(job, options={"protocol_version": protocol_version})
         module.open()
         module.prepare()
-        with connect(module.writer(batch)) as writer:
-            insert(writer, workload, 50, batch)
+        with connect(module.writer()) as writer:
+            insert(writer, workload, 50)
         info = module.server_info()
         module.close()
         assert info["settings"]["protocol_version"] == int(protocol_version)

@@ -80,8 +80,8 @@ def test_exactly_once_with_requests_in_flight(
     def trigger() -> None:
         crate.proxy.fate = fate
 
-    with connect(crate.module(job, options=options).writer(10)) as writer:
-        recorder = insert(writer, workload, 200, 10, before={8: trigger})
+    with connect(crate.module(job, options=options).writer()) as writer:
+        recorder = insert(writer, workload, 200, before={8: trigger})
         # As many connections at once as it may have.
         assert 1 < len(crate.connections(job.run_id)) <= 4
     assert crate.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 200)))
@@ -108,8 +108,8 @@ def test_the_others_go_on_while_one_request_is_in_doubt(
     def trigger() -> None:
         crate.proxy.fate = "drop answer"
 
-    with connect(crate.module(job).writer(10)) as writer:
-        recorder = insert(writer, Temperature(), 800, 10, before={8: trigger, 79: all_sent.set})
+    with connect(crate.module(job).writer()) as writer:
+        recorder = insert(writer, Temperature(), 800, before={8: trigger, 79: all_sent.set})
     assert waited == [True]
     assert recorder.errors == {"connection_lost": 1}
     assert crate.rows(job.schema, "events") == sorted(rows_of(Temperature().block(0, 0, 800)))
@@ -125,18 +125,18 @@ def test_a_part_that_is_stored_already_is_not_stored_again(
     with crate.prepare(job):
         pass
     block = workload.block(0, 0, 8)
-    with connect(crate.module(job, options={"insert_mode": mode}).writer(8)) as writer:
+    with connect(crate.module(job, options={"insert_mode": mode}).writer()) as writer:
         assert isinstance(writer, CratedbWriter)
         encoder: Any = writer.encoder
-        (payload,) = encoder.encode(block, 8)
+        (payload,) = encoder.encode(block)
         payload.data[0].keep([6, 1, 4], payload)
         writer.send(payload)
-        (payload,) = encoder.encode(block, 8)
+        (payload,) = encoder.encode(block)
         payload.data[0].in_doubt = True
         assert not writer.settle(payload)
         assert list(payload.data[0].rows) == [0, 2, 3, 5, 7]
         assert writer.send(payload) == 8
-        (payload,) = encoder.encode(block, 8)
+        (payload,) = encoder.encode(block)
         payload.data[0].in_doubt = True
         assert writer.settle(payload)
     assert crate.rows(job.schema, *job.table_names) == sorted(rows_of(block))
@@ -152,13 +152,13 @@ def test_rows_that_a_node_has_sent_again_itself_are_stored_once(
     job = new_job(workload.schema, batch=size, primary_key=PrimaryKey.CLIENT)
     prepared(crate, job).close()
     block = workload.block(0, 0, 8)
-    with connect(crate.module(job, options={"insert_mode": mode}).writer(size)) as writer:
+    with connect(crate.module(job, options={"insert_mode": mode}).writer()) as writer:
         assert isinstance(writer, CratedbWriter)
-        payloads = writer.encoder.encode(block, size)
+        payloads = writer.encoder.encode(block)
         writer.send(payloads[0])
         # By another writer, so that this one knows nothing of it.
-        with connect(crate.module(job, options={"insert_mode": mode}).writer(size)) as other:
-            other.send(writer.encoder.encode(block, size)[1])
+        with connect(crate.module(job, options={"insert_mode": mode}).writer()) as other:
+            other.send(writer.encoder.encode(block)[1])
         with pytest.raises(Retryable) as doubted:
             writer.send(payloads[1])
         assert doubted.value.kind == "duplicate_key"

@@ -111,10 +111,10 @@ def test_an_index_that_goes_away_is_not_made_up(search: SearchUnderTest, batch: 
     job = new_job(Temperature.schema, batch=batch)
     prepare(search, job)
     with (
-        connect(search.module(job).writer(batch)) as writer,
+        connect(search.module(job).writer()) as writer,
         pytest.raises(SimulatorError, match=r"index_not_found.*the table was dropped"),
     ):
-        insert(writer, Temperature(), 10, batch, before={1: search.clear})
+        insert(writer, Temperature(), 10, before={1: search.clear})
     assert not search.tables()
 
 
@@ -142,10 +142,10 @@ def test_a_refused_document_ends_the_run_and_says_why(search: SearchUnderTest, b
     mapping = {"mappings": {"properties": fields}}
     search.ask("PUT", f"/{index}", mapping | {"aliases": {f"{index}-write": {}}})
     with (
-        connect(search.module(job).writer(batch)) as writer,
+        connect(search.module(job).writer()) as writer,
         pytest.raises(SimulatorError, match=r"pars\w+_exception: .*failed to parse field .temp"),
     ):
-        insert(writer, Temperature(), 5, batch)
+        insert(writer, Temperature(), 5)
     assert not stored_count(search, index)
 
 
@@ -183,8 +183,8 @@ def test_a_request_that_the_server_still_works_on_is_waited_for(
         # Whether the race that this is about took place; it is won either way.
         states.append(bool(at_work(search)))
 
-    with connect(search.module(job).writer(20_000)) as writer:
-        recorder = insert(writer, Temperature(), 20_000, 20_000, before={0: cut_later}, abort=note)
+    with connect(search.module(job).writer()) as writer:
+        recorder = insert(writer, Temperature(), 20_000, before={0: cut_later}, abort=note)
     # More often than once on a machine that takes longer than one retry waits.
     assert set(recorder.errors) == {"connection_lost"}
     assert states
@@ -213,8 +213,8 @@ def test_exactly_once_with_requests_in_flight(
     def trigger() -> None:
         search.proxy.fate = fate
 
-    with connect(search.module(job, options={"max_in_flight": 4}).writer(5)) as writer:
-        recorder = insert(writer, workload, 400, 5, before={20: trigger})
+    with connect(search.module(job, options={"max_in_flight": 4}).writer()) as writer:
+        recorder = insert(writer, workload, 400, before={20: trigger})
         names = {line.last("x-opaque-id") for line in search.proxy.lines("x-opaque-id", "iot-benc")}
     assert stored(search, job) == sorted(rows_of(workload.block(0, 0, 400)))
     assert recorder.errors == {"connection_lost": 1}
@@ -229,20 +229,20 @@ def test_only_what_is_missing_is_sent_again(search: SearchUnderTest) -> None:
     job = new_job(workload.schema, batch=8, tables=Tables.MULTIPLE)
     prepare(search, job)
     block = workload.block(0, 0, 8)
-    with connect(search.module(job).writer(8)) as writer:
+    with connect(search.module(job).writer()) as writer:
         assert isinstance(writer, ElasticsearchWriter)
         for rows in ([6, 1, 4], [0]):
             # Some of its events by another request.
-            (payload,) = writer.encoder.encode(block, 8)
+            (payload,) = writer.encoder.encode(block)
             [request] = payload.data
             request.keep(rows, payload)
             send(writer, payload)
-        (payload,) = writer.encoder.encode(block, 8)
+        (payload,) = writer.encoder.encode(block)
         writer.doubt(payload.data[0], "nobody")
         assert not writer.settle(payload)
         assert list(payload.data[0].rows) == [2, 3, 5, 7]
         assert send(writer, payload) == 8
-        (payload,) = writer.encoder.encode(block, 8)
+        (payload,) = writer.encoder.encode(block)
         writer.doubt(payload.data[0], "nobody")
         assert writer.settle(payload)
     assert stored(search, job) == sorted(rows_of(block))

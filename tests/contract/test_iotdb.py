@@ -77,7 +77,7 @@ def test_who_does_not_trust_learns_why(
 ) -> None:
     options = {"host": "localhost", "port": encrypted.port, **changes}
     module = server.module(new_job(Temperature.schema), options=options)
-    for enter in (module.open, module.writer(0).open):
+    for enter in (module.open, module.writer().open):
         with pytest.raises(SimulatorError, match=remedy):
             enter()
 

@@ -39,9 +39,9 @@ def test_one_node_lives_on(http: HttpServerUnderTest, encoding: Encoding) -> Non
         dying.fate = "cut while it works"
 
     module = http.module(job, encoding, options)
-    with connect(module.writer(job.load.batch)) as writer:
+    with connect(module.writer()) as writer:
         events = REQUESTS * BATCH if job.load.batch else REQUESTS
-        recorder = insert(writer, workload, events, job.load.batch, before={3: die})
+        recorder = insert(writer, workload, events, before={3: die})
     assert dying.fate is None
     dying.close()
     assert recorder.errors == {"connection_lost": 1}

@@ -205,7 +205,7 @@ def test_a_binary_copy_has_what_psycopg_3_sends(server: PostgresUnderTest) -> No
     module.prepare()
     module.close()
     block = workload.block(0, 0, COUNT)
-    (payload,) = module.writer(COUNT).encoder.encode(block, COUNT)
+    (payload,) = module.writer().encoder.encode(block)
     names = ", ".join(f'"{column.name}"' for column in job.schema.row)
     with psycopg.connect(server.dsn) as connection, connection.cursor() as cursor:
         writer = _Kept(cursor)

@@ -57,11 +57,9 @@ def insert_with(
         pass
     strike = strike or FaultHandle(lambda: None)
     module = server.module(job, how, {**options, **strike.options})
-    with connect(module.writer(job.load.batch)) as writer:
+    with connect(module.writer()) as writer:
         trigger = {events // (job.load.batch or 1) // 2: strike.trigger}
-        recorder = insert(
-            writer, workload, events, job.load.batch, before=trigger, abort=strike.abort
-        )
+        recorder = insert(writer, workload, events, before=trigger, abort=strike.abort)
     assert recorder.events == events
     stored = server.rows(job.schema, *job.table_names)
     assert stored == sorted(rows_of(workload.block(0, 0, events)))
@@ -189,8 +187,8 @@ def test_one_error_of_a_pipeline_leaves_the_others_alone(
         pass
     module = postgres.module(job, how, {"connections": 1})
     size = job.load.batch or 1
-    with connect(module.writer(job.load.batch)) as writer:
-        payloads = writer.encoder.encode(workload.block(0, 0, 6 * size), job.load.batch)
+    with connect(module.writer()) as writer:
+        payloads = writer.encoder.encode(workload.block(0, 0, 6 * size))
         assert writer.send(payloads[2]) == size
         for number, payload in enumerate(payloads):
             writer.submit(payload, number)
@@ -258,9 +256,9 @@ def test_a_proxy_that_forgets_prepared_statements_is_named(postgres: PostgresUnd
         return statement
 
     with proxy_to(postgres.dsn, forgetting) as proxy:
-        writer = postgres.module(job, options={"connection_string": proxy.dsn}).writer(0)
+        writer = postgres.module(job, options={"connection_string": proxy.dsn}).writer()
         with connect(writer):
-            (payload,) = writer.encoder.encode(workload.block(0, 0, 1), 0)
+            (payload,) = writer.encoder.encode(workload.block(0, 0, 1))
             assert writer.send(payload) == 0
             with pytest.raises(SimulatorError, match="set prepared_statements=false"):
                 writer.send(payload)

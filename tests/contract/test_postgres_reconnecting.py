@@ -63,9 +63,9 @@ def test_a_writer_is_patient_by_and_by(
     job = new_job(workload.schema, batch=5)
     with postgres.prepare(job):
         pass
-    writer = postgres.module(job).writer(job.load.batch)
+    writer = postgres.module(job).writer()
     with connect(writer):
-        (payload,) = writer.encoder.encode(workload.block(0, 0, 5), 5)
+        (payload,) = writer.encoder.encode(workload.block(0, 0, 5))
         end_connections(postgres, job.run_id)
         with pytest.raises(Retryable):
             writer.send(payload)

@@ -150,7 +150,7 @@ def insert_twice(
         insert_with(server.module(job, options=options), Temperature(device_spread=3), 50)
     counted = await_count(module.count, expected, module.settle_s)
     module.close()
-    writer = server.module(job, options=options).writer(10)
+    writer = server.module(job, options=options).writer()
     writer.open()
     writer.close()
     return counted, writer._is_idempotent  # type: ignore[attr-defined]

@@ -48,7 +48,7 @@ class FakeDatabase(AnyModule):
     """A fake database."""
 
     name = "fake"
-    options_model = encoding_options_model = Options
+    options_model = Options
     CAPABILITIES = Capabilities({}, {}, Support.FULL, {})
     ENCODINGS = ()
 
@@ -103,10 +103,10 @@ class FakeDatabase(AnyModule):
         return {"version": "1.0", "settings": {}}
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> Encoder:
+    def encoder(cls, options: Options, job: Job) -> Encoder:
         raise NotImplementedError
 
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
+    def make_writer(self) -> Writer:
         raise NotImplementedError
 
 

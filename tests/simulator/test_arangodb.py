@@ -12,11 +12,11 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules.arangodb.encoding import DocumentEncoder, InsertMethod, Request
-from simulator.modules.arangodb.options import ArangoOptions, EncodingOptions
+from simulator.modules.arangodb.encoding import DocumentEncoder, Request
+from simulator.modules.arangodb.options import MODES, ArangoOptions
 from simulator.modules.arangodb.server import Connection
 from simulator.modules.base import Job
-from simulator.modules.options import parse_options
+from simulator.modules.options import InsertMode, parse_options, parse_payload_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import (
     Awkward,
@@ -43,10 +43,10 @@ JOB = Job(Temperature.schema)
 
 def documents(request: Request) -> list[dict[str, Any]]:
     """The documents of a request. Checks its form."""
-    if request.method is InsertMethod.IMPORT:
+    if request.method is InsertMode.IMPORT:
         return [json.loads(line) for line in request.body.split(b"\n")]
     body = json.loads(request.body)
-    assert isinstance(body, dict if request.method is InsertMethod.SINGLE else list)
+    assert isinstance(body, dict if request.method is InsertMode.SINGLE else list)
     return [body] if isinstance(body, dict) else body
 
 
@@ -63,15 +63,15 @@ def rows(workload: Workload, payload: Payload) -> list[Row]:
 
 
 @each_kind
-@pytest.mark.parametrize("method", InsertMethod)
+@pytest.mark.parametrize("method", MODES)
 @pytest.mark.parametrize("key", [PrimaryKey.DB, PrimaryKey.CLIENT])
 @pytest.mark.parametrize("tables", Tables)
 def test_documents_are_the_events(
-    kind: type[Workload], method: InsertMethod, key: PrimaryKey, tables: Tables
+    kind: type[Workload], method: InsertMode, key: PrimaryKey, tables: Tables
 ) -> None:
-    workload, block, job = make_events(kind, primary_key=key, tables=tables)
-    batch = 0 if method is InsertMethod.SINGLE else 5
-    payloads = DocumentEncoder(job, method).encode(block, batch)
+    batch = 0 if method is InsertMode.SINGLE else 5
+    workload, block, job = make_events(kind, primary_key=key, tables=tables, batch=batch)
+    payloads = DocumentEncoder(job, method).encode(block)
 
     assert [row for payload in payloads for row in rows(workload, payload)] == rows_of(block)
     count = len(job.table_names)
@@ -87,11 +87,11 @@ def test_documents_are_the_events(
         event += payload.events
 
 
-@pytest.mark.parametrize("method", [InsertMethod.DOCUMENT, InsertMethod.IMPORT])
-def test_only_what_is_missing_is_kept(method: InsertMethod) -> None:
+@pytest.mark.parametrize("method", [InsertMode.DOCUMENT, InsertMode.IMPORT])
+def test_only_what_is_missing_is_kept(method: InsertMode) -> None:
     workload = Awkward(device_spread=3)
-    job = Job(workload.schema, Load(tables=Tables.MULTIPLE))
-    (payload,) = DocumentEncoder(job, method).encode(workload.block(0, 0, 91), 1000)
+    job = Job(workload.schema, Load(batch=1000, tables=Tables.MULTIPLE))
+    (payload,) = DocumentEncoder(job, method).encode(workload.block(0, 0, 91))
     request = payload.data[1]
     before = documents(request)
     request.keep([0, 2, 5], payload)
@@ -103,16 +103,16 @@ def test_only_what_is_missing_is_kept(method: InsertMethod) -> None:
 @pytest.mark.parametrize(
     ("values", "batch", "method"),
     [
-        ({}, 0, InsertMethod.SINGLE),
-        ({}, 1, InsertMethod.DOCUMENT),
-        ({"insert_method": "import"}, 10, InsertMethod.IMPORT),
-        ({"insert_method": "single"}, 0, InsertMethod.SINGLE),
+        ({}, 0, InsertMode.SINGLE),
+        ({}, 1, InsertMode.DOCUMENT),
+        ({"insert_method": "import"}, 10, InsertMode.IMPORT),
+        ({"insert_method": "single"}, 0, InsertMode.SINGLE),
     ],
 )
 def test_the_method_is_what_a_result_calls_the_insert_mode(
-    values: dict[str, str], batch: int, method: InsertMethod
+    values: dict[str, str], batch: int, method: InsertMode
 ) -> None:
-    assert parse_options(EncodingOptions, values, str).mode(batch) is method
+    assert parse_payload_options(ArangoOptions, values).mode(Load(batch=batch)) is method
 
 
 @pytest.mark.parametrize(
@@ -287,8 +287,8 @@ def test_requests_in_flight(server: ArangoStandInUnderTest, method: str) -> None
     # Longer than a busy machine takes between two requests, when none is in flight.
     server.proxy.delay_s = 0.02
     try:
-        with connect(module.writer(2)) as writer:
-            recorder = insert(writer, workload, 60, 2, before={9: lose})
+        with connect(module.writer()) as writer:
+            recorder = insert(writer, workload, 60, before={9: lose})
     finally:
         server.proxy.delay_s = 0.0
     assert recorder.errors == {"connection_lost": 1}

@@ -206,7 +206,7 @@ def check_times(writer: LateReader) -> None:
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     block = Temperature().block(0, 0, 3)
-    payloads = writer.encoder.encode(block, 0)
+    payloads = writer.encoder.encode(block)
     insert_all(payloads, writer, recorder, 0, lambda: None, schedule)
     recorder.end()
     measured = recorder.result()

@@ -66,7 +66,7 @@ def options(**values: Any) -> AdxOptions:
 
 def test_a_line() -> None:
     block = Temperature(seed=4, device_spread=2).block(3, 10, 2)
-    [payload] = CsvEncoder(Job(Temperature.schema)).encode(block, 5)
+    [payload] = CsvEncoder(Job(Temperature.schema, Load(batch=5))).encode(block)
     [part] = payload.data
     text = gzip.decompress(part.body)
     assert (part.table, part.size) == ("events", len(text))
@@ -82,16 +82,15 @@ def test_a_line() -> None:
 
 def test_documents_are_quoted() -> None:
     block = Cpu(seed=1).block(0, 0, 1)
-    [part] = CsvEncoder(Job(Cpu.schema)).encode(block, 1)[0].data
+    [part] = CsvEncoder(Job(Cpu.schema)).encode(block)[0].data
     assert gzip.decompress(part.body).startswith(b'"{""arch"":""x64"",""datacenter"":')
 
 
 @pytest.mark.parametrize(("batch", "sizes"), [(4, [4, 4, 1]), (100, [9]), (0, [1] * 9)])
 def test_events_are_dealt_to_the_tables_by_their_number(batch: int, sizes: list[int]) -> None:
     block = Temperature().block(0, 6, 9)
-    payloads = CsvEncoder(Job(Temperature.schema, Load(tables=Tables.MULTIPLE))).encode(
-        block, batch
-    )
+    job = Job(Temperature.schema, Load(batch=batch, tables=Tables.MULTIPLE))
+    payloads = CsvEncoder(job).encode(block)
     assert [payload.events for payload in payloads] == sizes
     tables = {}
     for payload in payloads:
@@ -141,7 +140,7 @@ def test_a_uri_that_is_none(uri: str, text: str) -> None:
 def test_a_worker_may_have_several_requests_in_flight(batch: str) -> None:
     several = new_job(Temperature.schema, batch=10, in_flight=4)
     module = AzureDataExplorer(options(**HERE, batch=batch), several)
-    assert module.writer(10).max_in_flight == 4
+    assert module.writer().max_in_flight == 4
 
 
 @pytest.mark.parametrize(
@@ -226,7 +225,7 @@ def test_a_cluster_that_is_not_there() -> None:
         closed.bind(("127.0.0.1", 0))
         here = f"127.0.0.1:{closed.getsockname()[1]}"
         module = AzureDataExplorer(options(kusto_uri=f"http://{here}", kusto_db="x"), JOB)
-        for connect in (module.open, module.writer(10).open):
+        for connect in (module.open, module.writer().open):
             with pytest.raises(SimulatorError, match=f"{here}: .*refused.*check that kusto_uri"):
                 connect()
 

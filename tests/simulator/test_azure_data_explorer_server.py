@@ -68,8 +68,8 @@ def test_queued_requests_in_flight(server: KustoUnderTest) -> None:
     prepare(server, batch=True)
     job = new_job(Temperature.schema, batch=10)
     module = server.module(job, options={"batch": True, "max_in_flight": 4})
-    with connect(module.writer(10)) as writer:
-        recorder = insert(writer, Temperature(), 200, 10)
+    with connect(module.writer()) as writer:
+        recorder = insert(writer, Temperature(), 200)
     assert recorder.events == 200
     module.open()
     assert await_count(module.count, 200, 30) == 200
@@ -150,9 +150,9 @@ def test_what_is_surely_not_queued_is_sent_again(
     prepare(server, batch=True)
     proxy: HttpProxy = getattr(storage, place)
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
-    with caplog.at_level(logging.DEBUG), connect(module.writer(10)) as writer:
+    with caplog.at_level(logging.DEBUG), connect(module.writer()) as writer:
         recorder = insert(
-            writer, Temperature(), 30, 10, before={1: lambda: setattr(proxy, "fate", fate)}
+            writer, Temperature(), 30, before={1: lambda: setattr(proxy, "fate", fate)}
         )
     assert recorder.errors == {kind: 1}
     assert len(storage.asked) == (4 if renewed else 2)
@@ -180,8 +180,8 @@ def test_what_is_surely_not_queued_is_sent_again_beside_others_in_flight(
         16: lambda: setattr(storage.queues, "fate", storage_refuses(503, "ServerBusy")),
         24: storage.blobs.cut,
     }
-    with connect(server.module(job, options={"batch": True}).writer(5)) as writer:
-        recorder = insert(writer, Temperature(), 160, 5, before=struck)
+    with connect(server.module(job, options={"batch": True}).writer()) as writer:
+        recorder = insert(writer, Temperature(), 160, before=struck)
     assert recorder.errors["message_not_queued"] == 1
     assert 1 <= recorder.errors["blob_not_stored"] <= 1 + 8
     assert recorder.retries == sum(recorder.errors.values())
@@ -204,11 +204,11 @@ def test_a_message_that_may_have_been_queued_ends_the_run(
     prepare(server, batch=True)
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
     with (
-        connect(module.writer(10)) as writer,
+        connect(module.writer()) as writer,
         pytest.raises(SimulatorError, match="whether it was queued is unknown") as caught,
     ):
         insert(
-            writer, Temperature(), 30, 10,
+            writer, Temperature(), 30,
             before={1: lambda: setattr(storage.queues, "fate", fate)},
         )  # fmt: skip
     address = urlsplit(storage.queues.endpoints[0]).netloc
@@ -227,10 +227,10 @@ def test_storage_that_can_not_be_reached(
     module = server.module(new_job(Temperature.schema, batch=10), options={"batch": True})
     getattr(storage, place).close()
     with (
-        connect(module.writer(10)) as writer,
+        connect(module.writer()) as writer,
         pytest.raises(SimulatorError, match=rf"gave up after 1 retries \({kind}\): .*refused"),
     ):
-        insert(writer, Temperature(), 30, 10, max_retries=1)
+        insert(writer, Temperature(), 30, max_retries=1)
 
 
 def test_storage_connections_outlive_a_renewal(
@@ -245,10 +245,10 @@ def test_storage_connections_outlive_a_renewal(
         return [[line.number for line in proxy.lines("user-agent", name)] for proxy in proxies]
 
     monkeypatch.setattr(INGESTION + "._RESOURCES_GOOD_S", 0.0)
-    with connect(module.writer(10)) as writer:
-        insert(writer, Temperature(), 10, 10)
+    with connect(module.writer()) as writer:
+        insert(writer, Temperature(), 10)
         first = connections()
-        insert(writer, Temperature(), 20, 10, first=10)
+        insert(writer, Temperature(), 20, first=10)
         assert connections() == first
     assert [len(numbers) for numbers in first] == [1, 1]
     assert storage.asked.count(".get ingestion resources") == 4
@@ -291,12 +291,12 @@ def test_streaming_over_tls_with_the_clients_token(
     place = {"kusto_uri": proxy.endpoints[0], "kusto_ingest_uri": proxy.endpoints[0], **LOGIN}
     module = server.module(new_job(Temperature.schema, batch=10), options=place)
     with pytest.raises(SimulatorError, match="certificate verify failed"):
-        module.writer(10).open()
+        module.writer().open()
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority))
     tokens.clear()
-    with connect(module.writer(10)) as writer:
+    with connect(module.writer()) as writer:
         # The client asks with its first token; what streams has its second.
-        insert(writer, Temperature(), 20, 10)
+        insert(writer, Temperature(), 20)
         assert len(proxy.lines("authorization", f"Bearer {token}")) == 1
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 20))
@@ -309,16 +309,16 @@ def test_an_ingestion_uri_where_nobody_is(server: KustoUnderTest) -> None:
         here = f"127.0.0.1:{closed.getsockname()[1]}"
         module = server.module(JOB, options={"batch": True, "kusto_ingest_uri": f"http://{here}"})
         with pytest.raises(SimulatorError, match=f"{here}: .*refused.*kusto_ingest_uri name"):
-            module.writer(10).open()
+            module.writer().open()
 
 
 def test_who_streams_must_be_answered_by_the_cluster(server: KustoUnderTest) -> None:
     prepare(server)
     module = server.module(new_job(Temperature.schema, batch=10))
-    with connect(module.writer(10)) as writer:
+    with connect(module.writer()) as writer:
         server.proxy.fate = Refuse(200, b"<html>welcome</html>")
         with pytest.raises(SimulatorError, match="200, not an answer of Azure Data Explorer"):
-            insert(writer, Temperature(), 10, 10)
+            insert(writer, Temperature(), 10)
 
 
 def test_what_is_stored_after_we_gave_up_waiting_is_not_sent_again(server: KustoUnderTest) -> None:
@@ -326,9 +326,9 @@ def test_what_is_stored_after_we_gave_up_waiting_is_not_sent_again(server: Kusto
     # Long enough for any request but one.
     options = {"request_timeout_s": 3}
     module = server.module(new_job(Temperature.schema, batch=10), options=options)
-    with connect(module.writer(10)) as writer:
+    with connect(module.writer()) as writer:
         server.proxy.hold_s = 4.0
-        recorder = insert(writer, Temperature(), 20, 10)
+        recorder = insert(writer, Temperature(), 20)
     assert recorder.errors == {"timeout": 1}
     assert server.rows(Temperature.schema, "events") == sorted(
         rows_of(Temperature().block(0, 0, 20))
@@ -350,9 +350,9 @@ def test_an_acknowledged_part_is_not_sent_again(server: KustoUnderTest) -> None:
             raise Retryable("throttled", "later", backoff_s=0.01)
         stream(connection, table, body)
 
-    with pytest.MonkeyPatch.context() as patch, connect(module.writer(8)) as writer:
+    with pytest.MonkeyPatch.context() as patch, connect(module.writer()) as writer:
         patch.setattr(Connection, "stream", second_fails)
-        recorder = insert(writer, Temperature(), 8, 8)
+        recorder = insert(writer, Temperature(), 8)
     assert sent == ["events0", "events1", "events1", "events2", "events3"]
     assert recorder.errors == {"throttled": 1}
     assert module.count() == 8

@@ -50,13 +50,12 @@ STATEMENTS = [Prepared(bytes([65 + n]) * 16, bytes([97 + n]) * 16) for n in rang
 
 def encoder_for(
     job: Job,
-    batch: int,
     version: int = 5,
     batch_type: BatchType = BatchType.UNLOGGED,
     device_spread: int = 1,
 ) -> CassandraEncoder:
     """An encoder that knows what the server calls its statements."""
-    encoder = CassandraEncoder(job, batch, batch_type, "LOCAL_QUORUM", device_spread)
+    encoder = CassandraEncoder(job, batch_type, "LOCAL_QUORUM", device_spread)
     encoder.use_statements(STATEMENTS[: len(job.table_names)], version)
     return encoder
 
@@ -104,7 +103,7 @@ def test_batches_are_those_of_the_driver(
     workload = kind(device_spread=3)
     job = Job(workload.schema, Load(batch=7, primary_key=key, tables=tables))
     block = workload.block(2, 5, 90)
-    payloads = encoder_for(job, 7, version).encode(block, 7)
+    payloads = encoder_for(job, version).encode(block)
     requests = dealt(block, 7)
     assert [payload.events for payload in payloads] == [len(rows) for rows in requests]
     for payload, rows in zip(payloads, requests, strict=True):
@@ -133,7 +132,7 @@ def test_single_inserts_are_those_of_the_driver(
     workload = kind(device_spread=3)
     job = Job(workload.schema, Load(primary_key=PrimaryKey.CLIENT, tables=tables))
     block = workload.block(2, 5, 90)
-    payloads = encoder_for(job, 0, version).encode(block, 0)
+    payloads = encoder_for(job, version).encode(block)
     assert len(payloads) == 90
     for row, payload in enumerate(payloads):
         statement = STATEMENTS[(5 + row) % len(job.table_names)]
@@ -154,7 +153,7 @@ def test_single_inserts_are_those_of_the_driver(
 )
 def test_batch_type(mine: BatchType, drivers: DriverBatchType) -> None:
     job = Job(Temperature.schema, Load(batch=5))
-    [payload] = encoder_for(job, 5, batch_type=mine).encode(Temperature().block(0, 0, 5), 5)
+    [payload] = encoder_for(job, batch_type=mine).encode(Temperature().block(0, 0, 5))
     assert payload.data.body[0] == drivers.value
 
 
@@ -165,7 +164,7 @@ def test_the_columns_are_those_of_the_values() -> None:
         (PrimaryKey.CLIENT, ["id", "hostname", *names]),
         (PrimaryKey.UUID, ["id", "hostname", *names]),
     ):
-        assert encoder_for(Job(Cpu.schema, Load(primary_key=key)), 0).columns == expected
+        assert encoder_for(Job(Cpu.schema, Load(primary_key=key))).columns == expected
 
 
 @pytest.mark.parametrize(
@@ -181,9 +180,9 @@ def test_the_columns_are_those_of_the_values() -> None:
 )
 def test_batches_are_full_however_many_devices(spread: int, batch: int, sizes: set[int]) -> None:
     workload = Temperature(device_spread=spread)
-    encoder = encoder_for(Job(workload.schema, Load(batch=batch)), batch, device_spread=spread)
+    encoder = encoder_for(Job(workload.schema, Load(batch=batch)), device_spread=spread)
     count = 300_000 // (spread * batch) * spread * batch or 262_144
-    feed = Feed(lambda first, size: workload.block(0, first, size), encoder, 0, count, batch)
+    feed = Feed(lambda first, size: workload.block(0, first, size), encoder, 0, count)
     payloads = list(feed)
     assert {payload.events for payload in payloads} == sizes
     assert sum(payload.events for payload in payloads) == count
@@ -200,7 +199,7 @@ def test_uuids_are_random_ones_of_version_4() -> None:
 
 def test_the_key_is_in_the_request_so_that_a_retry_has_the_same() -> None:
     job = Job(Temperature.schema, Load(batch=5, primary_key=PrimaryKey.UUID))
-    [payload] = encoder_for(job, 5).encode(Temperature().block(0, 0, 5), 5)
+    [payload] = encoder_for(job).encode(Temperature().block(0, 0, 5))
     # type, number; per statement: kind, id of 16 bytes, number of values, then the first value.
     at = 1 + 2 + 1 + 2 + 16 + 2
     body = payload.data.body

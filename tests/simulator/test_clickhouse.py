@@ -184,9 +184,9 @@ def test_every_request_has_a_token_of_its_own() -> None:
     block = Temperature().block(0, 0, 30)
     tokens = []
     for _ in range(2):
-        encoder = Clickhouse.encoder(options_of(), job, 4)
+        encoder = Clickhouse.encoder(options_of(), job)
         for _ in range(2):
-            tokens += [part.token for payload in encoder.encode(block, 4) for part in payload.data]
+            tokens += [part.token for payload in encoder.encode(block) for part in payload.data]
     assert len(set(tokens)) == len(tokens) == 4 * 30
 
 
@@ -441,8 +441,8 @@ def test_an_insert_is_remembered_as_long_as_the_window_says(server: ClickhouseUn
     for window, stored in ((1, 50), (100, 40)):
         prepare(server, deduplication_window=window)
         module = server.module(JOB)
-        with connect(module.writer(10)) as writer:
-            payloads = writer.encoder.encode(Temperature().block(0, 0, 40), 10)
+        with connect(module.writer()) as writer:
+            payloads = writer.encoder.encode(Temperature().block(0, 0, 40))
             for payload in (*payloads, payloads[0]):
                 for part in payload.data:
                     part.is_stored = False

@@ -14,11 +14,11 @@ from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.cratedb import Cratedb
-from simulator.modules.cratedb.encoding import InsertMode, Part, StatementEncoder
-from simulator.modules.cratedb.options import CratedbOptions, EncodingOptions
+from simulator.modules.cratedb.encoding import Part, StatementEncoder
+from simulator.modules.cratedb.options import MODES, CratedbOptions
 from simulator.modules.cratedb.writing import CratedbWriter
 from simulator.modules.kit.http import Answer
-from simulator.modules.options import parse_options
+from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import Row, normalise, rows_of
 from simulator.workloads.base import Workload
@@ -57,14 +57,14 @@ def to_values(workload: Workload, names: list[str], row: list[Any]) -> Row:
 @each_kind
 @pytest.mark.parametrize("key", [PrimaryKey.NONE, PrimaryKey.CLIENT])
 @pytest.mark.parametrize("tables", Tables)
-@pytest.mark.parametrize("mode", InsertMode)
+@pytest.mark.parametrize("mode", MODES)
 def test_statements_hold_the_events(
     kind: type[Workload], key: PrimaryKey, tables: Tables, mode: InsertMode
 ) -> None:
-    workload, block, job = make_events(kind, primary_key=key, tables=tables)
     batch = 0 if mode is InsertMode.SINGLE else 10
+    workload, block, job = make_events(kind, primary_key=key, tables=tables, batch=batch)
     encoder = StatementEncoder(job, mode)
-    payloads = encoder.encode(block, batch)
+    payloads = encoder.encode(block)
     assert [p.events for p in payloads] == ([1] * 91 if not batch else [10] * 9 + [1])
     rows, keys = rows_of(block), client_keys(block)
     seen = []
@@ -88,8 +88,8 @@ def test_statements_hold_the_events(
 def test_what_is_sent_again_is_the_rest(mode: InsertMode) -> None:
     workload = Temperature()
     block = workload.block(0, 5, 20)
-    encoder = StatementEncoder(Job(block.schema), mode)
-    payload = encoder.encode(block, 10)[1]
+    encoder = StatementEncoder(Job(block.schema, Load(batch=10)), mode)
+    payload = encoder.encode(block)[1]
     part = payload.data[0]
     part.keep([2, 9], payload)
     assert list(part.rows) == [2, 9]
@@ -130,7 +130,7 @@ def after(
     writer.open()
     if not first:
         writer.send(Payload([], 0, Temperature().block(0, 0, 1), 0))
-    (payload,) = writer.encoder.encode(Temperature().block(0, 0, 3), 3)
+    (payload,) = writer.encoder.encode(Temperature().block(0, 0, 3))
     (part,) = payload.data
     assert isinstance(part, Part)
     part.sent_before = sent_before
@@ -224,6 +224,7 @@ def test_replicas_are_a_number_or_a_range(replicas: object) -> None:
 
 
 def test_a_batch_has_a_limit() -> None:
-    assert EncodingOptions().mode(20_000) is InsertMode.BULK
+    options = parse_options(CratedbOptions, {"endpoint": "http://host"}, str)
+    assert options.mode(Load(batch=20_000)) is InsertMode.BULK
     with pytest.raises(OptionError, match="at most 20,000 with CrateDB"):
-        EncodingOptions().mode(20_001)
+        options.mode(Load(batch=20_001))

@@ -14,13 +14,13 @@ from simulator.encoding.columns import client_keys, escape_json
 from simulator.errors import OptionError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import Elasticsearch
-from simulator.modules.elasticsearch.encoding import DocumentEncoder, InsertMode, Request
+from simulator.modules.elasticsearch.encoding import DocumentEncoder, Request
 from simulator.modules.elasticsearch.official import configure_nodes
-from simulator.modules.elasticsearch.options import ElasticsearchOptions, EncodingOptions
+from simulator.modules.elasticsearch.options import MODES, ElasticsearchOptions
 from simulator.modules.elasticsearch.server import Connection
 from simulator.modules.elasticsearch.writing import ElasticsearchWriter
 from simulator.modules.kit.http import Answer
-from simulator.modules.options import parse_options
+from simulator.modules.options import InsertMode, parse_options, parse_payload_options
 from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads.base import Workload
@@ -75,7 +75,7 @@ def test_documents_are_the_events(
 ) -> None:
     workload, block, job = make_events(kind, batch=batch, primary_key=key, tables=tables)
     mode = InsertMode.BULK if batch else InsertMode.SINGLE
-    payloads = encoder(job, mode).encode(block, batch)
+    payloads = encoder(job, mode).encode(block)
 
     assert rows(workload, payloads) == rows_of(block)
     sizes = [len(parse_payload(payload)) for payload in payloads]
@@ -98,7 +98,7 @@ def test_documents_are_the_events(
 def test_a_bulk_body_byte_by_byte() -> None:
     """No blanks, two decimals, as for every other database."""
     block = Temperature(seed=4).block(0, 0, 1)
-    (payload,) = encoder(Job(block.schema, Load(batch=1)), InsertMode.BULK).encode(block, 1)
+    (payload,) = encoder(Job(block.schema, Load(batch=1)), InsertMode.BULK).encode(block)
     [(time, device, number, value)] = rows_of(block)
     assert payload.data[0].body.decode() == (
         '{"index":{}}\n'
@@ -117,13 +117,13 @@ class Answers:
         return self._answer
 
 
-@pytest.mark.parametrize("mode", InsertMode)
+@pytest.mark.parametrize("mode", MODES)
 def test_what_the_servers_have_sent_again_among_themselves_is_stored(mode: InsertMode) -> None:
     """As when a node goes away: each event is there once, and is said to have been updated (200)."""
     workload = Temperature(device_spread=3)
     size = 3 if mode is InsertMode.BULK else 1
     job = Job(workload.schema, Load(batch=size))
-    (payload,) = encoder(job, mode).encode(workload.block(0, 0, size), size)
+    (payload,) = encoder(job, mode).encode(workload.block(0, 0, size))
     items = ",".join(f'{{"index":{{"status":{status}}}}}' for status in (201, 200, 200))
     answer = f'{{"errors":false,"items":[{items}]}}' if mode is InsertMode.BULK else "{}"
     options = parse_options(ElasticsearchOptions, {"endpoint": "http://localhost"}, str)
@@ -137,7 +137,7 @@ def test_what_the_servers_have_sent_again_among_themselves_is_stored(mode: Inser
 def test_what_is_sent_again_is_the_rest(kept: list[int]) -> None:
     block = Temperature().block(0, 0, 4)
     job = Job(block.schema, Load(batch=4, primary_key=PrimaryKey.CLIENT))
-    (payload,) = encoder(job, InsertMode.BULK).encode(block, 4)
+    (payload,) = encoder(job, InsertMode.BULK).encode(block)
     before = parse_payload(payload)
     [request] = payload.data
     request.rows = (10, 11, 12, 13)
@@ -153,7 +153,7 @@ def test_a_json_documents_line_breaks_are_no_ends_of_lines() -> None:
     block = workload.block(0, 0, 1)
     columns = dict(block.columns) | {"document": np.array([b'{\n"a":\r\n[1,\n2]}'])}
     pretty = type(block)(block.schema, 0, 0, columns, block.devices)
-    (payload,) = encoder(Job(block.schema, Load(batch=1)), InsertMode.BULK).encode(pretty, 1)
+    (payload,) = encoder(Job(block.schema, Load(batch=1)), InsertMode.BULK).encode(pretty)
     [(_, _, _, document)] = parse_payload(payload)
     assert document["document"] == {"a": [1, 2]}
 
@@ -218,7 +218,7 @@ def test_nodes_are_reached_as_the_options_say() -> None:
 
 def test_an_encoder_needs_no_endpoint() -> None:
     """`blackhole` asks with these options alone."""
-    options = EncodingOptions(index_prefix="mine-")
+    options = parse_payload_options(ElasticsearchOptions, {"index_prefix": "mine-"})
     assert (options.index("events"), options.alias("events")) == (
         "mine-events",
         "mine-events-write",

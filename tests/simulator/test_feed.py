@@ -85,7 +85,7 @@ def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
         return Temperature().block(0, start, size)
 
     usual_s = sys.getswitchinterval()
-    source = Feed(generate, NumberEncoder(), 0, 60_000, 1000)
+    source = Feed(generate, NumberEncoder(1000), 0, 60_000)
     source.prime()
     assert generated.acquire(blocking=False)
     payloads = iter(source)
@@ -112,7 +112,7 @@ def test_an_encoder_can_keep_to_the_loops_own_thread() -> None:
         threads.append(threading.get_ident())
         return Temperature().block(0, start, size)
 
-    assert sum(payload.events for payload in Feed(generate, Tied(), 0, 30_000, 1000)) == 30_000
+    assert sum(payload.events for payload in Feed(generate, Tied(1000), 0, 30_000)) == 30_000
     assert set(threads) == {threading.get_ident()}
 
 

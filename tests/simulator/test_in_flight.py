@@ -67,8 +67,8 @@ def test_what_is_asked_for_is_what_the_writer_holds(
     in_flight: int | None, values: dict[str, str], expected: int, batch: int
 ) -> None:
     module = blackhole({"in_flight": in_flight, "batch": batch}, **values)
-    assert module.writer(batch).max_in_flight == expected
-    assert module.writer(1000, prefill=True).max_in_flight == expected
+    assert module.writer().max_in_flight == expected
+    assert module.for_prefill().writer().max_in_flight == expected
 
 
 @pytest.mark.parametrize(("in_flight", "own"), [(8, 4), (1, 4), (8, 1)])
@@ -87,16 +87,16 @@ def test_the_limit_of_a_modules_own_option_holds_for_both_names() -> None:
         OptionError, match="--in-flight may be 1024 at most with this module, not 1025"
     ):
         blackhole({"in_flight": 1025})
-    assert blackhole({"in_flight": 1024}).writer(0).max_in_flight == 1024
+    assert blackhole({"in_flight": 1024}).writer().max_in_flight == 1024
 
 
 def test_a_black_hole_holds_requests_for_as_long_as_it_says() -> None:
     """Each request by itself, in one thread: the schedule's precision is measured with this."""
-    endless = blackhole({"in_flight": 8}, delay_ms=3_600_000).writer(0)
-    [payload, *_] = endless.encoder.encode(Temperature().block(0, 0, 1), 0)
+    endless = blackhole({"in_flight": 8}, delay_ms=3_600_000).writer()
+    [payload, *_] = endless.encoder.encode(Temperature().block(0, 0, 1))
     endless.submit(payload, 0)
     assert not endless.outcomes(0.002)
-    writer = blackhole({"in_flight": 8}, delay_ms=20).writer(0)
+    writer = blackhole({"in_flight": 8}, delay_ms=20).writer()
     before = set(threading.enumerate())
     sent = {}
     for number in range(3):

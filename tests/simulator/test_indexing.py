@@ -18,7 +18,7 @@ from simulator.workloads.temperature import Temperature
 from .collecting import FakeDatabase, Run, play, until
 
 
-class IndexedDatabase(FakeDatabase, IndexedModule[Any, Any]):
+class IndexedDatabase(FakeDatabase, IndexedModule[Any]):
     """It may have one index."""
 
     def __init__(self, when: CreateIndices) -> None:

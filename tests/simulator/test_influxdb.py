@@ -108,10 +108,10 @@ def test_a_bucket_that_vanishes_ends_the_run(server: InfluxUnderTest) -> None:
     prepare(server)
     module = server.module(JOB)
     with (
-        connect(module.writer(10)) as writer,
+        connect(module.writer()) as writer,
         pytest.raises(SimulatorError, match=r"has no bucket .* run insert first"),
     ):
-        insert(writer, Temperature(), 30, 10, before={1: server.clear})
+        insert(writer, Temperature(), 30, before={1: server.clear})
 
 
 def test_a_partial_write_ends_the_run(server: InfluxUnderTest) -> None:
@@ -144,7 +144,7 @@ def test_a_bucket_that_the_token_may_not_see(server: InfluxUnderTest) -> None:
     """The server answers with an empty list."""
     prepare(server)
     module = server.module(JOB, options={"token": server.new_token("write")})
-    for connect_to in (module.open, module.writer(10).open):
+    for connect_to in (module.open, module.writer().open):
         with pytest.raises(SimulatorError, match="allow the token to read and write it"):
             connect_to()
 
@@ -201,7 +201,7 @@ def test_the_size_says_what_it_includes(server: InfluxUnderTest) -> None:
 
 def test_a_certificate_of_an_unknown_authority(server: InfluxUnderTest) -> None:
     module = server.module(JOB, options={"endpoint": server.encrypted})
-    for enter in (module.open, module.writer(10).open):
+    for enter in (module.open, module.writer().open):
         with pytest.raises(SimulatorError, match=r"(?i)certificate verify failed") as refused:
             enter()
         assert "ssl_ca_cert" in str(refused.value)
@@ -270,8 +270,8 @@ def test_a_write_without_an_answer_is_sent_again(server: InfluxUnderTest) -> Non
     def silence() -> None:
         server.proxy.hold_s = 1.5
 
-    with connect(module.writer(10)) as writer:
-        recorder = insert(writer, Temperature(), 30, 10, before={1: silence})
+    with connect(module.writer()) as writer:
+        recorder = insert(writer, Temperature(), 30, before={1: silence})
     # More than once if the machine is slow enough.
     assert set(recorder.errors) == {"timeout"}
     assert server.rows(Temperature.schema, "events") == sorted(
@@ -292,8 +292,8 @@ def test_requests_in_flight(server: InfluxUnderTest) -> None:
 
     server.proxy.delay_s = 0.02
     try:
-        with connect(module.writer(10)) as writer:
-            recorder = insert(writer, Temperature(), 400, 10, before={20: look})
+        with connect(module.writer()) as writer:
+            recorder = insert(writer, Temperature(), 400, before={20: look})
     finally:
         server.proxy.delay_s = 0.0
     # Plus the connection over which it asked for the bucket.
@@ -320,8 +320,8 @@ def test_a_server_that_is_stopped_and_started_in_mid_run(url: str, tmp_path: Pat
             if attempts == 2:
                 own.start()
 
-        with connect(module.writer(100)) as writer:
-            recorder = insert(writer, Temperature(), 1000, 100, before={4: own.stop}, abort=abort)
+        with connect(module.writer()) as writer:
+            recorder = insert(writer, Temperature(), 1000, before={4: own.stop}, abort=abort)
         assert recorder.errors == {"connection_lost": 2}
         assert recorder.retries == 2
         # What was acknowledged before the stop is still there.
@@ -336,12 +336,12 @@ def test_a_cache_that_is_full(url: str, tmp_path: Path) -> None:
         module.open()
         module.prepare()
         with (
-            connect(module.writer(1000)) as writer,
+            connect(module.writer()) as writer,
             pytest.raises(
                 SimulatorError, match=r"gave up after 2 retries \(cache_full\).*exceeded"
             ),
         ):
-            insert(writer, Temperature(), 5000, 1000, max_retries=2)
+            insert(writer, Temperature(), 5000, max_retries=2)
         module.close()
 
 

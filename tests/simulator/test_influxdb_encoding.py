@@ -43,7 +43,7 @@ def odd(device: bytes, note: bytes) -> EventBlock:
 
 def test_a_line() -> None:
     block = Temperature(seed=4, device_spread=2).block(3, 10, 2)
-    [payload] = LineEncoder(Job(Temperature.schema), False).encode(block, 5)
+    [payload] = LineEncoder(Job(Temperature.schema, Load(batch=5)), False).encode(block)
     times, values = block.columns["timestamp"], block.columns["temperature"]
     assert payload.data.decode().split("\n") == [
         f"events,device_id=w00003d{i:06d} sequence_number={10 + i}i,"
@@ -55,11 +55,11 @@ def test_a_line() -> None:
 @pytest.mark.parametrize(("batch", "sizes"), [(4, [4, 4, 1]), (9, [9]), (100, [9]), (0, [1] * 9)])
 def test_requests_are_as_large_as_asked_for(batch: int, sizes: list[int]) -> None:
     block = Temperature().block(0, 0, 9)
-    payloads = LineEncoder(Job(Temperature.schema), False).encode(block, batch)
+    payloads = LineEncoder(Job(Temperature.schema, Load(batch=batch)), False).encode(block)
     assert [payload.events for payload in payloads] == sizes
     requests = [payload.data.split(b"\n") for payload in payloads]
     assert [len(lines) for lines in requests] == sizes
-    together = LineEncoder(Job(Temperature.schema), False).encode(block, 9)[0].data
+    together = LineEncoder(Job(Temperature.schema, Load(batch=9)), False).encode(block)[0].data
     assert b"\n".join(line for lines in requests for line in lines) == together
     assert [payload.last for payload in payloads] == (np.cumsum(sizes) - 1).tolist()
 
@@ -67,8 +67,9 @@ def test_requests_are_as_large_as_asked_for(batch: int, sizes: list[int]) -> Non
 @pytest.mark.parametrize("batch", [5, 0])
 def test_events_are_dealt_to_the_measurements_by_their_number(batch: int) -> None:
     block = Temperature().block(0, 6, 7)
-    encoder = LineEncoder(Job(Temperature.schema, Load(tables=Tables.MULTIPLE)), False)
-    lines = [line for payload in encoder.encode(block, batch) for line in payload.data.split(b"\n")]
+    load = Load(batch=batch, tables=Tables.MULTIPLE)
+    encoder = LineEncoder(Job(Temperature.schema, load), False)
+    lines = [line for payload in encoder.encode(block) for line in payload.data.split(b"\n")]
     assert [line.partition(b",")[0].decode() for line in lines] == [
         f"events{number % 4}" for number in range(6, 13)
     ]
@@ -77,10 +78,8 @@ def test_events_are_dealt_to_the_measurements_by_their_number(batch: int) -> Non
 @pytest.mark.parametrize("batch", [5, 0])
 def test_compressed_requests_hold_the_same(batch: int) -> None:
     block = Temperature().block(0, 0, 12)
-    plain, compressed = (
-        LineEncoder(Job(Temperature.schema), compress).encode(block, batch)
-        for compress in (False, True)
-    )
+    job = Job(Temperature.schema, Load(batch=batch))
+    plain, compressed = (LineEncoder(job, compress).encode(block) for compress in (False, True))
     assert [gzip.decompress(payload.data) for payload in compressed] == [
         payload.data for payload in plain
     ]
@@ -89,7 +88,7 @@ def test_compressed_requests_hold_the_same(batch: int) -> None:
 def test_what_would_end_a_name_tag_or_text_is_escaped() -> None:
     """https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/#special-characters"""
     block = odd(b"d=1, 2", b'say "a\\b", c=d')
-    [payload] = LineEncoder(Job(ODD), False).encode(block, 1)
+    [payload] = LineEncoder(Job(ODD), False).encode(block)
     assert payload.data == (
         rb"a\,\ 100\ %\=b,de\,vice=d\=1\,\ 2 "
         rb'note\=%d="say \"a\\b\", c=d",at=9i 7'
@@ -132,10 +131,10 @@ def tagged(names: list[bytes], weights: list[int]) -> EventBlock:
 @pytest.mark.parametrize("batch", [10, 1, 0])
 def test_columns_that_describe_the_device_are_tags(batch: int) -> None:
     """In the order of their names; none where a text is empty, and numbers are texts."""
-    encoder = LineEncoder(Job(TAGGED), False)
+    encoder = LineEncoder(Job(TAGGED, Load(batch=batch)), False)
     # The second time with a value that is new.
     for weights in ([7, -3], [-3, 12]):
-        payloads = encoder.encode(tagged([b"x, y=z", b""], weights), batch)
+        payloads = encoder.encode(tagged([b"x, y=z", b""], weights))
         assert b"\n".join(payload.data for payload in payloads).split(b"\n") == [
             rb"things,a\ b=x\,\ y\=z,height=2.5,on=true,thing=t,weight=%d,width=0.1 number=0i 0"
             % weights[0],
@@ -146,12 +145,12 @@ def test_columns_that_describe_the_device_are_tags(batch: int) -> None:
 @pytest.mark.parametrize("text", [b"two\nlines", b"ends in \\"])
 def test_a_tag_column_that_cannot_be_written_is_refused(text: bytes) -> None:
     with pytest.raises(SimulatorError, match="tag a b: InfluxDB accepts no line break"):
-        LineEncoder(Job(TAGGED), False).encode(tagged([b"fine", text], [1, 2]), 10)
+        LineEncoder(Job(TAGGED), False).encode(tagged([b"fine", text], [1, 2]))
 
 
 def test_a_devices_document_becomes_its_tags() -> None:
     block = Cpu(seed=1, device_spread=2, extra_tags=1).block(0, 0, 2)
-    [payload] = LineEncoder(Job(Cpu.schema), False).encode(block, 2)
+    [payload] = LineEncoder(Job(Cpu.schema, Load(batch=2)), False).encode(block)
     tags, fields, time = payload.data.split(b"\n")[0].split(b" ")
     assert tags == (
         b"cpu,arch=x64,datacenter=us-east-1a,hostname=w00000d000000,os=Debian12,rack=0,"

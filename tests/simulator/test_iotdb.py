@@ -99,7 +99,7 @@ def read_request(message: bytes) -> Fields:
 def encode(block: EventBlock, batch: int, **load: Any) -> list[bytes]:
     """The calls of a block, complete, for session 77."""
     job = Job(block.schema, Load(batch=batch, **load))
-    payloads = TabletEncoder(job).encode(block, batch)
+    payloads = TabletEncoder(job).encode(block)
     return [
         b"".join(call) + put_i64(1, 77) + END_CALL for payload in payloads for call in payload.data
     ]
@@ -189,7 +189,7 @@ def test_what_describes_a_device_is_that_of_each_event(kind: type[Workload], dev
 def test_a_request_to_several_tables_is_a_tablet_for_each() -> None:
     block = Temperature(device_spread=3).block(0, 2, 10)
     job = Job(block.schema, Load(batch=6, tables=Tables.MULTIPLE))
-    first, second = TabletEncoder(job).encode(block, 6)
+    first, second = TabletEncoder(job).encode(block)
     assert (first.events, second.events) == (6, 4)
     tablets = [read_request(b"".join(call) + END_CALL) for call in first.data]
     # Event 2 goes to the third table.

@@ -73,7 +73,7 @@ def read_call(message: bytes) -> Fields:
 def encode(block: EventBlock, batch: int, **load: Any) -> list[bytes]:
     """The calls of a block, complete, for session 77."""
     job = Job(block.schema, Load(batch=batch, **load))
-    payloads = TreeEncoder(job, "benchmark").encode(block, batch)
+    payloads = TreeEncoder(job, "benchmark").encode(block)
     assert [payload.events for payload in payloads] == [
         min(batch or 1, len(block) - start) for start in range(0, len(block), batch or 1)
     ]

@@ -43,7 +43,7 @@ def ask_clickhouse(options: Any) -> None:
 
 def ask_questdb(options: Any) -> None:
     kind: Any = load_module("questdb")
-    writer = kind(options, JOB).writer(10)
+    writer = kind(options, JOB).writer()
     writer._connection = SimpleNamespace(options=options)
     writer.make_client()
 

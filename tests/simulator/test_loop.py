@@ -12,7 +12,7 @@ import pytest
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import latency_ms, merge_histograms
 from simulator.modules.sending import Outcome, Payload
-from simulator.testing.events import insert, most_at_once
+from simulator.testing.events import most_at_once
 from simulator.worker import garbage_collection_paused
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
@@ -20,7 +20,7 @@ from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import NumberEncoder
-from .writing import LIMIT_S, FakeWriter, failing, feed
+from .writing import LIMIT_S, FakeWriter, failing, feed, insert
 
 pytestmark = pytest.mark.usefixtures("no_threads_left")
 
@@ -378,8 +378,8 @@ def test_in_flight_no_payload_outlives_its_answer(
     alive: list[weakref.ref[_Data]] = []
 
     class Watched(NumberEncoder):
-        def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-            payloads = super().encode(block, batch)
+        def encode(self, block: EventBlock) -> list[Payload]:
+            payloads = super().encode(block)
             for payload in payloads:
                 payload.data = _Data(payload.data)
                 alive.append(weakref.ref(payload.data))

@@ -14,7 +14,7 @@ from simulator.contract import Load
 from simulator.errors import OptionError
 from simulator.modules import load_module
 from simulator.modules.base import Job, Support
-from simulator.modules.options import parse_options
+from simulator.modules.options import parse_payload_options
 from simulator.testing.events import make_schema
 from simulator.workloads.schema import Column, ColumnType, EventBlock
 
@@ -51,8 +51,8 @@ BLOCK = EventBlock(
 def payload(module: str, **options: Any) -> Any:
     """The data of one request with all three events."""
     kind = load_module(module)
-    parsed = parse_options(kind.encoding_options_model, options, str)
-    [request] = kind.encoder(parsed, Job(SCHEMA, Load(batch=3)), 3).encode(BLOCK, 3)
+    parsed = parse_payload_options(kind.options_model, options)
+    [request] = kind.encoder(parsed, Job(SCHEMA, Load(batch=3))).encode(BLOCK)
     return request.data
 
 
@@ -98,8 +98,8 @@ def test_arguments_are_null(mode: str) -> None:
 
 def payload_of(module: str, mode: str) -> Any:
     kind = load_module(module)
-    options = parse_options(kind.encoding_options_model, {"insert_mode": mode}, str)
-    return kind.encoder(options, Job(SCHEMA, Load(batch=3)), 3).encode(BLOCK, 3)[0]
+    options = parse_payload_options(kind.options_model, {"insert_mode": mode})
+    return kind.encoder(options, Job(SCHEMA, Load(batch=3))).encode(BLOCK)[0]
 
 
 def test_csv_is_empty() -> None:

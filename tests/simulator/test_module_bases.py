@@ -131,11 +131,11 @@ class Statements:
         """Nothing to close."""
 
 
-class Plain(SqlModule[Options, Options, Statements]):
+class Plain(SqlModule[Options, Statements]):
     """A module that says no more than it must."""
 
     name = "plain"
-    options_model = encoding_options_model = Options
+    options_model = Options
     ENCODINGS = ()
     CAPABILITIES = Capabilities({}, {}, Support.UNSUPPORTED, {}, tags_table=Support.FULL)
     TYPES: ClassVar = dict.fromkeys(ColumnType, "number")
@@ -145,11 +145,11 @@ class Plain(SqlModule[Options, Options, Statements]):
     MARKS = "marks {names}"
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> Encoder:
+    def encoder(cls, options: Options, job: Job) -> Encoder:
         return RowsEncoder(job)
 
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        return Settling(self.encoder(self.options, self.job, batch), self)
+    def make_writer(self) -> Writer:
+        return Settling(self.encoder(self.options, self.job), self)
 
     def connect(self) -> Statements:
         return Statements()
@@ -243,10 +243,10 @@ class Settling(SettlingWriter[Statements]):
 
 def test_what_is_stored_of_a_request_in_doubt_is_not_sent_again() -> None:
     module = Plain(Options(), Job(Temperature.schema, Load(batch=3)))
-    writer = module.writer(3)
+    writer = module.writer()
     assert isinstance(writer, Settling)
     writer.open()
-    [payload] = writer.encoder.encode(Temperature().block(0, 0, 3), 3)
+    [payload] = writer.encoder.encode(Temperature().block(0, 0, 3))
     with pytest.raises(Retryable):
         writer.send(payload)
     assert writer.send(payload) == 3

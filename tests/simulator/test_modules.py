@@ -27,7 +27,7 @@ from simulator.errors import OptionError
 from simulator.modules import build, list_ignored_keys, load_module, load_whole_module, module_names
 from simulator.modules.base import AnyModule, Job, Module, Support, await_count, require
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
-from simulator.modules.options import Options, parse_options
+from simulator.modules.options import Options, parse_options, parse_payload_options
 from simulator.modules.postgres import Postgres
 from simulator.testing.events import insert_with, most_at_once
 from simulator.workloads.cpu import Cpu
@@ -281,12 +281,12 @@ def blackhole(job: Job = JOB, **values: Any) -> Blackhole:
 @pytest.mark.parametrize("tables", Tables)
 def test_it_builds_the_other_modules_payloads(mode: str, key: PrimaryKey, tables: Tables) -> None:
     job = Job(Cpu.schema, Load(batch=10, primary_key=key, tables=tables))
-    own = blackhole(job, insert_mode=mode).writer(10).encoder
-    options = parse_options(Postgres.encoding_options_model, {"insert_mode": mode}, str)
-    original = Postgres.encoder(options, job, 10)
+    own = blackhole(job, insert_mode=mode).writer().encoder
+    options = parse_payload_options(Postgres.options_model, {"insert_mode": mode})
+    original = Postgres.encoder(options, job)
     block = Cpu(device_spread=3).block(0, 0, 25)
-    payloads = [(payload.data, payload.events) for payload in own.encode(block, 10)]
-    assert payloads == [(payload.data, payload.events) for payload in original.encode(block, 10)]
+    payloads = [(payload.data, payload.events) for payload in own.encode(block)]
+    assert payloads == [(payload.data, payload.events) for payload in original.encode(block)]
 
 
 def test_it_takes_all_and_stores_nothing() -> None:

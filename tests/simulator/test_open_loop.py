@@ -81,7 +81,7 @@ def offer(writer: Writer, schedule: Schedule, max_retries: int = 8) -> Offered:
     """Send single events without end by the schedule."""
     recorder = Recorder(schedule)
     source = Feed(
-        lambda first, count: Temperature().block(0, first, count), writer.encoder, 0, None, 0
+        lambda first, count: Temperature().block(0, first, count), writer.encoder, 0, None
     )
     source.prime()
     origin = time.perf_counter()
@@ -240,7 +240,7 @@ class Restless(FakeWriter):
 
 def test_a_retry_is_not_kept_waiting_by_answers_that_follow_each_other() -> None:
     writer = Restless()
-    recorder = insert(writer, Temperature(), 600, 0)
+    recorder = insert(writer, Temperature(), 600)
     assert recorder.events == 600
     assert 0 < writer.resent_after < 400
 
@@ -276,11 +276,11 @@ def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
     all_sent = threading.Event()
 
     class Slow(NumberEncoder):
-        def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+        def encode(self, block: EventBlock) -> list[Payload]:
             if block.first:
                 all_sent.wait()
                 time.sleep(0.3)
-            return super().encode(block, batch)
+            return super().encode(block)
 
     class Telling(Notebook):
         def _take(self, numbers: list[int]) -> int:

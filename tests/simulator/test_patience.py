@@ -17,9 +17,9 @@ from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection
 from simulator.modules.kit.errors import connection_lost
 from simulator.modules.kit.http import HttpPool, NoAnswer
-from simulator.modules.options import parse_options
+from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.postgres.dialects import Dialect
-from simulator.modules.postgres.encoding import CopyFormat, InsertMode, PostgresEncoder
+from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder
 from simulator.modules.postgres.options import PostgresOptions
 from simulator.modules.postgres.writer import PostgresWriter
 from simulator.modules.sending import (
@@ -170,7 +170,7 @@ def test_a_silent_server_ends_the_run_in_time(
     writer = make(silent, stack, monkeypatch)(in_flight)
     began = time.monotonic()
     with pytest.raises(GaveUp, match=r"gave up after 1\.5 s"):
-        insert(writer, Temperature(), 10, 1, patience_s=PATIENCE_S)
+        insert(writer, Temperature(), 10, patience_s=PATIENCE_S)
     assert PATIENCE_S <= time.monotonic() - began < PATIENCE_S + LATE_S
 
 
@@ -181,7 +181,7 @@ def test_what_a_server_asks_to_wait_is_no_longer_than_patience() -> None:
     for in_flight in (1, 2):
         began = time.monotonic()
         with pytest.raises(GaveUp):
-            insert(FakeWriter(refuse, in_flight), Temperature(), 4, 2, patience_s=0.1)
+            insert(FakeWriter(refuse, in_flight), Temperature(), 4, patience_s=0.1)
         assert time.monotonic() - began < LATE_S
 
 
@@ -196,7 +196,7 @@ def test_a_request_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Monke
 
     began = time.monotonic()
     with pytest.raises(GaveUp):
-        insert(FakeWriter(answer, 2), Temperature(), 4, 2, patience_s=0.1)
+        insert(FakeWriter(answer, 2), Temperature(), 4, patience_s=0.1)
     over.set()
     assert time.monotonic() - began < LATE_S
     assert LAST_ANSWERS_S < LATE_S

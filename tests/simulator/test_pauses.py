@@ -189,7 +189,7 @@ def test_a_run_that_is_ended_meanwhile_waits_no_longer() -> None:
     recorder.begin(time.perf_counter())
     recorder.end_early(recorder._origin + 0.3)
     source = Feed(
-        lambda first, count: Temperature().block(0, first, count), writer.encoder, 0, None, 0
+        lambda first, count: Temperature().block(0, first, count), writer.encoder, 0, None
     )
     insert_all(source, writer, recorder, 0, lambda: None, schedule)
     recorder.end()

@@ -16,19 +16,18 @@ from simulator.modules.kit.libpq import (
     public_dsn,
     server_name,
 )
-from simulator.modules.options import parse_options
+from simulator.modules.options import InsertMode, parse_options, parse_payload_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import Dialect
-from simulator.modules.postgres.encoding import InsertMode
-from simulator.modules.postgres.options import EncodingOptions, PostgresOptions
+from simulator.modules.postgres.options import PostgresOptions
 from simulator.modules.postgres.server import translate
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import SECRET
 
 
-def options(**values: object) -> EncodingOptions:
-    return parse_options(EncodingOptions, values, str)
+def options(**values: object) -> PostgresOptions:
+    return parse_payload_options(PostgresOptions, values)
 
 
 @pytest.mark.parametrize(
@@ -44,7 +43,7 @@ def options(**values: object) -> EncodingOptions:
     ],
 )
 def test_insert_mode(values: dict[str, object], batch: int, mode: InsertMode) -> None:
-    assert options(**values).mode(batch) is mode
+    assert options(**values).mode(Load(batch=batch)) is mode
 
 
 @pytest.mark.parametrize(
@@ -58,7 +57,7 @@ def test_insert_mode(values: dict[str, object], batch: int, mode: InsertMode) ->
 )
 def test_modes_that_do_not_fit_the_batch(mode: str, batch: int, remedy: str) -> None:
     with pytest.raises(OptionError, match=f"insert_mode={mode} .*{remedy}"):
-        options(insert_mode=mode).mode(batch)
+        options(insert_mode=mode).mode(Load(batch=batch))
     values = {"insert_mode": mode, "connection_string": "host=x"}
     parsed = parse_options(PostgresOptions, values, str)
     with pytest.raises(OptionError, match=remedy):
@@ -78,7 +77,8 @@ def test_modes_that_do_not_fit_the_batch(mode: str, batch: int, remedy: str) -> 
 def test_prefill_takes_the_fastest_way_that_the_target_allows(
     values: dict[str, object], mode: InsertMode
 ) -> None:
-    assert options(**values).prefill_mode() is mode
+    filling = options(**values).for_prefill()
+    assert filling.mode(Load(batch=1000)) is mode
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,14 @@ import psycopg2
 import pytest
 from pydantic import ValidationError
 
-from simulator.contract import PrimaryKey, Tables
+from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.kit.libpq import Connection, list_parameters
-from simulator.modules.options import parse_options
+from simulator.modules.options import InsertMode, parse_options, parse_payload_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
-from simulator.modules.postgres.encoding import InsertMode
-from simulator.modules.postgres.options import DialectOptions, PostgresOptions
+from simulator.modules.postgres.options import PostgresOptions
 from simulator.testing.events import insert_with
 from simulator.testing.server import ServerUnderTest, new_job
 from simulator.workloads.cpu import Cpu
@@ -69,13 +68,14 @@ def prepare(server: ServerUnderTest, job: Job, **options: Any) -> None:
 def test_cockroachdb_gets_lists_of_values_unless_asked_otherwise(
     values: dict[str, str], batch: int, mode: InsertMode, prefill: InsertMode
 ) -> None:
-    options = parse_options(DialectOptions, {"dialect": "cockroachdb", **values}, str)
-    assert options.mode(batch) is mode
-    assert options.prefill_mode() is prefill
+    options = parse_payload_options(PostgresOptions, {"dialect": "cockroachdb", **values}, str)
+    assert options.mode(Load(batch=batch)) is mode
+    assert options.for_prefill().mode(Load(batch=1000)) is prefill
 
 
 def test_yugabytedb_takes_copy() -> None:
-    assert parse_options(DialectOptions, {"dialect": "yugabytedb"}, str).mode(5) is InsertMode.COPY
+    options = parse_payload_options(PostgresOptions, {"dialect": "yugabytedb"}, str)
+    assert options.mode(Load(batch=5)) is InsertMode.COPY
 
 
 @pytest.mark.parametrize(

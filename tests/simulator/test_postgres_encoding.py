@@ -22,7 +22,8 @@ from simulator.encoding.postgres_rows import (
     value_rows,
 )
 from simulator.modules.base import Job
-from simulator.modules.postgres.encoding import CopyFormat, InsertMode, PostgresEncoder
+from simulator.modules.options import InsertMode
+from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder
 from simulator.modules.sending import Payload
 from simulator.testing.events import TEXTS, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
@@ -210,10 +211,9 @@ def test_identifiers_are_quoted() -> None:
     named = EventBlock(schema, 0, 0, {'c "%s"': block.columns["a"]}, block.devices)
     insert = b'INSERT INTO "t ""%d""" ("c ""%s""") VALUES '
     for mode, batch in ((InsertMode.VALUES_LISTS, 1), (InsertMode.SINGLE, 0)):
-        encoder = PostgresEncoder(
-            Job(schema, Load(primary_key=PrimaryKey.NONE)), mode, CopyFormat.TEXT, prepared=False
-        )
-        (payload,) = encoder.encode(named, batch)
+        job = Job(schema, Load(batch=batch, primary_key=PrimaryKey.NONE))
+        encoder = PostgresEncoder(job, mode, CopyFormat.TEXT, prepared=False)
+        (payload,) = encoder.encode(named)
         assert payload.data == ([(insert + b"('100 %')", None)], False)
         assert encoder.list_prepared() == []
     encoder = PostgresEncoder(
@@ -323,12 +323,13 @@ MODES: list[tuple[InsertMode, CopyFormat, dict[str, bool]]] = [
 
 
 @pytest.fixture(params=MODES, ids=lambda param: "-".join([*param[:2], *param[2]]))
-def make(request: pytest.FixtureRequest) -> Callable[[Tables], PostgresEncoder]:
-    """Makes an encoder of each mode and format."""
+def make(request: pytest.FixtureRequest) -> Callable[[Tables, int], PostgresEncoder]:
+    """Makes an encoder of each mode and format, for batches of so many events if it takes any."""
     mode, copy_format, how = request.param
 
-    def encoder(tables: Tables) -> PostgresEncoder:
-        job = Job(Temperature.schema, Load(tables=tables))
+    def encoder(tables: Tables, batch: int) -> PostgresEncoder:
+        single = mode is InsertMode.SINGLE
+        job = Job(Temperature.schema, Load(tables=tables, batch=0 if single else batch))
         return PostgresEncoder(job, mode, copy_format, **how)
 
     return encoder
@@ -360,21 +361,22 @@ def test_a_missing_value_is_bound_as_none(size: int) -> None:
 @pytest.mark.parametrize("multiple", [False, True])
 def test_what_needs_a_transaction_has_one(multiple: bool) -> None:
     block = Temperature().block(0, 0, 8)
-    job = Job(Temperature.schema, Load(tables=Tables.MULTIPLE if multiple else Tables.SINGLE))
+    tables = Tables.MULTIPLE if multiple else Tables.SINGLE
     for mode, copy_format, how in MODES:
+        batch = 0 if mode is InsertMode.SINGLE else 8
+        job = Job(Temperature.schema, Load(batch=batch, tables=tables))
         encoder = PostgresEncoder(job, mode, copy_format, **how)
-        (payload, *_) = encoder.encode(block, 0 if mode is InsertMode.SINGLE else 8)
+        (payload, *_) = encoder.encode(block)
         needed = mode is InsertMode.TRANSACTION or how == {"copy_is_atomic": False}
         needed = needed or (multiple and mode is not InsertMode.SINGLE)
         assert payload.data[1] is needed
 
 
-def test_a_block_is_split_into_requests(make: Callable[[Tables], PostgresEncoder]) -> None:
-    encoder = make(Tables.SINGLE)
+def test_a_block_is_split_into_requests(make: Callable[[Tables, int], PostgresEncoder]) -> None:
+    encoder = make(Tables.SINGLE, 4)
     block = Temperature(device_spread=2).block(3, 10, 11)
-    batch = 0 if encoder.mode is InsertMode.SINGLE else 4
-    payloads = encoder.encode(block, batch)
-    sizes = [4, 4, 3] if batch else [1] * 11
+    payloads = encoder.encode(block)
+    sizes = [1] * 11 if encoder.mode is InsertMode.SINGLE else [4, 4, 3]
     assert [payload.events for payload in payloads] == sizes
     assert [payload.last for payload in payloads] == [int(end) - 1 for end in np.cumsum(sizes)]
     assert all(payload.block is block for payload in payloads)
@@ -389,12 +391,11 @@ def test_a_block_is_split_into_requests(make: Callable[[Tables], PostgresEncoder
 
 @pytest.mark.parametrize("first", [0, 1, 6, 7])
 def test_events_are_dealt_to_tables_by_their_number(
-    make: Callable[[Tables], PostgresEncoder], first: int
+    make: Callable[[Tables, int], PostgresEncoder], first: int
 ) -> None:
-    encoder = make(Tables.MULTIPLE)
+    encoder = make(Tables.MULTIPLE, 5)
     block = Temperature(device_spread=2).block(0, first, 11)
-    batch = 0 if encoder.mode is InsertMode.SINGLE else 5
-    payloads = encoder.encode(block, batch)
+    payloads = encoder.encode(block)
     rows = rows_of(block)
     for payload in payloads:
         stored = []
@@ -412,10 +413,10 @@ def test_events_are_dealt_to_tables_by_their_number(
     assert sum(payload.events for payload in payloads) == 11
 
 
-def test_batches_of_one_in_several_tables(make: Callable[[Tables], PostgresEncoder]) -> None:
-    encoder = make(Tables.MULTIPLE)
+def test_batches_of_one_in_several_tables(make: Callable[[Tables, int], PostgresEncoder]) -> None:
+    encoder = make(Tables.MULTIPLE, 1)
     block = Temperature().block(0, 2, 6)
-    payloads = encoder.encode(block, 0 if encoder.mode is InsertMode.SINGLE else 1)
+    payloads = encoder.encode(block)
     tables = []
     for payload, row in zip(payloads, rows_of(block), strict=True):
         ((table, part),) = parse_payload(encoder, payload)
@@ -427,15 +428,15 @@ def test_batches_of_one_in_several_tables(make: Callable[[Tables], PostgresEncod
 @pytest.mark.parametrize("copy_format", CopyFormat)
 @pytest.mark.parametrize("tables", Tables)
 def test_the_clients_key_comes_first(copy_format: CopyFormat, tables: Tables) -> None:
-    job = Job(Temperature.schema, Load(primary_key=PrimaryKey.CLIENT, tables=tables))
-    encoder = PostgresEncoder(job, InsertMode.COPY, copy_format)
+    load = Load(batch=100, primary_key=PrimaryKey.CLIENT, tables=tables)
+    encoder = PostgresEncoder(Job(Temperature.schema, load), InsertMode.COPY, copy_format)
     name = "events" if tables is Tables.SINGLE else "events0"
     assert encoder.copy_statement(0) == (
         f'COPY "{name}" ("id", "timestamp", "device_id", "sequence_number", "temperature")'
         f" FROM STDIN{' WITH BINARY' if copy_format is CopyFormat.BINARY else ''}"
     )
     block = Temperature().block(0, 3, 9)
-    (payload,) = encoder.encode(block, 100)
+    (payload,) = encoder.encode(block)
     rows = []
     for _, data in payload.data[0]:
         if copy_format is CopyFormat.BINARY:

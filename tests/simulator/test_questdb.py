@@ -13,10 +13,10 @@ from simulator.contract import Load, PrimaryKey, Role, Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.kit.sql_queries import compile_query
-from simulator.modules.options import parse_options
+from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.encoding import LineEncoder, LineFormat
-from simulator.modules.questdb.options import InsertMode, QuestdbOptions
+from simulator.modules.questdb.options import QuestdbOptions
 from simulator.modules.questdb.pgwire import StatementEncoder
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.server import Connection
@@ -62,7 +62,7 @@ def two_events(**changes: NDArray[Any]) -> EventBlock:
 
 
 def test_lines_of_text() -> None:
-    (payload,) = LineEncoder(Job(TYPES), LineFormat.TEXT).encode(two_events(), 5)
+    (payload,) = LineEncoder(Job(TYPES, Load(batch=5)), LineFormat.TEXT).encode(two_events())
     assert payload.data == (
         b"things,device=a\\ b,site=x\\,y\\=z level=0.5,big=-9223372036854775807i,small=-2147483647i,"
         b'open=true,note="say \\"\\\\\\"",seen=0000t 1000\n'
@@ -73,7 +73,7 @@ def test_lines_of_text() -> None:
 
 @pytest.mark.parametrize("batch", [0, 1, 2])
 def test_lines_with_binary_floats(batch: int) -> None:
-    payloads = LineEncoder(Job(TYPES), LineFormat.BINARY).encode(two_events(), batch)
+    payloads = LineEncoder(Job(TYPES, Load(batch=batch)), LineFormat.BINARY).encode(two_events())
     body = b"\n".join(payload.data for payload in payloads)
     # 10.0 ends with bytes that would mean something in a text; a float that is missing leaves no room.
     assert struct.pack("<d", 10.0).endswith(b"$@")
@@ -90,7 +90,8 @@ def test_lines_with_binary_floats(batch: int) -> None:
 def test_many_binary_floats_are_those_that_were_generated() -> None:
     """More rows than are formatted one by one."""
     block = Temperature(seed=3).block(0, 0, 1000)
-    (payload,) = LineEncoder(Job(Temperature.schema), LineFormat.BINARY).encode(block, 1000)
+    job = Job(Temperature.schema, Load(batch=1000))
+    (payload,) = LineEncoder(job, LineFormat.BINARY).encode(block)
     rest, temperatures = payload.data, []
     while rest:
         _, _, rest = rest.partition(b"temperature==\x10")
@@ -100,9 +101,9 @@ def test_many_binary_floats_are_those_that_were_generated() -> None:
 
 
 def test_a_line_goes_to_its_table_with_its_key() -> None:
-    load = Load(tables=Tables.MULTIPLE, primary_key=PrimaryKey.CLIENT)
+    load = Load(batch=2, tables=Tables.MULTIPLE, primary_key=PrimaryKey.CLIENT)
     block = Temperature().block(0, 6, 2)
-    (payload,) = LineEncoder(Job(Temperature.schema, load), LineFormat.TEXT).encode(block, 2)
+    (payload,) = LineEncoder(Job(Temperature.schema, load), LineFormat.TEXT).encode(block)
     first, second = payload.data.split(b"\n")
     assert first.startswith(b'events2,device_id=w00000d000000 id="w00000d000000')
     assert second.startswith(b"events3,")
@@ -120,7 +121,7 @@ def test_a_number_that_would_become_null_is_refused(name: str, values: NDArray[A
     )
     for encoder in encoders:
         with pytest.raises(SimulatorError, match=f"column {name}: .* means no value"):
-            encoder.encode(block, 2)
+            encoder.encode(block)
 
 
 def parsed(**values: object) -> QuestdbOptions:
@@ -189,7 +190,7 @@ def test_a_partition_without_times_is_no_failure(monkeypatch: pytest.MonkeyPatch
 def test_rows_for_the_vendors_client() -> None:
     pytest.importorskip("questdb.ingress")
     ((first, second),) = (
-        payload.data for payload in SenderEncoder(Job(TYPES)).encode(two_events(), 2)
+        payload.data for payload in SenderEncoder(Job(TYPES, Load(batch=2))).encode(two_events())
     )
     assert (first.table, first.time_ms) == ("things", 1000)
     assert first.symbols == {"device": "a b", "site": "x,y=z"}

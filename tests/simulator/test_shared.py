@@ -5,24 +5,18 @@ from __future__ import annotations
 import select
 import socket
 import time
-from enum import StrEnum
 from typing import ClassVar
 
 import pytest
 from pydantic import ValidationError
 
+from simulator.contract import Load
 from simulator.errors import OptionError
 from simulator.modules.kit.options import EndpointOptions, LoginOptions, check_url
 from simulator.modules.kit.tables import deal_block, deal_in_turn, deal_rows, number_tables
-from simulator.modules.options import choose_mode
+from simulator.modules.options import InsertMode, choose_mode
 from simulator.modules.sending import Poll
 from simulator.workloads.temperature import Temperature
-
-
-class Mode(StrEnum):
-    FAST = "fast"
-    OTHER = "other"
-    SINGLE = "single"
 
 
 class NodeOptions(EndpointOptions, LoginOptions):
@@ -33,26 +27,29 @@ class NodeOptions(EndpointOptions, LoginOptions):
 @pytest.mark.parametrize(
     ("asked", "batch", "expected"),
     [
-        (None, 0, Mode.SINGLE),
-        (None, 5, Mode.FAST),
-        (Mode.SINGLE, 0, Mode.SINGLE),
-        (Mode.OTHER, 5, Mode.OTHER),
+        (None, 0, InsertMode.SINGLE),
+        (None, 5, InsertMode.COPY),
+        (InsertMode.SINGLE, 0, InsertMode.SINGLE),
+        (InsertMode.BULK, 5, InsertMode.BULK),
     ],
 )
-def test_a_mode_that_fits(asked: Mode | None, batch: int, expected: Mode) -> None:
-    assert choose_mode("insert_mode", asked, batch, Mode.SINGLE, Mode.FAST) is expected
+def test_a_mode_that_fits(asked: InsertMode | None, batch: int, expected: InsertMode) -> None:
+    assert (
+        choose_mode("insert_mode", asked, Load(batch=batch), InsertMode.SINGLE, InsertMode.COPY)
+        is expected
+    )
 
 
 @pytest.mark.parametrize(
     ("asked", "batch", "text"),
     [
-        (Mode.SINGLE, 5, "how=single sends one event per request: leave --batch out"),
-        (Mode.OTHER, 0, "how=other needs --batch N"),
+        (InsertMode.SINGLE, 5, "how=single sends one event per request: leave --batch out"),
+        (InsertMode.BULK, 0, "how=bulk needs --batch N"),
     ],
 )
-def test_a_mode_that_does_not_fit(asked: Mode, batch: int, text: str) -> None:
+def test_a_mode_that_does_not_fit(asked: InsertMode, batch: int, text: str) -> None:
     with pytest.raises(OptionError, match=text):
-        choose_mode("how", asked, batch, Mode.SINGLE, Mode.FAST)
+        choose_mode("how", asked, Load(batch=batch), InsertMode.SINGLE, InsertMode.COPY)
 
 
 @pytest.mark.parametrize(

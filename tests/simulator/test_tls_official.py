@@ -121,7 +121,7 @@ def test_a_client_that_has_none_says_so() -> None:
     kind: Any = load_module("questdb")
     values = {"endpoint": f"https://{HOST}:1", "client": "official", "client_cert": "tls.crt"}
     module = kind(parse_options(kind.options_model, values, str), JOB)
-    writer = module.writer(10)
+    writer = module.writer()
     writer._connection = SimpleNamespace(options=module.options)
     with pytest.raises(OptionError, match="client=official can't send a client certificate"):
         writer.make_client()

@@ -30,7 +30,7 @@ BATCH = 5
 def sorting(workload: Workload) -> CassandraEncoder:
     """An encoder whose requests are of one device each."""
     job = Job(workload.schema, Load(batch=BATCH))
-    return CassandraEncoder(job, BATCH, BatchType.UNLOGGED, "ONE", workload.device_spread)
+    return CassandraEncoder(job, BatchType.UNLOGGED, "ONE", workload.device_spread)
 
 
 def keys_of(payloads: Sequence[Payload]) -> set[tuple[object, ...]]:
@@ -50,8 +50,8 @@ def test_missing_values_are_counted_of_what_was_sent(
     """Of chunks that were made ahead none counts, and of the last one what was sent of it."""
     monkeypatch.setattr("simulator.worker.feed._CHUNK_EVENTS", 45)
     workload = Sparse(device_spread=3)
-    encoder: Encoder = sorting(workload) if sorts else NumberEncoder()
-    feed = Feed(lambda first, count: workload.block(0, first, count), encoder, 7, None, BATCH)
+    encoder: Encoder = sorting(workload) if sorts else NumberEncoder(BATCH)
+    feed = Feed(lambda first, count: workload.block(0, first, count), encoder, 7, None)
     feed.prime()
     source = iter(feed)
     payloads = [next(source) for _ in range(requests)]
@@ -79,7 +79,7 @@ def test_events_that_were_sorted_are_looked_up_where_a_run_ends_by_the_clock(
     stored: list[EventBlock] = []
     for worker in range(2):
         stored.append(workload.block(worker, 0, 40))
-        payloads = encoder.encode(workload.block(worker, 40, 150), BATCH)
+        payloads = encoder.encode(workload.block(worker, 40, 150))
         sent = payloads[: 60 // BATCH]
         assert len(keys_of(sent)) == 60
         stored += [p.block.part(p.last + 1 - p.events, p.last + 1) for p in sent[lost * worker :]]
@@ -94,7 +94,7 @@ def test_events_that_were_sorted_are_looked_up_where_a_run_ends_by_the_clock(
     monkeypatch.setattr(database, "fetch", fetch)
     writer = FakeWriter(len)
     writer.encoder = encoder
-    monkeypatch.setattr(database, "writer", lambda batch: writer)
+    monkeypatch.setattr(database, "writer", lambda: writer)
 
     async def story(run: Run) -> None:
         await run.start()

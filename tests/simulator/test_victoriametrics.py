@@ -71,7 +71,7 @@ def encode(
     block: EventBlock = BLOCK, batch: int = 3, db: str | None = None, **load: Any
 ) -> list[Payload]:
     encoder = CsvEncoder(Job(block.schema, Load(batch=batch, **load)), False, db)
-    return encoder.encode(block, batch)
+    return encoder.encode(block)
 
 
 def format_of(payload: Payload) -> list[str]:
@@ -151,9 +151,9 @@ def test_the_label_db_is_said_once() -> None:
 @pytest.mark.parametrize("compressed", [False, True])
 def test_what_is_stored_already_is_cut_out(compressed: bool) -> None:
     encoder = CsvEncoder(Job(SCHEMA, Load(batch=3)), compressed, None)
-    [payload] = encoder.encode(BLOCK, 3)
+    [payload] = encoder.encode(BLOCK)
     payload.data[0].cut([1], payload)
-    lines = encoder.encode(BLOCK, 1)
+    lines = CsvEncoder(Job(SCHEMA), compressed, None).encode(BLOCK)
     assert payload.data[0].body == lines[1].data[0].body
 
 
@@ -189,7 +189,7 @@ def read_lines(payload: Payload) -> dict[str, dict[int, float]]:
 
 
 def test_a_series_has_a_line_of_json_with_all_its_samples() -> None:
-    [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, "a & b").encode(BLOCK, 3)
+    [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, "a & b").encode(BLOCK)
     assert payload.data[0].target == "/api/v1/import?extra_label=_db=a%20%26%20b"
     first = '{"__name__":"things:%s","thing":"a","kind":"x,y","weight":"1500.5"}'
     second = '{"__name__":"things:%s","thing":"b, \\"c\\"","kind":"","weight":"2"}'
@@ -214,8 +214,8 @@ def test_json_has_the_samples_of_csv(batch: int, tables: Tables) -> None:
     ):
         block = workload.block(0, 11, 500)
         job = Job(block.schema, Load(batch=batch, tables=tables))
-        series = SeriesEncoder(job, False, None).encode(block, batch)
-        lines = CsvEncoder(job, False, None).encode(block, batch)
+        series = SeriesEncoder(job, False, None).encode(block)
+        lines = CsvEncoder(job, False, None).encode(block)
         for as_json, as_csv in zip(series, lines, strict=True):
             assert (as_json.events, as_json.last) == (as_csv.events, as_csv.last)
             assert read_series(as_json.data[0].body) == read_lines(as_csv)
@@ -231,15 +231,13 @@ def test_json_is_chosen_for_many_events_of_each_device(
     options = parse_options(Victoriametrics.options_model, {"endpoint": "http://vm:8428"}, str)
     job = Job(Temperature.schema, Load(batch=batch))
     block = Temperature(device_spread=3).block(0, 0, 120)
-    chosen = Victoriametrics.encoder(options, job, batch)
-    bodies = [payload.data[0].body for payload in chosen.encode(block, batch)]
-    assert bodies == [
-        payload.data[0].body for payload in kind(job, False, None).encode(block, batch)
-    ]
+    chosen = Victoriametrics.encoder(options, job)
+    bodies = [payload.data[0].body for payload in chosen.encode(block)]
+    assert bodies == [payload.data[0].body for payload in kind(job, False, None).encode(block)]
     assert isinstance(chosen, ChoosingEncoder)
     chosen.taken = Span(1, 1)
     with pytest.raises(SimulatorError, match="would drop"):
-        chosen.encode(block, batch)
+        chosen.encode(block)
 
 
 def test_samples_of_a_series_in_two_months_do_not_follow_each_other() -> None:
@@ -248,7 +246,7 @@ def test_samples_of_a_series_in_two_months_do_not_follow_each_other() -> None:
     times = np.array([new_year_ms - 1, new_year_ms, new_year_ms + 1])
     columns = {**BLOCK.columns, "at": times, "thing": np.array([b"a", b"a", b"a"])}
     block = EventBlock(SCHEMA, 0, 0, columns, columns["thing"])
-    [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, None).encode(block, 3)
+    [payload] = SeriesEncoder(Job(SCHEMA, Load(batch=3)), False, None).encode(block)
     documents = [json.loads(line) for line in payload.data[0].body.split(b"\n")]
     names = ["things:open", "things:exact", "things:heat", "things:big"]
     assert [document["metric"]["__name__"] for document in documents] == names * 2
@@ -260,11 +258,11 @@ def test_samples_of_a_series_in_two_months_do_not_follow_each_other() -> None:
 def test_series_leave_out_what_is_stored_already(tables: Tables) -> None:
     job = Job(SCHEMA, Load(batch=3, tables=tables))
     encoder = SeriesEncoder(job, True, None)
-    [payload] = encoder.encode(BLOCK, 3)
+    [payload] = encoder.encode(BLOCK)
     payload.data[0].keep([1, 2], payload)
     payload.data[0].keep([1], payload)
     assert (payload.data[0].stored, list(payload.data[0].rows)) == (2, [2])
-    [_, _, third] = encoder.encode(BLOCK, 1)
+    [_, _, third] = SeriesEncoder(job.change(batch=0), True, None).encode(BLOCK)
     assert gzip.decompress(payload.data[0].body) == gzip.decompress(third.data[0].body)
 
 
@@ -295,10 +293,10 @@ def test_events_of_times_that_would_be_dropped_are_refused(kind: type[ImportEnco
         times = np.array([now_ms, now_ms + days * day_ms, now_ms])
         block = EventBlock(SCHEMA, 0, 0, {**BLOCK.columns, "at": times}, BLOCK.devices)
         if taken:
-            encoder.encode(block, 3)
+            encoder.encode(block)
         else:
             with pytest.raises(SimulatorError, match=r"would drop.*-retentionPeriod"):
-                encoder.encode(block, 3)
+                encoder.encode(block)
 
 
 # --- what can be stored ---------------------------------------------------------------------------

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from simulator.errors import Retryable
 from simulator.modules.sending import Payload, Writer
+from simulator.testing.events import NotingRecorder
+from simulator.testing.events import insert as insert_all_of
 from simulator.worker.feed import Feed
+from simulator.workloads.base import Workload
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
@@ -44,6 +48,15 @@ class FakeWriter(Writer):
         return self.stored_already
 
 
+def insert(
+    writer: Writer, workload: Workload, count: int, batch: int, **how: Any
+) -> NotingRecorder:
+    """Insert events in requests of so many (0: one each)."""
+    assert isinstance(writer.encoder, NumberEncoder)
+    writer.encoder = type(writer.encoder)(batch)
+    return insert_all_of(writer, workload, count, **how)
+
+
 def failing(
     times: int, kind: str = "busy", backoff_s: float = 0.0001, at_least_s: float = 0.0
 ) -> Callable[[list[int]], int]:
@@ -69,4 +82,4 @@ def feed(
         blocks.append((start, size))
         return Temperature().block(0, start, size)
 
-    return Feed(generate, NumberEncoder(), first, count, batch, punctual), blocks
+    return Feed(generate, NumberEncoder(batch), first, count, punctual), blocks

@@ -113,7 +113,7 @@ class ClientsExperiment(Experiment[ClientsRequest]):
     def list_options(self) -> dict[str, Any]:
         if self.request.readers is not None:
             return self.request.list_options()
-        mode = self.session.assume_options().mode(self.request.load.batch)
+        mode = self.session.assume_options().mode(self.request.load)
         return self.request.list_options() | {"insert_mode": mode}
 
     def summarize(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def _choose_asking(request: ClientsRequest, session: Session) -> dict[str, str]:
 def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
     """Client -> how it inserts; ConfigError if there is nothing to compare the lean path with."""
     module, options = session.module, session.assume_options()
-    mode = options.mode(request.load.batch)
+    mode = options.mode(request.load)
     offered = _list_offered(request, session)
     if not any(client.ways for client in offered.values()):
         raise ConfigError(

@@ -113,7 +113,7 @@ class Experiment(ABC, Generic[AnyRequest]):
     def list_options(self) -> dict[str, Any]:
         """What was asked for, as the result keeps it."""
         options = self.session.options
-        mode = options and options.mode(self.request.load.batch)
+        mode = options and options.mode(self.request.load)
         return self.request.list_options() | {"insert_mode": mode}
 
     def add_unfinished(self, result: Result, run: RunResult) -> None:

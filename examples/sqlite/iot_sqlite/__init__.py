@@ -56,7 +56,7 @@ class SqliteEncoder(RowsEncoder):
     """Rows of Python values, by table. (A module that is to be measured builds bytes in bulk.)"""
 
     def list_values(self, block: EventBlock) -> list[tuple[Any, ...]]:
-        if self._job.load.primary_key is PrimaryKey.CLIENT:
+        if self.job.load.primary_key is PrimaryKey.CLIENT:
             columns, values = with_client_key(block)
         else:
             columns, values = block.schema.row, block.row_columns
@@ -137,12 +137,11 @@ class SqliteWriter(ConnectedWriter[Connection]):
         return False
 
 
-class Sqlite(SqlModule[SqliteOptions, Options, Connection]):
+class Sqlite(SqlModule[SqliteOptions, Connection]):
     """A file that all workers of one machine share. `SqlModule` does what statements alone can do."""
 
     name = "sqlite"
     options_model = SqliteOptions
-    encoding_options_model = Options
     TYPES = COLUMN_TYPES
     KEYS: ClassVar = {PrimaryKey.DB: "INTEGER PRIMARY KEY", PrimaryKey.CLIENT: "TEXT PRIMARY KEY"}
     DIALECT = SqliteDialect()
@@ -159,10 +158,10 @@ class Sqlite(SqlModule[SqliteOptions, Options, Connection]):
     ENCODINGS = (Encoding("batch", {}), Encoding("single", {}, batched=False))
 
     @classmethod
-    def encoder(cls, options: Options, job: Job, batch: int) -> SqliteEncoder:
+    def encoder(cls, options: SqliteOptions, job: Job) -> SqliteEncoder:
         return SqliteEncoder(job)
 
-    def writer(self, batch: int, prefill: bool = False) -> SqliteWriter:
+    def make_writer(self) -> SqliteWriter:
         return SqliteWriter(SqliteEncoder(self.job), self)
 
     def connect(self) -> Connection:

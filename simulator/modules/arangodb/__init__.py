@@ -52,8 +52,8 @@ from ..indexes import IndexedModule
 from ..kit.connected import MARK, CountingModule, Found
 from ..kit.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
 from ..own_statements import JSON_LITERALS, fill_statement
-from .encoding import DocumentEncoder, InsertMethod, encode_devices
-from .options import CLIENTS, ArangoOptions, EncodingOptions
+from .encoding import DocumentEncoder, encode_devices
+from .options import CLIENTS, MODES, ArangoOptions
 from .queries import SHAPES, compile_query, name_field, write_number
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ _SAMPLE = 100
 
 
 class Arangodb(
-    CountingModule[ArangoOptions, EncodingOptions, "Connection"],
-    IndexedModule[ArangoOptions, EncodingOptions],
+    CountingModule[ArangoOptions, "Connection"],
+    IndexedModule[ArangoOptions],
 ):
     """ArangoDB's document store."""
 
@@ -86,7 +86,6 @@ class Arangodb(
     WRITER = f"{__name__}.writing:ArangoWriter"
     ASKER = f"{__name__}.asking:ArangoAsker"
     options_model = ArangoOptions
-    encoding_options_model = EncodingOptions
     # What the official client supports: https://github.com/arangodb/python-arango#requirements
     OLDEST: ClassVar[Mapping[str, str]] = {"ArangoDB": "3.11"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -105,14 +104,14 @@ class Arangodb(
         allocation=Allocation(
             unit_bytes=64 * MIB, cause="RocksDB writes files of 64 MiB, and merges them later"
         ),
-        insert_modes=dict.fromkeys(InsertMethod, Support.FULL),
+        insert_modes=dict.fromkeys(MODES, Support.FULL),
         # A cluster has no numbers in sequence, and no document is without a key.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID),
         shapes=SHAPES,
         statements="AQL",
         indices=Support.FULL,
         column_types=_JSON_TYPES,
-        in_flight=dict.fromkeys(InsertMethod, Support.FULL),
+        in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
         rounded=(Function.SUM,),
         clients=CLIENTS,
@@ -124,8 +123,8 @@ class Arangodb(
     )
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
-        return DocumentEncoder(job, options.mode(batch))
+    def encoder(cls, options: ArangoOptions, job: Job) -> DocumentEncoder:
+        return DocumentEncoder(job, options.mode(job.load))
 
     def connect(self) -> Connection:
         from .server import Connection

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from numpy.typing import NDArray
@@ -20,28 +19,16 @@ from ...encoding.rows import (
     json_object_format,
 )
 from ...workloads.schema import ID, EventBlock, Schema
-from ..base import Job
 from ..kit import exactly_once
 from ..kit.tables import deal_block, deal_in_turn
+from ..options import InsertMode, Job
 from ..sending import Encoder, Payload
-
-
-class InsertMethod(StrEnum):
-    """How events are sent."""
-
-    DOCUMENT = "document"
-    """The document API with an array, one request per batch and collection."""
-    IMPORT = "import"
-    """The import API with JSON lines, one request per batch and collection."""
-    SINGLE = "single"
-    """The document API with one document, one request per event."""
-
 
 # What stands between documents. No document has a line break: within strings they are escaped.
 _SEPARATORS = {
-    InsertMethod.DOCUMENT: b",\n",
-    InsertMethod.IMPORT: b"\n",
-    InsertMethod.SINGLE: b"\n",
+    InsertMode.DOCUMENT: b",\n",
+    InsertMode.IMPORT: b"\n",
+    InsertMode.SINGLE: b"\n",
 }
 
 
@@ -49,12 +36,12 @@ _SEPARATORS = {
 class Request(exactly_once.Request):
     """One request to one collection."""
 
-    method: InsertMethod
+    method: InsertMode
     body: bytes
 
     def cut(self, positions: Sequence[int], payload: Payload) -> None:
         separator = _SEPARATORS[self.method]
-        array = self.method is InsertMethod.DOCUMENT
+        array = self.method is InsertMode.DOCUMENT
         documents = (self.body[1:-1] if array else self.body).split(separator)
         body = separator.join(documents[position] for position in positions)
         self.body = b"[" + body + b"]" if array else body
@@ -70,7 +57,8 @@ def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
 class DocumentEncoder(Encoder):
     """Encodes for one method. A payload's data: a `Request` for each collection that gets some."""
 
-    def __init__(self, job: Job, method: InsertMethod) -> None:
+    def __init__(self, job: Job, method: InsertMode) -> None:
+        super().__init__(job)
         self.method = method
         self._tables = len(job.table_names)
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
@@ -78,8 +66,8 @@ class DocumentEncoder(Encoder):
         if self._client_key:
             self._row = b'{"_key":"%b",' + self._row[1:]
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        size = batch or 1
+    def encode(self, block: EventBlock) -> list[Payload]:
+        size = self.size
         spans = bounds(len(block), size)
         if self._tables == 1 or size == 1:
             requests = [[request] for request in self._requests(block, size)]
@@ -112,9 +100,9 @@ class DocumentEncoder(Encoder):
         if self._client_key:
             columns.insert(0, client_keys(block))
         separator = _SEPARATORS[self.method]
-        if self.method is InsertMethod.SINGLE:
+        if self.method is InsertMode.SINGLE:
             return format_singles(self._row, columns)
         bodies = format_requests(self._row, separator, columns, size)
-        if self.method is InsertMethod.DOCUMENT:
+        if self.method is InsertMode.DOCUMENT:
             return [b"[" + body + b"]" for body in bodies]
         return bodies

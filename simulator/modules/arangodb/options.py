@@ -8,55 +8,45 @@ from urllib.parse import quote
 from pydantic import Field
 
 from ...conditions import ACCESS, Condition
-from ...contract import CommaList
+from ...contract import CommaList, Load
 from ..base import OfficialClient
 from ..indexes import IndexOptions
 from ..kit.http import basic_auth
 from ..kit.options import EndpointOptions, InFlightOptions
-from ..options import Options, choose_mode
-from .encoding import InsertMethod
+from ..options import PAYLOAD, InsertMode, among, choose_mode
 
 CLIENTS = {
     "official": OfficialClient(
         ("python-arango",),
         {
-            InsertMethod.DOCUMENT: "python-arango's insert_many",
-            InsertMethod.IMPORT: "python-arango's import_bulk",
-            InsertMethod.SINGLE: "python-arango's insert",
+            InsertMode.DOCUMENT: "python-arango's insert_many",
+            InsertMode.IMPORT: "python-arango's import_bulk",
+            InsertMode.SINGLE: "python-arango's insert",
         },
         in_flight=True,
-        writer=f"{__package__}.writing:make_official_writer",
+        writer=f"{__package__}.writing:OfficialWriter",
         asker=f"{__package__}.asking:OfficialArangoAsker",
     )
 }
 """What the option `client` can be."""
 
 
-class EncodingOptions(Options):
-    """Options that say what a payload looks like."""
-
-    MODE: ClassVar[str] = "insert_method"
-
-    insert_method: Annotated[InsertMethod | None, Condition.BATCH] = Field(
-        None,
-        description="how events are sent: document (default with --batch) or import, each by the"
-        " API of that name; single (default without --batch)",
-    )
-
-    def mode(self, batch: int) -> InsertMethod:
-        """The method for requests of `batch` events; OptionError if they don't fit."""
-        return choose_mode(
-            "insert_method", self.insert_method, batch, InsertMethod.SINGLE, InsertMethod.DOCUMENT
-        )
+MODES = (InsertMode.DOCUMENT, InsertMode.IMPORT, InsertMode.SINGLE)
 
 
-class ArangoOptions(EncodingOptions, EndpointOptions, IndexOptions, InFlightOptions):
+class ArangoOptions(EndpointOptions, IndexOptions, InFlightOptions):
     """Options of targets with `module: arangodb`."""
 
     DEFAULT_PORT: ClassVar[int] = 8529
     EXAMPLE_URL: ClassVar[str] = "http://arangodb.example:8529"
     PATH_ALLOWED: ClassVar[bool] = False
+    MODE: ClassVar[str] = "insert_method"
 
+    insert_method: Annotated[InsertMode | None, among(*MODES), Condition.BATCH, PAYLOAD] = Field(
+        None,
+        description="how events are sent: document (default with --batch) or import, each by the"
+        " API of that name; single (default without --batch)",
+    )
     endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1,
         description="URL of the server, or of a cluster's coordinators, separated by commas:"
@@ -84,6 +74,11 @@ class ArangoOptions(EncodingOptions, EndpointOptions, IndexOptions, InFlightOpti
     def path(self) -> str:
         """What the targets of the database's requests begin with."""
         return f"/_db/{quote(self.database, safe='')}"
+
+    def mode(self, load: Load) -> InsertMode:
+        return choose_mode(
+            "insert_method", self.insert_method, load, InsertMode.SINGLE, InsertMode.DOCUMENT
+        )
 
     def login(self) -> dict[str, str]:
         return {"authorization": basic_auth(self.username, self.password)}

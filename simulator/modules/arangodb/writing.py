@@ -30,8 +30,9 @@ from ..kit.errors import connection_lost, stored_by_earlier_run
 from ..kit.exactly_once import SettlingWriter, Span, Wanted
 from ..kit.http import Answer, parse_body
 from ..kit.official import ClientWriter, Rows, RowsEncoder, list_documents
+from ..options import InsertMode
 from ..sending import Encoder, Payload, limit_wait
-from .encoding import DocumentEncoder, InsertMethod, Request
+from .encoding import DocumentEncoder, Request
 from .options import ArangoOptions
 from .queries import name_field
 from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, read_error_number
@@ -93,7 +94,7 @@ class ArangoWriter(DocumentWriter):
 
     def send_request(self, request: Request, payload: Payload) -> None:
         try:
-            if request.method is InsertMethod.IMPORT:
+            if request.method is InsertMode.IMPORT:
                 self._import(request)
             else:
                 self._store(request)
@@ -181,7 +182,7 @@ class DocumentsEncoder(RowsEncoder):
 
     def list_values(self, block: EventBlock) -> Sequence[Any]:
         documents = list_documents(block)
-        if self._job.load.primary_key is not PrimaryKey.CLIENT:
+        if self.job.load.primary_key is not PrimaryKey.CLIENT:
             return documents
         keys = client_keys(block).tolist()
         return [
@@ -247,9 +248,18 @@ def explain_silence(connection: Connection, error: Exception) -> Retryable:
 class OfficialWriter(ClientWriter[Connection], DocumentWriter):
     """Sends payloads of `DocumentsEncoder` by the client."""
 
-    def __init__(self, module: Arangodb, batch: int) -> None:
+    def __init__(self, module: Arangodb) -> None:
+        """OptionError where it couldn't store each event once."""
+        if (
+            len(module.options.endpoint) > 1
+            and module.job.load.primary_key is not PrimaryKey.CLIENT
+        ):
+            raise OptionError(
+                "client=official with several endpoints may store events twice, since the client"
+                " itself repeats requests: name one endpoint, or use --primary-key client"
+            )
         super().__init__(DocumentsEncoder(module.job), module)
-        self._method = module.options.mode(batch)
+        self._method = module.mode
 
     def make_client(self) -> ArangoClient:
         client, self._database = make_client(self.connection, max(10, self.max_in_flight))
@@ -263,7 +273,7 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
             request.doubt()
             raise explain_silence(connection, error) from error
         except ArangoServerError as error:
-            if self._is_there(request, error) and self._method is InsertMethod.SINGLE:
+            if self._is_there(request, error) and self._method is InsertMode.SINGLE:
                 return
             meaning = connection.explain_client(error)
             if not (isinstance(meaning, Retryable) and meaning.kind == TOO_MANY_REQUESTS):
@@ -274,9 +284,9 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
         """Raises what the client does, or the first error of a document."""
         collection = self._database.collection(self.job.table_names[request.table])
         documents = list(request.values)
-        if self._method is InsertMethod.SINGLE:
+        if self._method is InsertMode.SINGLE:
             collection.insert(documents[0], sync=self._sync)
-        elif self._method is InsertMethod.DOCUMENT:
+        elif self._method is InsertMode.DOCUMENT:
             results: Any = collection.insert_many(documents, sync=self._sync)
             for result in results:
                 if isinstance(result, ArangoServerError) and not self._is_there(request, result):
@@ -288,14 +298,3 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
     def _is_there(self, request: Rows, error: ArangoServerError) -> bool:
         """Whether an earlier try has stored the document that the error is about."""
         return error.error_code == UNIQUE and self.may_be_there(request)
-
-
-def make_official_writer(module: Arangodb, batch: int) -> OfficialWriter:
-    """A writer by the client; OptionError where it couldn't store each event once."""
-    several = len(module.options.endpoint) > 1
-    if several and module.job.load.primary_key is not PrimaryKey.CLIENT:
-        raise OptionError(
-            "client=official with several endpoints may store events twice, since the client"
-            " itself repeats requests: name one endpoint, or use --primary-key client"
-        )
-    return OfficialWriter(module, batch)

@@ -61,9 +61,10 @@ from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.connected import MARK, Found, TableModule
 from ..kit.errors import INSERT_REMEDY
 from ..kit.http_database import SHOWN
+from ..options import InsertMode
 from ..sending import Writer
-from .encoding import MAPPING, CsvEncoder, InsertMode, encode_devices
-from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions, EncodingOptions
+from .encoding import MAPPING, CsvEncoder, encode_devices
+from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions
 from .queries import SHAPES, Compiled, compile_query, quote_name, select_ids, take_statement
 
 if TYPE_CHECKING:
@@ -95,27 +96,26 @@ def _define(columns: Iterable[Column]) -> str:
     )
 
 
-class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
+class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
     """A database of a Kusto cluster."""
 
     name = "azure_data_explorer"
     PACKAGES = ("azure-kusto-data", "httptools")
     IMPORTED_LATE = ("azure.kusto.data", f"{__name__}.server")
     options_model = AdxOptions
-    encoding_options_model = EncodingOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "ingestion": Condition.BATCH,
         "ingestionbatching policy": Condition.BATCH,
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing(reason="its retention depends on when events were ingested"),
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys((InsertMode.QUEUED, InsertMode.STREAMING), Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         shapes=SHAPES,
         statements="KQL",
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys((InsertMode.QUEUED, InsertMode.STREAMING), Support.FULL),
         # https://learn.microsoft.com/kusto/query/scalar-data-types/null-values
         empty_texts=False,
         tags_table=Support.FULL,
@@ -132,13 +132,13 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
         self.settle_s = self.options.settle_s if self.options.batch else STREAMED_VISIBLE_S
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CsvEncoder:
+    def encoder(cls, options: AdxOptions, job: Job) -> CsvEncoder:
         return CsvEncoder(job)
 
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
+    def make_writer(self) -> Writer:
         from .server import AdxWriter
 
-        return self.official_writer(batch, prefill) or AdxWriter(CsvEncoder(self.job), self)
+        return AdxWriter(CsvEncoder(self.job), self)
 
     def connect(self) -> Connection:
         from .server import Connection
@@ -258,7 +258,7 @@ class AzureDataExplorer(TableModule[AdxOptions, EncodingOptions, "Connection"]):
 
     def server_info(self) -> dict[str, Any]:
         [version] = self.connection.ask(".show version")
-        settings: dict[str, Any] = {"ingestion": self.options.mode(self.job.load.batch)}
+        settings: dict[str, Any] = {"ingestion": self.mode}
         for policy in ("ingestionbatching", "streamingingestion"):
             setting = self._policy(policy)
             if setting is not None:

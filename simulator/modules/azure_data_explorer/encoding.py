@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from numpy.typing import NDArray
@@ -29,15 +28,6 @@ COMMAND_BYTES = 500_000
 
 MAPPING = "iot_benchmark"
 """Name of the tables' ingestion mapping."""
-
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    QUEUED = "queued"
-    """A blob, and a message that names it in a queue: stored later, with others."""
-    STREAMING = "streaming"
-    """A request, answered when its events are stored."""
 
 
 @dataclass(slots=True)
@@ -92,13 +82,14 @@ class CsvEncoder(Encoder):
     """A payload's data: a deque of `Part`, one per table."""
 
     def __init__(self, job: Job) -> None:
+        super().__init__(job)
         self._schema = job.schema
         self._tables = job.table_names
         self._row = _row_form(job.schema.row)
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        spans = bounds(len(block), batch or 1)
-        return make_payloads([self._parts(block.part(*span)) for span in spans], block, batch)
+    def encode(self, block: EventBlock) -> list[Payload]:
+        spans = bounds(len(block), self.size)
+        return make_payloads([self._parts(block.part(*span)) for span in spans], block, self.size)
 
     def _parts(self, block: EventBlock) -> deque[Part]:
         parts: deque[Part] = deque()

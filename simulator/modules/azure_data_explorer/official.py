@@ -42,14 +42,14 @@ if TYPE_CHECKING:
 class LinesEncoder(OfficialEncoder):
     """A payload's data: a deque of `Part`, one per table, with CSV as the standard library writes it."""
 
-    def _requests(self, block: EventBlock, size: int) -> list[deque[Part]]:
-        tables = self._job.table_names
+    def make_requests(self, block: EventBlock) -> list[deque[Part]]:
+        tables = self.job.table_names
         return [
             deque(
                 Part(tables[share.table], body := _write_lines(part), len(body), part)
                 for share, part in deal_block(block.part(*span), len(tables))
             )
-            for span in bounds(len(block), size)
+            for span in bounds(len(block), self.size)
         ]
 
 
@@ -74,7 +74,7 @@ def _write_lines(block: EventBlock) -> bytes:
 class OfficialWriter(ClientWriter[Connection], PartsWriter):
     """Sends payloads of `LinesEncoder` by the ingestion clients."""
 
-    def __init__(self, module: AzureDataExplorer, batch: int) -> None:
+    def __init__(self, module: AzureDataExplorer) -> None:
         super().__init__(LinesEncoder(module.job), module)
 
     def make_client(self) -> Any:

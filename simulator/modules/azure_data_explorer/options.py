@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 
 from ...conditions import ACCESS, Condition
+from ...contract import Load
 from ...errors import OptionError
 from ..base import OfficialClient
 from ..kit.options import IN_FLIGHT_MEANING, check_url
-from ..options import Options
-from .encoding import InsertMode
+from ..options import PAYLOAD, InsertMode, Options
 
 STREAMED_VISIBLE_S = 15.0
 """Streamed events show up in queries within about ten seconds.
@@ -34,24 +34,15 @@ CLIENTS = {
 """What the option `client` can be."""
 
 
-class EncodingOptions(Options):
-    """Options that say what a payload looks like."""
-
-    batch: Annotated[bool, Condition.BATCH] = Field(
-        True, description="true: queued ingestion, false: streaming ingestion"
-    )
-
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode, which is the same for requests of any size."""
-        return InsertMode.QUEUED if self.batch else InsertMode.STREAMING
-
-
-class AdxOptions(EncodingOptions):
+class AdxOptions(Options):
     """Options of targets with `module: azure_data_explorer`."""
 
     IN_FLIGHT: ClassVar[str | None] = "max_in_flight"
     ADDRESSES: ClassVar[str] = "kusto_uri"
 
+    batch: Annotated[bool, Condition.BATCH, PAYLOAD] = Field(
+        True, description="true: queued ingestion, false: streaming ingestion"
+    )
     kusto_uri: Annotated[str, Condition.NONE, ACCESS] = Field(
         description="URI of the cluster, e.g. https://name.region.kusto.windows.net"
     )
@@ -97,6 +88,9 @@ class AdxOptions(EncodingOptions):
         if parts.scheme == "http" and not _is_loopback(parts.hostname or ""):
             raise ValueError("must begin with https://")
         return value.rstrip("/")
+
+    def mode(self, load: Load) -> InsertMode:
+        return InsertMode.QUEUED if self.batch else InsertMode.STREAMING
 
     @property
     def ingest_uri(self) -> str:

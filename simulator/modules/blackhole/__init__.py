@@ -22,7 +22,7 @@ from ...workloads.schema import ColumnType
 from .. import load_module
 from ..base import Ageing, AnyModule, Capabilities, Job, Module, Support, require
 from ..kit.options import InFlightOptions
-from ..options import Options, parse_options
+from ..options import Options, list_payload_options, parse_payload_options
 from ..sending import Encoder, Outcome, Payload, Writer
 
 
@@ -45,7 +45,7 @@ class BlackholeOptions(InFlightOptions):
             module = load_module(str(values.get("encoder", cls.model_fields["encoder"].default)))
         except OptionError:
             return [*own, *values]  # that is the error to report
-        return [*own, *module.encoding_options_model.model_fields]
+        return [*own, *list_payload_options(module.options_model)]
 
     def encoding(self) -> tuple[type[AnyModule], Options]:
         """The other module and the options for its encoder; OptionError if they don't fit."""
@@ -57,7 +57,7 @@ class BlackholeOptions(InFlightOptions):
         def where(_: str) -> str:
             return f"encoder {self.encoder}"
 
-        return module, parse_options(module.encoding_options_model, values, where, names)
+        return module, parse_payload_options(module.options_model, values, where, names)
 
 
 class BlackholeWriter(Writer):
@@ -100,12 +100,11 @@ class BlackholeWriter(Writer):
         self._held.clear()
 
 
-class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
+class Blackhole(Module[BlackholeOptions]):
     """Stores nothing; the count is what the writers of a run say they discarded."""
 
     name = "blackhole"
     options_model = BlackholeOptions
-    encoding_options_model = BlackholeOptions
     CAPABILITIES = Capabilities(
         ageing=Ageing(reason="it stores nothing"),
         insert_modes={"discard": Support.FULL},
@@ -119,18 +118,18 @@ class Blackhole(Module[BlackholeOptions, BlackholeOptions]):
 
     def __init__(self, options: BlackholeOptions, job: Job) -> None:
         super().__init__(options, job)
-        self.encoder(self.options, job, job.load.batch)
+        self.encoder(self.options, job)
 
     @classmethod
-    def encoder(cls, options: BlackholeOptions, job: Job, batch: int) -> Encoder:
+    def encoder(cls, options: BlackholeOptions, job: Job) -> Encoder:
         module, encoding = options.encoding()
         kinds = "events with columns of these types"
         module.CAPABILITIES.require_tags(job.schema, module.name)
         require(module.CAPABILITIES.workload(job.schema), kinds, module.name)
-        return module.encoder(encoding, job, batch)
+        return module.encoder(encoding, job)
 
-    def writer(self, batch: int, prefill: bool = False) -> BlackholeWriter:
-        return BlackholeWriter(self.encoder(self.options, self.job, batch), self.options, self.job)
+    def make_writer(self) -> BlackholeWriter:
+        return BlackholeWriter(self.encoder(self.options, self.job), self.options, self.job)
 
     def open(self) -> None:
         """Nothing to connect to."""

@@ -75,13 +75,12 @@ from ...workloads.schema import ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.connected import MARK, ConnectedModule, Found
 from ..kit.errors import nothing_to_query
-from ..kit.options import InsertMode
+from ..kit.options import BATCH_MODES
 from .encoding import CassandraEncoder, has_key_column
 from .options import (
     ALLOCATION,
     CLIENTS,
     CassandraOptions,
-    EncodingOptions,
     Flavor,
     ReplicationStrategy,
 )
@@ -116,7 +115,7 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSession"]):
+class Cassandra(ConnectedModule[CassandraOptions, "ClusterSession"]):
     """Cassandra or YCQL."""
 
     name = "cassandra"
@@ -125,7 +124,6 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     WRITER = f"{__name__}.pool:CassandraWriter"
     ASKER = f"{__name__}.asking:CassandraAsker"
     options_model = CassandraOptions
-    encoding_options_model = EncodingOptions
     # Protocol 5, and the virtual tables with the server's settings:
     # https://cassandra.apache.org/doc/4.0/cassandra/new/
     OLDEST: ClassVar[Mapping[str, str]] = {"Cassandra": "4.0"}
@@ -149,14 +147,14 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
             "a DELETE by range of time for each device: a TTL depends on when a row was written"
         ),
         allocation=ALLOCATION,
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         primary_keys=support_keys(
             PrimaryKey.NONE, PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID
         ),
         # The table's key is in the order that the queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape),
         statements="CQL",
@@ -168,10 +166,9 @@ class Cassandra(ConnectedModule[CassandraOptions, EncodingOptions, "ClusterSessi
     )
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> CassandraEncoder:
-        options.mode(batch)
+    def encoder(cls, options: CassandraOptions, job: Job) -> CassandraEncoder:
         return CassandraEncoder(
-            job, batch, options.batch_type, options.consistency_level, job.schema.devices_per_worker
+            job, options.batch_type, options.consistency_level, job.schema.devices_per_worker
         )
 
     @cached_property

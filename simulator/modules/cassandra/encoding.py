@@ -91,9 +91,10 @@ class CassandraEncoder(Encoder):
     """
 
     def __init__(
-        self, job: Job, batch: int, batch_type: BatchType, consistency: str, device_spread: int
+        self, job: Job, batch_type: BatchType, consistency: str, device_spread: int
     ) -> None:
-        self._job = job
+        super().__init__(job)
+        batch = job.load.batch
         self._batch_type = batch_type
         self._consistency = struct.pack("!H", CONSISTENCY_CODES[consistency])
         self.batched = batch > 0
@@ -117,11 +118,11 @@ class CassandraEncoder(Encoder):
         names, marks = ", ".join(map(quote_name, columns)), ", ".join("?" for _ in columns)
         return [
             f"INSERT INTO {name_table(table)} ({names}) VALUES ({marks})"
-            for table in self._job.table_names
+            for table in self.job.table_names
         ]
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        if not batch:
+    def encode(self, block: EventBlock) -> list[Payload]:
+        if not self.batched:
             bodies = self._rows(block, self._prefixes(self._execute_prefix, block)).singles()
             singles = enumerate(zip(bodies, block.devices.tolist(), strict=True))
             return [
@@ -135,7 +136,7 @@ class CassandraEncoder(Encoder):
         payloads = []
         for begin, end in spans:
             partition = block.devices[begin].item()
-            for start, stop in bounds(end - begin, batch):
+            for start, stop in bounds(end - begin, self.size):
                 first, last = begin + start, begin + stop
                 head = self._batch_type.code + struct.pack("!H", last - first)
                 body = rows.join(first, last, head, trailer)
@@ -175,8 +176,8 @@ class CassandraEncoder(Encoder):
         values = dict(block.columns)
         if block.schema.device_path:
             values[block.schema.device_path] = block.devices
-        if has_key_column(self._job):
-            by_client = self._job.load.primary_key is PrimaryKey.CLIENT
+        if has_key_column(self.job):
+            by_client = self.job.load.primary_key is PrimaryKey.CLIENT
             values[KEY_COLUMN] = client_keys(block) if by_client else random_uuids(len(block))
         return self._columns, values
 

@@ -31,9 +31,9 @@ from ...workloads.schema import EventBlock
 from ..asking import Rows, carry_out
 from ..base import Job
 from ..kit.official import ClientAsker, OfficialWriter, list_columns
-from ..kit.options import InsertMode
 from ..kit.row_order import Row
 from ..kit.tables import number_tables
+from ..options import InsertMode
 from ..sending import Encoder, Payload, limit_wait
 from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT
@@ -53,13 +53,13 @@ class RowsEncoder(Encoder):
     overlaps = False
 
     def __init__(self, lean: CassandraEncoder, job: Job, by_device: bool) -> None:
+        super().__init__(job)
         self._lean = lean
-        self._job = job
         self._by_device = by_device
         self.unit_events = lean.unit_events if by_device else 0
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        tables, spans = number_tables(block, len(self._job.table_names)), [(0, len(block))]
+    def encode(self, block: EventBlock) -> list[Payload]:
+        tables, spans = number_tables(block, len(self.job.table_names)), [(0, len(block))]
         if self._by_device:
             block, order, spans = sort_by_device(block)
             tables = tables[order]
@@ -67,13 +67,13 @@ class RowsEncoder(Encoder):
         return [
             Payload(events[start:stop], stop - start, block, stop - 1)
             for first, end in spans
-            for start, stop in ((first + a, first + b) for a, b in bounds(end - first, batch or 1))
+            for start, stop in ((first + a, first + b) for a, b in bounds(end - first, self.size))
         ]
 
     def _list_values(self, block: EventBlock) -> Iterator[Sequence[Any]]:
         names, values = self._lean.values(block)
         keys = []
-        if self._job.load.primary_key is PrimaryKey.UUID:
+        if self.job.load.primary_key is PrimaryKey.UUID:
             keys = [[uuid.UUID(bytes=octets) for octets in values[names[0].name].tolist()]]
             names = names[1:]
         columns = list_columns(names, values, block.missing)
@@ -86,11 +86,11 @@ class RowsEncoder(Encoder):
 class DriverWriter(OfficialWriter[ClusterSession]):
     """Sends what `RowsEncoder` makes, by the driver's session."""
 
-    def __init__(self, module: Cassandra, batch: int) -> None:
+    def __init__(self, module: Cassandra) -> None:
         self._options = options = module.options
-        lean = module.encoder(options, module.job, batch)
+        lean = module.encoder(options, module.job)
         self._is_concurrent = options.client == EXECUTE_CONCURRENT
-        self._is_batch = options.mode(batch) is InsertMode.BATCH
+        self._is_batch = module.mode is InsertMode.BATCH
         super().__init__(
             RowsEncoder(lean, module.job, self._is_batch and not self._is_concurrent), module
         )

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field, field_validator, model_validator
 
 from ...conditions import ACCESS, Condition
-from ...contract import MIB, Allocation, CommaList
+from ...contract import MIB, Allocation, CommaList, Load
 from ...encoding.columns import quote_name
 from ...errors import OptionError
 from ..base import OfficialClient
@@ -16,11 +16,11 @@ from ..kit.options import (
     IN_FLIGHT_MEANING,
     BatchOptions,
     HostList,
-    InsertMode,
     LoginOptions,
     TlsOptions,
     join_address,
 )
+from ..options import PAYLOAD, InsertMode
 from .encoding import MAX_BATCH, BatchType
 
 ALLOCATION = Allocation(
@@ -76,28 +76,18 @@ CLIENTS = {
 """What the option `client` can be."""
 
 
-class EncodingOptions(BatchOptions):
-    """Options that say what a payload looks like."""
-
-    consistency_level: Annotated[Consistency, Condition.DURABILITY] = Field(
-        "LOCAL_QUORUM", description="consistency level of writes (single and batch) and reads"
-    )
-    batch_type: Annotated[BatchType, Condition.BATCH] = Field(
-        BatchType.UNLOGGED, description="unlogged or logged"
-    )
-
-    def mode(self, batch: int) -> InsertMode:
-        if batch > MAX_BATCH:
-            raise OptionError(f"a batch of Cassandra has at most {MAX_BATCH} events, not {batch}")
-        return super().mode(batch)
-
-
-class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
+class CassandraOptions(BatchOptions, LoginOptions, TlsOptions):
     """Options of targets with `module: cassandra`."""
 
     IN_FLIGHT: ClassVar[str | None] = "max_sync_calls"
     ADDRESSES: ClassVar[str] = "contact_points"
 
+    consistency_level: Annotated[Consistency, Condition.DURABILITY, PAYLOAD] = Field(
+        "LOCAL_QUORUM", description="consistency level of writes (single and batch) and reads"
+    )
+    batch_type: Annotated[BatchType, Condition.BATCH, PAYLOAD] = Field(
+        BatchType.UNLOGGED, description="unlogged or logged"
+    )
     contact_points: Annotated[HostList, Condition.NONE, ACCESS] = Field(
         min_length=1, description="nodes to connect to first, separated by commas"
     )
@@ -171,6 +161,13 @@ class CassandraOptions(EncodingOptions, LoginOptions, TlsOptions):
         if self.flavor is not Flavor.YCQL and self.tablets:
             raise ValueError("tablets: only flavor ycql has tablets")
         return self
+
+    def mode(self, load: Load) -> InsertMode:
+        if load.batch > MAX_BATCH:
+            raise OptionError(
+                f"a batch of Cassandra has at most {MAX_BATCH} events, not {load.batch}"
+            )
+        return super().mode(load)
 
     @property
     def servers(self) -> str:

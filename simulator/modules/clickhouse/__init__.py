@@ -51,10 +51,10 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.connected import MARK
-from ..kit.options import InsertMode
+from ..kit.options import BATCH_MODES
 from ..kit.sql_module import SqlModule
 from .encoding import TYPES, NativeEncoder, encode_devices
-from .options import CLIENTS, ClickhouseOptions, Codecs, EncodingOptions, Partition
+from .options import CLIENTS, ClickhouseOptions, Codecs, Partition
 from .queries import ClickhouseDialect, compile_statement, name_device, quote_text
 from .server import ALLOCATION, Connection
 
@@ -74,7 +74,7 @@ _SERIES = {
 }
 
 
-class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
+class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
     """A ClickHouse server, or the replicas of one shard."""
 
     name = "clickhouse"
@@ -83,7 +83,6 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     WRITER = f"{__name__}.writing:ClickhouseWriter"
     ASKER = f"{__name__}.asking:ClickhouseAsker"
     options_model = ClickhouseOptions
-    encoding_options_model = EncodingOptions
     # `insert_deduplication_token`: https://clickhouse.com/docs/whats-new/changelog/2022#222
     OLDEST: ClassVar[Mapping[str, str]] = {"ClickHouse": "22.2"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -98,14 +97,14 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions of a step's time, dropped whole"),
         allocation=ALLOCATION,
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         # None with numbers: nothing counts rows.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.UUID),
         shapes=ClickhouseDialect.SHAPES,
         statements="SQL",
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         tags_table=Support.FULL,
         clients=CLIENTS,
     )
@@ -136,8 +135,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, EncodingOptions, Connection]):
         self._window = f"{kind}_deduplication_window = {options.deduplication_window}"
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> NativeEncoder:
-        options.mode(batch)
+    def encoder(cls, options: ClickhouseOptions, job: Job) -> NativeEncoder:
         return NativeEncoder(job, options.compression)
 
     def connect(self) -> Connection:

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, is_constant, octets_of, with_client_key
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
-from ..base import Job
 from ..kit.http_connection import compress as compress_gzip
 from ..kit.tables import Share, deal_block
+from ..options import Job
 from ..sending import Encoder, Payload
 from .options import Compression
 
@@ -218,15 +218,16 @@ class NativeEncoder(Encoder):
     """A payload's data: a list of `Part`, one for each table."""
 
     def __init__(self, job: Job, compression: Compression) -> None:
+        super().__init__(job)
         self._tables = len(job.table_names)
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         self._compression = compression
         self._tokens = make_tokens()
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Payload]:
         shares = [(share, self._take(part)) for share, part in deal_block(block, self._tables)]
         payloads = []
-        for start, stop in bounds(len(block), batch or 1):
+        for start, stop in bounds(len(block), self.size):
             parts = []
             for share, rows in shares:
                 first, last = _locate(share, start), _locate(share, stop)

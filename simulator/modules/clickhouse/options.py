@@ -10,7 +10,8 @@ from pydantic import Field, model_validator
 from ...conditions import ACCESS, Condition
 from ..base import OfficialClient
 from ..kit.http import basic_auth
-from ..kit.options import BatchOptions, EndpointOptions, InFlightOptions, InsertMode
+from ..kit.options import BatchOptions, EndpointOptions, InFlightOptions
+from ..options import PAYLOAD, InsertMode
 
 
 class Compression(StrEnum):
@@ -56,23 +57,18 @@ CLIENTS = {
 """What the option `client` can be. A client's session takes one request at a time."""
 
 
-class EncodingOptions(BatchOptions):
-    """Options that say what a payload looks like."""
-
-    compression: Annotated[Compression, Condition.CLIENT] = Field(
-        Compression.NONE,
-        description="compress requests by lz4 or gzip: less traffic for more CPU at both ends (default:"
-        " none)",
-    )
-
-
-class ClickhouseOptions(EndpointOptions, EncodingOptions, InFlightOptions):
+class ClickhouseOptions(EndpointOptions, BatchOptions, InFlightOptions):
     """Options of targets with `module: clickhouse`."""
 
     DEFAULT_PORT: ClassVar[int | None] = 8123
     EXAMPLE_URL: ClassVar[str] = "http://clickhouse.example:8123"
     LOGIN: ClassVar[str] = "user and password"
 
+    compression: Annotated[Compression, Condition.CLIENT, PAYLOAD] = Field(
+        Compression.NONE,
+        description="compress requests by lz4 or gzip: less traffic for more CPU at both ends (default:"
+        " none)",
+    )
     user: Annotated[str, Condition.NONE, ACCESS] = Field(
         "default", min_length=1, description="user name"
     )

@@ -42,7 +42,7 @@ class ClickhouseWriter(ConnectedWriter[Connection]):
 class OfficialClickhouseWriter(ClientWriter[Connection]):
     """Sends payloads of `RowsEncoder` by a client. Its pool tells what errors mean."""
 
-    def __init__(self, module: ConnectedModule[Any, Any, Connection], batch: int) -> None:
+    def __init__(self, module: ConnectedModule[Any, Connection]) -> None:
         super().__init__(RowsEncoder(module.job), module)
         self._tokens = make_tokens()
         self._pool: PoolManager | None = None

@@ -50,8 +50,8 @@ from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.errors import QUERY_REMEDY, MissingTable, nothing_to_query
 from ..kit.sql_module import SqlModule
 from .asking import CratedbDialect
-from .encoding import InsertMode, StatementEncoder, encode_devices, is_object
-from .options import CLIENTS, CratedbOptions, EncodingOptions
+from .encoding import StatementEncoder, encode_devices, is_object
+from .options import CLIENTS, MODES, CratedbOptions
 from .server import ALLOCATION, Connection
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
@@ -71,7 +71,7 @@ _STEP = "retention_step"
 """The column by which partitions are told apart, with a retention."""
 
 
-class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
+class Cratedb(SqlModule[CratedbOptions, Connection]):
     """A CrateDB cluster."""
 
     name = "cratedb"
@@ -79,7 +79,6 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     WRITER = f"{__name__}.writing:CratedbWriter"
     ASKER = f"{__name__}.asking:CratedbAsker"
     options_model = CratedbOptions
-    encoding_options_model = EncodingOptions
     # `max_by`: https://cratedb.com/docs/crate/reference/en/latest/appendices/release-notes/5.2.0.html
     OLDEST: ClassVar[Mapping[str, str]] = {"CrateDB": "5.2"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -93,7 +92,7 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions of a step's time, dropped whole"),
         allocation=ALLOCATION,
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences, and its random keys aren't UUIDs.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.DB),
         shapes=CratedbDialect.SHAPES,
@@ -103,7 +102,7 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
         column_types=_COLUMN_TYPES,
         # The default of mapping.total_fields.limit is 1000, and `id` is one of them.
         most_columns=1000 - 1,
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
         # Both ends stand for NULL where rows are sorted, and are refused since 5.9:
         # https://github.com/crate/crate/pull/16629
@@ -136,8 +135,8 @@ class Cratedb(SqlModule[CratedbOptions, EncodingOptions, Connection]):
     ELSEWHERE = "another default_schema"
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> StatementEncoder:
-        return StatementEncoder(job, options.mode(batch))
+    def encoder(cls, options: CratedbOptions, job: Job) -> StatementEncoder:
+        return StatementEncoder(job, options.mode(job.load))
 
     def connect(self) -> Connection:
         return Connection.connect(self.options, self.job)

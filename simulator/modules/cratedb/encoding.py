@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -18,22 +17,11 @@ from ...contract import PrimaryKey
 from ...encoding.columns import TEXTS, bounds, client_keys, escape_json, quote_name, text_format
 from ...encoding.rows import TextFormat, format_rows, format_singles
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
-from ..base import Job
 from ..kit.exactly_once import Request
 from ..kit.official import sent_columns
 from ..kit.tables import deal_in_turn, deal_rows
+from ..options import InsertMode, Job
 from ..sending import Encoder, Payload
-
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    BULK = "bulk"
-    """INSERT with `bulk_args`, a list of values per event; each is stored or refused alone."""
-    UNNEST = "unnest"
-    """INSERT … SELECT FROM UNNEST with a list of values per column."""
-    SINGLE = "single"
-    """An INSERT per event."""
 
 
 @dataclass(slots=True)
@@ -104,6 +92,7 @@ class StatementEncoder(Encoder):
     """Encodes in one insert mode. A payload's data: a list of `Part`, one for each table."""
 
     def __init__(self, job: Job, mode: InsertMode) -> None:
+        super().__init__(job)
         self.mode = mode
         self._tables = job.table_names
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
@@ -116,13 +105,13 @@ class StatementEncoder(Encoder):
             b'{"stmt":' + orjson.dumps(statement) for statement in list_statements(job, mode)
         ]
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Payload]:
         columns = self._columns(block)
         if self.mode is InsertMode.SINGLE:
             return self._encode_singles(block, columns)
         payloads = []
         count = len(self._tables)
-        for start, stop in bounds(len(block), batch or 1):
+        for start, stop in bounds(len(block), self.size):
             parts = []
             for share in deal_rows(block, start, stop, count):
                 rows = share.rows

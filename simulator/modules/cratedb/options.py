@@ -7,15 +7,15 @@ from typing import Annotated, ClassVar
 from pydantic import Field, field_validator
 
 from ...conditions import ACCESS, Condition
+from ...contract import Load
 from ...errors import OptionError
 from ..base import OfficialClient
 from ..kit.http import basic_auth
 from ..kit.options import IN_FLIGHT_MEANING, EndpointOptions
-from ..options import Options, choose_mode
-from .encoding import InsertMode
+from ..options import PAYLOAD, InsertMode, among, choose_mode
 
 MAX_BATCH = 20_000
-
+MODES = (InsertMode.BULK, InsertMode.UNNEST, InsertMode.SINGLE)
 
 CLIENTS = {
     "official": OfficialClient(
@@ -33,25 +33,7 @@ CLIENTS = {
 """What the option `client` can be."""
 
 
-class EncodingOptions(Options):
-    """Options that say what a payload looks like."""
-
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None,
-        description="how events are sent: bulk (bulk arguments, default with --batch), unnest,"
-        " single (default without --batch)",
-    )
-
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        if batch > MAX_BATCH:
-            raise OptionError(f"--batch may be at most {MAX_BATCH:,} with CrateDB")
-        return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BULK
-        )
-
-
-class CratedbOptions(EndpointOptions, EncodingOptions):
+class CratedbOptions(EndpointOptions):
     """Options of targets with `module: cratedb`."""
 
     DEFAULT_PORT: ClassVar[int | None] = 4200
@@ -59,6 +41,11 @@ class CratedbOptions(EndpointOptions, EncodingOptions):
     LOGIN: ClassVar[str] = "user and password"
     IN_FLIGHT: ClassVar[str | None] = "concurrent_requests"
 
+    insert_mode: Annotated[InsertMode | None, among(*MODES), Condition.BATCH, PAYLOAD] = Field(
+        None,
+        description="how events are sent: bulk (bulk arguments, default with --batch), unnest,"
+        " single (default without --batch)",
+    )
     user: Annotated[str, Condition.NONE, ACCESS] = Field(
         "crate", min_length=1, description="user name"
     )
@@ -82,6 +69,13 @@ class CratedbOptions(EndpointOptions, EncodingOptions):
     @classmethod
     def _number(cls, value: object) -> object:
         return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+    def mode(self, load: Load) -> InsertMode:
+        if load.batch > MAX_BATCH:
+            raise OptionError(f"--batch may be at most {MAX_BATCH:,} with CrateDB")
+        return choose_mode(
+            "insert_mode", self.insert_mode, load, InsertMode.SINGLE, InsertMode.BULK
+        )
 
     def login(self) -> dict[str, str]:
         return {"authorization": basic_auth(self.user, self.password or "")}

@@ -25,8 +25,9 @@ from ..kit.errors import connection_lost
 from ..kit.exactly_once import Request, SettlingWriter, Span, Wanted, keep_refused
 from ..kit.http import parse_body
 from ..kit.official import ClientWriter, Rows, RowsEncoder, sent_columns
+from ..options import InsertMode
 from ..sending import Payload, limit_wait
-from .encoding import InsertMode, Part, StatementEncoder, is_object, list_statements
+from .encoding import Part, StatementEncoder, is_object, list_statements
 from .server import BAD_REQUEST, DUPLICATE_KEY, SERVER_ERROR, Connection, reason
 
 _JOBS_END_S = 10.0
@@ -166,7 +167,7 @@ class ObjectsEncoder(RowsEncoder):
     def list_values(self, block: EventBlock) -> Sequence[Any]:
         rows, schema = super().list_values(block), block.schema
         objects = {column.name for column in schema.row if is_object(schema, column)}
-        for place, name in enumerate(sent_columns(self._job)):
+        for place, name in enumerate(sent_columns(self.job)):
             if name in objects:
                 rows = [(*row[:place], orjson.loads(row[place]), *row[place + 1 :]) for row in rows]
         return rows
@@ -175,9 +176,9 @@ class ObjectsEncoder(RowsEncoder):
 class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
     """Sends payloads of `ObjectsEncoder` by cursors of the client."""
 
-    def __init__(self, module: ConnectedModule[Any, Any, Connection], batch: int) -> None:
+    def __init__(self, module: ConnectedModule[Any, Connection]) -> None:
         super().__init__(ObjectsEncoder(module.job), module)
-        self._mode = module.options.mode(batch)
+        self._mode = module.mode
         self._statements = list_statements(self.job, self._mode)
         self._errors: Any = None
         """The module with the client's errors."""

@@ -47,8 +47,8 @@ from ...workloads.schema import Column, ColumnType, Schema
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.connected import MARK, ConnectedModule, Found
 from ..kit.errors import MissingTable, nothing_to_query
-from .encoding import DocumentEncoder, InsertMode
-from .options import ALLOCATION, CLIENTS, WRITE, ElasticsearchOptions, EncodingOptions, Flavor
+from .encoding import DocumentEncoder
+from .options import ALLOCATION, CLIENTS, MODES, WRITE, ElasticsearchOptions, Flavor
 from .paging import Statement
 from .queries import SHAPES, compile_query
 
@@ -92,7 +92,7 @@ _OWN_SETTINGS = {
 index's name and have others."""
 
 
-class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Connection"]):
+class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
     """A cluster of either kind."""
 
     name = "elasticsearch"
@@ -101,7 +101,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     WRITER = f"{__name__}.writing:ElasticsearchWriter"
     ASKER = f"{__name__}.server:ElasticsearchAsker"
     options_model = ElasticsearchOptions
-    encoding_options_model = EncodingOptions
     # Elastic's client, of version 8, asks in a way that only servers since 8 take:
     # https://www.elastic.co/docs/reference/elasticsearch/clients/python. OpenSearch began with what is used.
     OLDEST: ClassVar[Mapping[str, str]] = {"Elasticsearch": "8.0", "OpenSearch": "1.0"}
@@ -119,14 +118,14 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
     CAPABILITIES = Capabilities(
         ageing=Ageing("_delete_by_query of a range of time, since a table is one index"),
         allocation=ALLOCATION,
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences and no UUIDs, and no document is without an id.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT),
         shapes=SHAPES,
         # Every field is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types={kind: mapped["type"] for kind, mapped in _FIELD_TYPES.items()},
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.UNSUPPORTED,
         # https://www.elastic.co/docs/reference/aggregations#limits-for-long-values
         rounded=(Function.MIN, Function.MAX, Function.SUM),
@@ -142,9 +141,9 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, EncodingOptions, "Conn
         self._shards: int | None = None
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> DocumentEncoder:
+    def encoder(cls, options: ElasticsearchOptions, job: Job) -> DocumentEncoder:
         aliases = [options.alias(table) for table in job.table_names]
-        return DocumentEncoder(job, options.mode(batch), aliases)
+        return DocumentEncoder(job, options.mode(job.load), aliases)
 
     ELSEWHERE = "another index_prefix"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from urllib.parse import quote
 
 import numpy as np
@@ -13,24 +12,15 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
 from ...encoding.rows import format_requests, format_rows, json_columns, json_object_format
 from ...workloads.schema import EventBlock
-from ..base import Job
 from ..kit import exactly_once
 from ..kit.tables import deal_in_turn
+from ..options import InsertMode, Job
 from ..sending import Encoder, Payload
 
 _BULK_PARAMETERS = (
     "require_alias=true&filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
 )
 _SINGLE_PARAMETERS = "require_alias=true&filter_path=result,error.type,error.reason"
-
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    BULK = "bulk"
-    """The bulk API, one request per batch."""
-    SINGLE = "single"
-    """The document API, one request per event."""
 
 
 @dataclass(slots=True)
@@ -56,22 +46,21 @@ class DocumentEncoder(Encoder):
 
     def __init__(self, job: Job, mode: InsertMode, aliases: Sequence[str]) -> None:
         """`aliases`: where the job's tables are written to, in their order."""
+        super().__init__(job)
         self.mode = mode
         self._aliases = [alias.encode() for alias in aliases]
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         self._document = json_object_format(job.schema.columns) + b"\n"
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        requests = (
-            self._bulks(block, batch) if self.mode is InsertMode.BULK else self._singles(block)
-        )
+    def encode(self, block: EventBlock) -> list[Payload]:
+        requests = self._bulks(block) if self.mode is InsertMode.BULK else self._singles(block)
         return [
             Payload([request], stop - start, block, stop - 1)
-            for request, (start, stop) in zip(requests, bounds(len(block), batch or 1), strict=True)
+            for request, (start, stop) in zip(requests, bounds(len(block), self.size), strict=True)
         ]
 
-    def _bulks(self, block: EventBlock, size: int) -> list[Request]:
-        columns = json_columns(block)
+    def _bulks(self, block: EventBlock) -> list[Request]:
+        columns, size = json_columns(block), self.size
         meta = []
         if self._client_key:
             meta.append(b'"_id":"%b"')

@@ -33,8 +33,8 @@ from ..kit.http import (
 )
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, Rows, list_documents
 from ..kit.tables import deal_in_turn
+from ..options import InsertMode
 from ..sending import Payload, limit_wait
-from .encoding import InsertMode
 from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
 from .paging import Pages, ParsedPage, Plan, Question, Statement
 from .server import CONFLICT, Connection, read_rows
@@ -52,19 +52,19 @@ class ActionsEncoder(OfficialEncoder):
         super().__init__(job)
         self._aliases = aliases
 
-    def _requests(self, block: EventBlock, size: int) -> list[list[Rows]]:
+    def make_requests(self, block: EventBlock) -> list[list[Rows]]:
         documents = list_documents(block)
         aliases = deal_in_turn(block, self._aliases)
         actions: list[dict[str, Any]] = [
             {"_op_type": "index", "_index": alias, "_source": document}
             for alias, document in zip(aliases, documents, strict=True)
         ]
-        if self._job.load.primary_key is PrimaryKey.CLIENT:
+        if self.job.load.primary_key is PrimaryKey.CLIENT:
             for action, key in zip(actions, client_keys(block).tolist(), strict=True):
                 action |= {"_op_type": "create", "_id": key.decode()}
         return [
             [Rows(range(stop - start), actions[start:stop])]
-            for start, stop in bounds(len(block), size)
+            for start, stop in bounds(len(block), self.size)
         ]
 
 
@@ -87,11 +87,11 @@ class Client(NamedTuple):
 class OfficialWriter(ClientWriter[Connection], DocumentWriter):
     """Sends payloads of `ActionsEncoder` by a vendor's client."""
 
-    def __init__(self, module: Elasticsearch, batch: int) -> None:
+    def __init__(self, module: Elasticsearch) -> None:
         options = module.options
         aliases = [options.alias(table) for table in module.job.table_names]
         super().__init__(ActionsEncoder(module.job, aliases), module)
-        self._is_single = options.mode(batch) is InsertMode.SINGLE
+        self._is_single = module.mode is InsertMode.SINGLE
 
     def make_client(self) -> Client:
         return make_client(self.connection.options)

@@ -9,11 +9,10 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ...conditions import ACCESS, Condition
-from ...contract import MIB, Allocation, CommaList
+from ...contract import MIB, Allocation, CommaList, Load
 from ..base import OfficialClient
 from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
-from ..options import Options, choose_mode
-from .encoding import InsertMode
+from ..options import PAYLOAD, InsertMode, among, choose_mode
 
 
 class Flavor(StrEnum):
@@ -54,45 +53,25 @@ CLIENTS = {
 """What the option `client` can be."""
 
 
-class EncodingOptions(Options):
-    """Options that say what a payload looks like."""
-
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None,
-        description="how events are sent: bulk (default with --batch), single (default without)",
-    )
-    index_prefix: Annotated[str, Condition.NONE] = Field(
-        "",
-        pattern=r"^([a-z0-9][a-z0-9._-]{0,99})?$",
-        description="prefix of the names of the indices",
-    )
-
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BULK
-        )
-
-    def index(self, table: str) -> str:
-        """The index that is a table."""
-        return self.index_prefix + table
-
-    def join_indices(self, tables: Iterable[str]) -> str:
-        """The indices of tables, as a request names them."""
-        return ",".join(map(self.index, tables))
-
-    def alias(self, table: str) -> str:
-        """The alias by which a table is written to."""
-        return f"{self.index_prefix}{table}{WRITE}"
+MODES = (InsertMode.BULK, InsertMode.SINGLE)
 
 
-class ElasticsearchOptions(EncodingOptions, EndpointOptions, LoginOptions, InFlightOptions):
+class ElasticsearchOptions(EndpointOptions, LoginOptions, InFlightOptions):
     """Options of targets with `module: elasticsearch`."""
 
     DEFAULT_PORT: ClassVar[int] = 9200
     EXAMPLE_URL: ClassVar[str] = "https://elastic.example:9200"
     LOGIN: ClassVar[str] = "username and password, or api_key"
 
+    insert_mode: Annotated[InsertMode | None, among(*MODES), Condition.BATCH, PAYLOAD] = Field(
+        None,
+        description="how events are sent: bulk (default with --batch), single (default without)",
+    )
+    index_prefix: Annotated[str, Condition.NONE, PAYLOAD] = Field(
+        "",
+        pattern=r"^([a-z0-9][a-z0-9._-]{0,99})?$",
+        description="prefix of the names of the indices",
+    )
     endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1,
         description="the nodes' URLs, separated by commas: http[s]://HOST[:9200][/PATH]",
@@ -126,3 +105,20 @@ class ElasticsearchOptions(EncodingOptions, EndpointOptions, LoginOptions, InFli
         if self.api_key is not None:
             return {"authorization": f"ApiKey {self.api_key}"}
         return super().login()
+
+    def mode(self, load: Load) -> InsertMode:
+        return choose_mode(
+            "insert_mode", self.insert_mode, load, InsertMode.SINGLE, InsertMode.BULK
+        )
+
+    def index(self, table: str) -> str:
+        """The index that is a table."""
+        return self.index_prefix + table
+
+    def join_indices(self, tables: Iterable[str]) -> str:
+        """The indices of tables, as a request names them."""
+        return ",".join(map(self.index, tables))
+
+    def alias(self, table: str) -> str:
+        """The alias by which a table is written to."""
+        return f"{self.index_prefix}{table}{WRITE}"

@@ -14,8 +14,9 @@ from ...errors import Retryable, SimulatorError
 from ..kit.errors import connection_lost
 from ..kit.exactly_once import Request as AnyRequest
 from ..kit.exactly_once import SettlingWriter, Span, Wanted, keep_refused
+from ..options import InsertMode
 from ..sending import Encoder, Payload, limit_wait
-from .encoding import DocumentEncoder, InsertMode, Request
+from .encoding import DocumentEncoder, Request
 from .paging import GroupPages, Pages, ScannedPage, Statement
 from .queries import PAGE, find_field, require_all
 from .server import CONFLICT, CREATED, OK, SERVER_ERROR, Connection, describe_error

@@ -35,11 +35,11 @@ from ..base import Ageing, Capabilities, Encoding, Job, RefusedText, Support, su
 from ..kit.connected import MARK, ConnectedModule, Found
 from ..kit.errors import nothing_to_query
 from ..kit.labels import field_columns, find_witness, has_labels
-from ..kit.options import InsertMode
+from ..kit.options import BATCH_MODES
 from ..sending import Writer
 from .encoding import LineEncoder
 from .flux import ALL_TIME, Question, quote_text, select_events, write_time
-from .options import CLIENTS, EncodingOptions, InfluxOptions
+from .options import CLIENTS, InfluxOptions
 from .queries import compile_query
 
 if TYPE_CHECKING:
@@ -67,14 +67,13 @@ _FIELD_TYPES = {
 }
 
 
-class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
+class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
     """InfluxDB 2.x, over its HTTP API."""
 
     name = "influxdb"
     PACKAGES = ("influxdb-client", "urllib3", "httptools")
     IMPORTED_LATE = ("influxdb_client", f"{__name__}.server")
     options_model = InfluxOptions
-    encoding_options_model = EncodingOptions
     # The API: https://docs.influxdata.com/influxdb/v2/api-guide/
     OLDEST: ClassVar[Mapping[str, str]] = {"InfluxDB": "2.0"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -89,11 +88,11 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
             unit_bytes=25 * MIB,
             cause="InfluxDB writes 25 MiB of its cache at a time, and merges it later",
         ),
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         indices=Support.UNSUPPORTED,
         column_types=_FIELD_TYPES,
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         needs_value=True,
         # Answers are CSV, which has one form for both:
         # https://docs.influxdata.com/influxdb/v2/reference/syntax/annotated-csv/
@@ -115,15 +114,13 @@ class Influxdb(ConnectedModule[InfluxOptions, EncodingOptions, "Connection"]):
     )
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> LineEncoder:
-        options.mode(batch)
+    def encoder(cls, options: InfluxOptions, job: Job) -> LineEncoder:
         return LineEncoder(job, options.gzip)
 
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
+    def make_writer(self) -> Writer:
         from .server import InfluxWriter
 
-        encoder = LineEncoder(self.job, self.options.gzip)
-        return self.official_writer(batch, prefill) or InfluxWriter(encoder, self)
+        return InfluxWriter(self.encoder(self.options, self.job), self)
 
     ELSEWHERE = "another bucket"
 

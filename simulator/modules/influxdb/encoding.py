@@ -52,6 +52,7 @@ class LineEncoder(Encoder):
     """Payloads are bodies of write requests: bytes, compressed if asked for."""
 
     def __init__(self, job: Job, compressed: bool) -> None:
+        super().__init__(job)
         self._schema = schema = job.schema
         self._compressed = compressed
         self._fields = field_columns(schema)
@@ -80,9 +81,9 @@ class LineEncoder(Encoder):
         fields = b"".join(map(text_form, self._fields, self._forms)).removeprefix(b",")
         self._line = name + b"".join(tags) + b" " + fields + b" %d"
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        lines = format_lines(self._line, self._columns(block), batch)
-        return make_payloads(map(compress, lines) if self._compressed else lines, block, batch)
+    def encode(self, block: EventBlock) -> list[Payload]:
+        lines = format_lines(self._line, self._columns(block), self.job.load.batch)
+        return make_payloads(map(compress, lines) if self._compressed else lines, block, self.size)
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         columns = [values for tag in self._tags for values in self._tag_values(tag, block)]

@@ -55,9 +55,9 @@ class PointsEncoder(OfficialEncoder):
         self._fields = field_columns(job.schema)
         self._tags = tag_columns(job.schema)
 
-    def _requests(self, block: EventBlock, size: int) -> Sequence[Request]:
+    def make_requests(self, block: EventBlock) -> Sequence[Request]:
         schema = block.schema
-        names = deal_in_turn(block, self._job.table_names)
+        names = deal_in_turn(block, self.job.table_names)
         times = block.columns[schema.time].tolist()
         fields = list_columns(self._fields, block.columns, block.missing)
         points = [
@@ -90,7 +90,7 @@ class PointsEncoder(OfficialEncoder):
                 breaks = list(map(add, breaks, counts)) if breaks else counts
         return [
             (points[start:stop], stop - start + sum(breaks[start:stop]))
-            for start, stop in bounds(len(block), size)
+            for start, stop in bounds(len(block), self.size)
         ]
 
 
@@ -116,9 +116,8 @@ class PointsWriter(OfficialWriter[Connection]):
 class BatchingWriter(PointsWriter):
     """Uses the API that writes in the background: callbacks say what became of points."""
 
-    def __init__(self, module: Influxdb, batch: int) -> None:
+    def __init__(self, module: Influxdb) -> None:
         super().__init__(PointsEncoder(module.job), module)
-        self._batch = batch
         self._heard = threading.Condition()
         self._left = 0
         """Lines of the request under way that nothing was heard of."""
@@ -126,7 +125,7 @@ class BatchingWriter(PointsWriter):
 
     def make_client(self) -> WriteApi:
         # Retrying is the loop's affair, which counts.
-        options = WriteOptions(batch_size=self._batch, max_retries=0)
+        options = WriteOptions(batch_size=self.job.load.batch, max_retries=0)
         return self.connection.client.write_api(
             write_options=options,
             success_callback=lambda _, lines: self._note(lines, None),
@@ -152,10 +151,10 @@ class BatchingWriter(PointsWriter):
             raise Retryable("timeout", f"no reply about points within {limit_s:g} s")
 
 
-def make_writer(module: Influxdb, batch: int) -> PointsWriter:
+def make_writer(module: Influxdb) -> PointsWriter:
     """A writer by the API that the options name."""
     if module.options.client == BATCHING:
-        return BatchingWriter(module, batch)
+        return BatchingWriter(module)
     return PointsWriter(PointsEncoder(module.job), module)
 
 

@@ -13,15 +13,16 @@ from ...contract import CommaList
 from ...errors import OptionError, SimulatorError
 from ..base import OfficialClient, RefusedText
 from ..kit.options import (
+    BATCH_MODES,
     BatchOptions,
     ClientCertOptions,
     HttpOptions,
     InFlightOptions,
-    InsertMode,
     any_encrypted,
     is_pem,
     make_tls_context,
 )
+from ..options import PAYLOAD, InsertMode
 
 BATCHING = "batching"
 
@@ -36,7 +37,7 @@ _REFUSED_TEXTS = (
 CLIENTS = {
     "official": OfficialClient(
         _PACKAGES,
-        dict.fromkeys(InsertMode, "influxdb-client's write of points, synchronous"),
+        dict.fromkeys(BATCH_MODES, "influxdb-client's write of points, synchronous"),
         in_flight=True,
         writer=_WRITER,
         asker=_ASKER,
@@ -53,21 +54,16 @@ CLIENTS = {
 """What the option `client` can be."""
 
 
-class EncodingOptions(BatchOptions):
-    """Options that say what a payload looks like."""
-
-    gzip: Annotated[bool, Condition.CLIENT] = Field(
-        False, description="compress requests: less traffic for more of the client's CPU"
-    )
-
-
-class InfluxOptions(EncodingOptions, HttpOptions, ClientCertOptions, InFlightOptions):
+class InfluxOptions(BatchOptions, HttpOptions, ClientCertOptions, InFlightOptions):
     """Options of targets with `module: influxdb`."""
 
     EXAMPLE_URL: ClassVar[str] = "https://influxdb:8086"
     LOGIN: ClassVar[str] = "token"
     TRUST_REMEDY: ClassVar[str] = "ssl_ca_cert (or set verify_ssl=false)"
 
+    gzip: Annotated[bool, Condition.CLIENT, PAYLOAD] = Field(
+        False, description="compress requests: less traffic for more of the client's CPU"
+    )
     endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1, max_length=1, description="URL of the server, e.g. https://influxdb:8086"
     )

@@ -64,12 +64,12 @@ from ..base import (
     support_keys,
 )
 from ..kit.errors import missing_table
-from ..kit.options import InsertMode
+from ..kit.options import BATCH_MODES
 from ..kit.sql_module import SqlModule
 from ..options import LEAN
 from ..own_statements import list_own_statements
 from ..sending import Encoder
-from .options import EncodingOptions, IotdbOptions, Model
+from .options import IotdbOptions, Model
 from .queries import Computation, IotdbDialect, Selection, compile_question, compile_statement
 from .schema import (
     LEVEL,
@@ -98,12 +98,11 @@ _PROBE = "iot_database_benchmark_regions"
 _REGIONS_S = 30.0
 
 
-class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
+class Iotdb(SqlModule[IotdbOptions, Server]):
     """An IoTDB cluster."""
 
     name = "iotdb"
     options_model = IotdbOptions
-    encoding_options_model = EncodingOptions
     # The table model, and what its versions tell of databases:
     # https://iotdb.apache.org/UserGuide/latest-Table/Background-knowledge/Data-Model-and-Terminology_apache.html
     OLDEST: ClassVar[Mapping[str, str]] = {"IoTDB": "2.0"}
@@ -119,12 +118,12 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
     CAPABILITIES = Capabilities(
         ageing=Ageing("DELETE of a range of time: a TTL uses today's date"),
         allocation=ALLOCATION,
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.DB),
         # Tags and time are the order of everything on disk.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         clients={
             "official": OfficialClient(
                 ("apache-iotdb",), {}, in_flight=True, asker=f"{__name__}.official:OfficialAsker"
@@ -167,15 +166,13 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
                 check_names(describe_tags(job.schema))
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> Encoder:
-        options.mode(batch)
+    def encoder(cls, options: IotdbOptions, job: Job) -> Encoder:
         if options.model is Model.TREE:
             return TreeEncoder(job, options.database)
         return TabletEncoder(job)
 
-    def writer(self, batch: int, prefill: bool = False) -> IotdbWriter:
-        # Tablets of many events are tablets, so filling needs no other way.
-        return IotdbWriter(self.encoder(self.options, self.job, self.job.load.batch), self)
+    def make_writer(self) -> IotdbWriter:
+        return IotdbWriter(self.encoder(self.options, self.job), self)
 
     def connect(self) -> Server:
         return Server(self.options, self.job)
@@ -276,10 +273,10 @@ class Iotdb(SqlModule[IotdbOptions, EncodingOptions, Server]):
         return [self._create_database(), *self.create_tables()]
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
-        encoder = TabletEncoder(Job(describe_tags(self.job.schema)))
+        job = Job(describe_tags(self.job.schema))
         for columns in rows:
             block = make_tags(self.job.schema, columns)
-            for payload in encoder.encode(block, len(block)):
+            for payload in TabletEncoder(job.change(batch=len(block))).encode(block):
                 self.connection.insert(payload.data)
 
     def count_rows(self, table: str) -> int:

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from ...conditions import ACCESS, Condition
 from ..kit.options import BatchOptions, HostList, InFlightOptions, TlsOptions, join_address
+from ..options import PAYLOAD
 
 
 class Model(StrEnum):
@@ -20,25 +21,20 @@ class Model(StrEnum):
     """As points of timeseries, which are leaves of a tree."""
 
 
-class EncodingOptions(BatchOptions):
-    """Options that say what a payload looks like."""
-
-    model: Annotated[Model, Condition.SCHEMA] = Field(
-        Model.TABLE,
-        description="table (rows of tables) or tree (a path for each device, of aligned timeseries)",
-    )
-    database: Annotated[str, Condition.NONE] = Field(
-        "benchmark",
-        pattern=r"^[a-z_]\w{0,63}$",
-        description="database, created if it is missing; root.<database> with model=tree",
-    )
-
-
-class IotdbOptions(EncodingOptions, InFlightOptions, TlsOptions):
+class IotdbOptions(BatchOptions, InFlightOptions, TlsOptions):
     """How to reach the data nodes, and where to store."""
 
     ADDRESSES: ClassVar[str] = "host"
 
+    model: Annotated[Model, Condition.SCHEMA, PAYLOAD] = Field(
+        Model.TABLE,
+        description="table (rows of tables) or tree (a path for each device, of aligned timeseries)",
+    )
+    database: Annotated[str, Condition.NONE, PAYLOAD] = Field(
+        "benchmark",
+        pattern=r"^[a-z_]\w{0,63}$",
+        description="database, created if it is missing; root.<database> with model=tree",
+    )
     host: Annotated[HostList, Condition.NONE, ACCESS] = Field(
         min_length=1, description="data nodes, separated by commas; connections go to them in turn"
     )

@@ -307,6 +307,7 @@ class TabletEncoder(Encoder):
     number and its end, in pieces."""
 
     def __init__(self, job: Job) -> None:
+        super().__init__(job)
         self._columns = list_columns(job.schema)
         self._time = job.schema.time
         kinds = [_TAG if column.is_tag else _FIELD for column in self._columns]
@@ -325,11 +326,11 @@ class TabletEncoder(Encoder):
             for table in job.table_names
         ]
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        return self._batches(block, batch) if batch else self._singles(block)
+    def encode(self, block: EventBlock) -> list[Payload]:
+        return self._batches(block) if self.job.load.batch else self._singles(block)
 
-    def _batches(self, block: EventBlock, batch: int) -> list[Payload]:
-        count = len(block)
+    def _batches(self, block: EventBlock) -> list[Payload]:
+        count, batch = len(block), self.size
         runs = find_runs(block, self._time, batch, len(self._heads))
         columns = [measure(column, block, runs) for column in self._columns]
         stamps = measure_times(block.columns[self._time])

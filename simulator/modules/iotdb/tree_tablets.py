@@ -63,6 +63,7 @@ class TreeEncoder(Encoder):
     pieces."""
 
     def __init__(self, job: Job, database: str) -> None:
+        super().__init__(job)
         self._columns = list_measurements(job.schema)
         self._time = job.schema.time
         self._names = [write_node(column.name) for column in self._columns]
@@ -71,10 +72,11 @@ class TreeEncoder(Encoder):
         self._written_codes = write_i32s(self._codes)
         self._paths = [Paths(name_table(database, table)) for table in job.table_names]
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        return self._batches(block, batch) if batch else self._singles(block)
+    def encode(self, block: EventBlock) -> list[Payload]:
+        return self._batches(block) if self.job.load.batch else self._singles(block)
 
-    def _batches(self, block: EventBlock, batch: int) -> list[Payload]:
+    def _batches(self, block: EventBlock) -> list[Payload]:
+        batch = self.size
         runs = find_runs(block, self._time, batch, len(self._paths))
         columns = [measure(column, block, runs) for column in self._columns]
         stamps = measure_times(block.columns[self._time])

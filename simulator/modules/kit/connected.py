@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 from ...encoding.columns import KEY_COLUMN
 from ...errors import OptionError
 from ...workloads.schema import Tags
-from ..base import EncodingT, Module, OptionsT
+from ..base import Module
+from ..options import OptionsT
 from ..sending import Encoder, Writer
 from .errors import QUERY_REMEDY, made_otherwise, nothing_to_query, somebody_elses
 
@@ -38,7 +39,7 @@ class Closable(Protocol):
 ConnectionT = TypeVar("ConnectionT", bound=Closable)
 
 
-class ConnectedModule(Module[OptionsT, EncodingT], Generic[OptionsT, EncodingT, ConnectionT]):
+class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
     """A module that does everything but writing by one connection."""
 
     _connection: ConnectionT | None = None
@@ -140,7 +141,7 @@ class ConnectedModule(Module[OptionsT, EncodingT], Generic[OptionsT, EncodingT, 
 class ConnectedWriter(Writer, Generic[ConnectionT]):
     """A writer with a connection like its module's, shared by the threads that have requests in flight."""
 
-    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
+    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
         super().__init__(encoder)
         self.job = module.job
         self.max_in_flight = module.options.in_flight(module.job.load)
@@ -162,7 +163,7 @@ class ConnectedWriter(Writer, Generic[ConnectionT]):
         return self._connection
 
 
-class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
+class CountingModule(ConnectedModule[OptionsT, ConnectionT]):
     """A module that counts table by table."""
 
     @abstractmethod
@@ -177,7 +178,7 @@ class CountingModule(ConnectedModule[OptionsT, EncodingT, ConnectionT]):
         return counts[0] if counts else None
 
 
-class TableModule(CountingModule[OptionsT, EncodingT, ConnectionT]):
+class TableModule(CountingModule[OptionsT, ConnectionT]):
     """A module whose tables have columns, with types."""
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:

@@ -142,7 +142,7 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
     """Whether a client's key that is there already is refused, so that all events with such keys may be sent
     again."""
 
-    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
+    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
         super().__init__(encoder, module)
         self.may_repeat = self.REFUSES_KEYS and module.job.load.primary_key is PrimaryKey.CLIENT
         self.has_stored = False

@@ -48,11 +48,11 @@ class HttpAsker(PolledAsker, Generic[DatabaseT]):
     """Asks by a database of its own, which has a connection for each question in flight. A node that is lost
     is the database's affair, too."""
 
-    module: ConnectedModule[Any, Any, DatabaseT]
+    module: ConnectedModule[Any, DatabaseT]
 
     def __init__(
         self,
-        module: ConnectedModule[Any, Any, DatabaseT],
+        module: ConnectedModule[Any, DatabaseT],
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
@@ -194,7 +194,7 @@ class SqlAsker(HttpAsker[DatabaseT]):
 
     def __init__(
         self,
-        module: ConnectedModule[Any, Any, DatabaseT],
+        module: ConnectedModule[Any, DatabaseT],
         dialect: Drawn,
         in_flight: int = 1,
         timeout_s: float | None = None,

@@ -37,14 +37,11 @@ class OfficialEncoder(Encoder):
 
     overlaps = False
 
-    def __init__(self, job: Job) -> None:
-        self._job = job
-
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        return make_payloads(self._requests(block, batch or 1), block, batch)
+    def encode(self, block: EventBlock) -> list[Payload]:
+        return make_payloads(self.make_requests(block), block, self.size)
 
     @abstractmethod
-    def _requests(self, block: EventBlock, size: int) -> Sequence[Any]:
+    def make_requests(self, block: EventBlock) -> Sequence[Any]:
         """What the writer's `send` is given: requests of `size` events each."""
 
 
@@ -61,8 +58,8 @@ class Rows(Request):
 class RowsEncoder(OfficialEncoder):
     """A payload's data: a list of `Rows`, one for each table that gets some."""
 
-    def _requests(self, block: EventBlock, size: int) -> list[list[Rows]]:
-        values, tables = self.list_values(block), len(self._job.table_names)
+    def make_requests(self, block: EventBlock) -> list[list[Rows]]:
+        values, tables = self.list_values(block), len(self.job.table_names)
         return [
             [
                 Rows(
@@ -72,19 +69,19 @@ class RowsEncoder(OfficialEncoder):
                 )
                 for table, rows in deal_rows(block, start, stop, tables)
             ]
-            for start, stop in bounds(len(block), size)
+            for start, stop in bounds(len(block), self.size)
         ]
 
     def list_values(self, block: EventBlock) -> Sequence[Any]:
         """What the client is given of these events, one for each: rows of the table's columns."""
-        return list_rows(block, self._job)
+        return list_rows(block, self.job)
 
 
 class ClientWriter(ConnectedWriter[ConnectionT]):
     """A writer with a vendor's client. The module's own connection is opened before it: that checks whether
     we are let in, with remedies, and tells what errors mean."""
 
-    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, Any, ConnectionT]) -> None:
+    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
         super().__init__(encoder, module)
         self._client: Any = None
 
@@ -149,9 +146,9 @@ class ClientAsker(Asker, Generic[ConnectionT]):
     """Asks by a vendor's client, which decodes each answer; several in flight by as many clients. The
     module's own connection is opened before them, as for a `ClientWriter`."""
 
-    module: ConnectedModule[Any, Any, ConnectionT]
+    module: ConnectedModule[Any, ConnectionT]
 
-    def __init__(self, module: ConnectedModule[Any, Any, ConnectionT], in_flight: int) -> None:
+    def __init__(self, module: ConnectedModule[Any, ConnectionT], in_flight: int) -> None:
         super().__init__(module, in_flight)
         self._connection: ConnectionT | None = None
         self._idle: list[Any] = []

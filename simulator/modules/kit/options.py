@@ -7,7 +7,6 @@ import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from enum import StrEnum
 from tempfile import NamedTemporaryFile
 from typing import Annotated, ClassVar, Self
 from urllib.parse import urlsplit
@@ -15,9 +14,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from ...conditions import ACCESS, Condition
-from ...contract import CommaList
+from ...contract import CommaList, Load
 from ...errors import OptionError, SimulatorError
-from ..options import Options, choose_mode
+from ..options import PAYLOAD, InsertMode, Options, among, choose_mode
 from .http import basic_auth, scheme_port
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
@@ -30,26 +29,19 @@ IN_FLIGHT_MEANING = "requests that each worker may have in flight: the same as -
 """Description of a module's own option for that."""
 
 
-class InsertMode(StrEnum):
-    """How events are sent to a database that takes any number of them in the same way."""
-
-    BATCH = "batch"
-    """One request per batch."""
-    SINGLE = "single"
-    """A request per event."""
+BATCH_MODES = (InsertMode.BATCH, InsertMode.SINGLE)
 
 
 class BatchOptions(Options):
-    """Options of such a database that say what a payload looks like."""
+    """Options of a database that takes any number of events in the same way."""
 
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None, description="batch (default with --batch) or single (default without)"
+    insert_mode: Annotated[InsertMode | None, among(*BATCH_MODES), Condition.BATCH, PAYLOAD] = (
+        Field(None, description="batch (default with --batch) or single (default without)")
     )
 
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
+    def mode(self, load: Load) -> InsertMode:
         return choose_mode(
-            "insert_mode", self.insert_mode, batch, InsertMode.SINGLE, InsertMode.BATCH
+            "insert_mode", self.insert_mode, load, InsertMode.SINGLE, InsertMode.BATCH
         )
 
 

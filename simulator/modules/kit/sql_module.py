@@ -13,7 +13,7 @@ from ...contract import PrimaryKey
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
-from ..base import EncodingT, OptionsT
+from ..options import OptionsT
 from .connected import MARK, Closable, Found, TableModule
 from .errors import INSERT_REMEDY, MissingTable
 from .sql_queries import SqlDialect, compile_query, fill_sql
@@ -29,7 +29,7 @@ class SqlConnection(Closable, Protocol):
 SqlConnectionT = TypeVar("SqlConnectionT", bound=SqlConnection)
 
 
-class SqlModule(TableModule[OptionsT, EncodingT, SqlConnectionT]):
+class SqlModule(TableModule[OptionsT, SqlConnectionT]):
     """A database whose tables are made and asked by statements."""
 
     TYPES: ClassVar[Mapping[ColumnType, str]]

@@ -72,15 +72,8 @@ from ..kit.sql_queries import Newest, SqlDialect, compile_query, quote_text
 from ..sending import Writer
 from .asking import PostgresAsker
 from .dialects import DIALECTS, NEWEST, Dialect, dialect_of
-from .encoding import InsertMode, PostgresEncoder
-from .options import (
-    CLIENTS,
-    DialectOptions,
-    EncodingOptions,
-    PostgresOptions,
-    ServerOptions,
-    check_copy,
-)
+from .encoding import PostgresEncoder
+from .options import CLIENTS, MODES, PostgresOptions, ServerOptions, check_copy
 from .server import (
     VERSION,
     Session,
@@ -153,15 +146,14 @@ _DEVICES_AT_ONCE = 1000
 
 
 class Postgres(
-    SqlModule[ServerOptions, EncodingOptions, Session],
-    IndexedModule[ServerOptions, EncodingOptions],
+    SqlModule[ServerOptions, Session],
+    IndexedModule[ServerOptions],
 ):
     """Any server that speaks PostgreSQL's protocol."""
 
     name = "postgres"
     PACKAGES = ("psycopg", "psycopg-binary")
     options_model: type[ServerOptions] = PostgresOptions
-    encoding_options_model: type[EncodingOptions] = DialectOptions
     OLDEST: ClassVar[Mapping[str, str]] = {
         dialect.PRODUCT: dialect.OLDEST for dialect in DIALECTS.values()
     }
@@ -178,7 +170,7 @@ class Postgres(
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions by range of time, detached and dropped whole"),
         allocation=Dialect.ALLOCATION,
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(MODES, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         shapes=SqlDialect.SHAPES,
         statements="SQL",
@@ -186,7 +178,7 @@ class Postgres(
         column_types=_COLUMN_TYPES,
         most_columns=_MOST_COLUMNS,
         system_columns=_SYSTEM_COLUMNS,
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
         clients=CLIENTS,
     )
@@ -227,14 +219,17 @@ class Postgres(
         check_copy(options, job)
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
-        return _make_encoder(options, job, options.mode(batch))
+    def encoder(cls, options: ServerOptions, job: Job) -> PostgresEncoder:
+        return PostgresEncoder(
+            job,
+            options.mode(job.load),
+            options.copy_format,
+            prepared=options.prepared_statements,
+            copy_is_atomic=options.find_dialect().COPY_IS_ATOMIC,
+        )
 
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        if official := self.official_writer(batch, prefill):
-            return official
-        mode = self.options.prefill_mode() if prefill else self.options.mode(batch)
-        encoder = _make_encoder(self.options, self.job, mode)
+    def make_writer(self) -> Writer:
+        encoder = self.encoder(self.options, self.job)
         return PostgresWriter(encoder, self.options, self.job, self.dialect)
 
     def connect(self) -> Session:
@@ -476,13 +471,3 @@ class Postgres(
     def reads_window_by_time(self, query: Query) -> bool:
         """Whether a plan for all windows may read those of some devices by an index on time alone."""
         return False
-
-
-def _make_encoder(options: EncodingOptions, job: Job, mode: InsertMode) -> PostgresEncoder:
-    return PostgresEncoder(
-        job,
-        mode,
-        options.copy_format,
-        prepared=options.prepared_statements,
-        copy_is_atomic=options.find_dialect().COPY_IS_ATOMIC,
-    )

@@ -15,7 +15,7 @@ from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
 from ...workloads.schema import Schema
 from ..kit.sql_queries import Newest, SqlDialect
-from .encoding import InsertMode
+from ..options import InsertMode
 from .tables import MOST_ROW_BYTES
 
 if TYPE_CHECKING:

@@ -15,23 +15,10 @@ from ...encoding.columns import KEY_COLUMN, Columns, bounds, quote_name, with_cl
 from ...encoding.postgres_rows import TYPE_OIDS, bind_rows, copy_binary, text_rows, value_rows
 from ...encoding.rows import ROW_SEPARATOR
 from ...workloads.schema import Column, ColumnType, EventBlock
-from ..base import Job
 from ..kit.libpq_pipeline import Insert
 from ..kit.tables import deal_block
+from ..options import InsertMode, Job
 from ..sending import Encoder, Payload
-
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    COPY = "copy"
-    """COPY FROM STDIN, one per batch."""
-    VALUES_LISTS = "values_lists"
-    """One INSERT with a list of values per batch."""
-    TRANSACTION = "transaction"
-    """An INSERT per event, committed once per batch."""
-    SINGLE = "single"
-    """An INSERT per event, each committed at once."""
 
 
 class CopyFormat(StrEnum):
@@ -55,6 +42,7 @@ class PostgresEncoder(Encoder):
     ) -> None:
         """`prepared`: single inserts and transactions by the statements of `list_prepared`;
         `copy_is_atomic`: a COPY needs no transaction around it."""
+        super().__init__(job)
         self.mode = mode
         self.copy_format = copy_format
         self._is_prepared = prepared and mode in (InsertMode.SINGLE, InsertMode.TRANSACTION)
@@ -102,8 +90,8 @@ class PostgresEncoder(Encoder):
             for table in range(len(self._tables))
         ]
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        size = batch or 1
+    def encode(self, block: EventBlock) -> list[Payload]:
+        size = self.size
         spans = bounds(len(block), size)
         if len(self._tables) == 1:
             parts = self._list_inserts(block, size, 0)

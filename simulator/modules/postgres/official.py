@@ -39,8 +39,8 @@ from ..kit.libpq import Connector, ServerError, fill, lost, no_answer
 from ..kit.libpq_pipeline import Answer
 from ..kit.official import ClientAsker, Rows, RowsEncoder, sent_columns
 from ..kit.sql_queries import Template, make_template
+from ..options import InsertMode
 from ..sending import limit_wait
-from .encoding import InsertMode
 from .server import Session, translate
 from .writer import PostgresWriter
 
@@ -165,10 +165,10 @@ class DriverWriter(PostgresWriter):
     """Inserts by a driver: psycopg2's `copy_expert`, `execute_values`, `executemany` and `execute`, or
     psycopg 3's `copy` with `write_row`, `executemany` and `execute`."""
 
-    def __init__(self, module: Postgres, batch: int) -> None:
+    def __init__(self, module: Postgres) -> None:
         options, job = module.options, module.job
         self._driver = DRIVERS[options.client]
-        self._mode = options.mode(batch)
+        self._mode = module.mode
         copies_text = self._driver is psycopg2 and self._mode is InsertMode.COPY
         encoder = (LinesEncoder if copies_text else RowsEncoder)(job)
         super().__init__(encoder, options, job, module.dialect)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from itertools import cycle
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import psycopg
 from psycopg.conninfo import make_conninfo
 from pydantic import Field
 
 from ...conditions import ACCESS, Condition
-from ...contract import CommaList, Role
+from ...contract import CommaList, Load, Role
 from ...errors import OptionError
 from ...workloads.schema import ColumnType
 from ..base import OfficialClient
 from ..indexes import IndexOptions
 from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
-from ..options import Job, Options, choose_mode
+from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
 from .dialects import DIALECTS, Dialect, DialectName
-from .encoding import CopyFormat, InsertMode
+from .encoding import CopyFormat
 
 CLIENTS = {
     "official": OfficialClient(
@@ -46,64 +46,38 @@ CLIENTS = {
 """What the option `client` can be."""
 
 
-class EncodingOptions(Options):
-    """Options that say what a payload looks like."""
+MODES = (
+    InsertMode.COPY,
+    InsertMode.VALUES_LISTS,
+    InsertMode.TRANSACTION,
+    InsertMode.SINGLE,
+)
 
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
+
+class ServerOptions(IndexOptions):
+    """How events are sent, where the server is, and what is made there: for this module and those built on
+    it."""
+
+    ADDRESSES: ClassVar[str] = "connection_string"
+
+    insert_mode: Annotated[InsertMode | None, among(*MODES), Condition.BATCH, PAYLOAD] = Field(
         None,
         description="how events are sent: copy (default with --batch), values_lists, transaction "
         "(an INSERT per event, a commit per batch), single (default without --batch)",
     )
-    use_values_lists: Annotated[bool, Condition.BATCH] = Field(
+    use_values_lists: Annotated[bool, Condition.BATCH, PAYLOAD] = Field(
         False, description="the reference's name for insert_mode=values_lists; with --batch only"
     )
-    copy_format: Annotated[CopyFormat, Condition.BATCH] = Field(
+    copy_format: Annotated[CopyFormat, Condition.BATCH, PAYLOAD] = Field(
         CopyFormat.BINARY,
         description="binary or text, which dialect cockroachdb can't take for JSON columns",
     )
-    prepared_statements: Annotated[bool, Condition.CLIENT] = Field(
+    prepared_statements: Annotated[bool, Condition.CLIENT, PAYLOAD] = Field(
         True,
         description="send insert modes single and transaction as prepared statements with binary"
         " values; false: as text, for a proxy that doesn't keep prepared statements,"
         " such as PgBouncer in transaction mode without max_prepared_statements",
     )
-
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        default = self._batch_mode()
-        return choose_mode("insert_mode", self.insert_mode, batch, InsertMode.SINGLE, default)
-
-    def prefill_mode(self) -> InsertMode:
-        """The fastest batch mode that the target allows."""
-        if self.insert_mode in (InsertMode.COPY, InsertMode.VALUES_LISTS):
-            return self.insert_mode
-        return self._batch_mode()
-
-    def _batch_mode(self) -> InsertMode:
-        return InsertMode.VALUES_LISTS if self.use_values_lists else self.find_dialect().BATCH_MODE
-
-    def find_dialect(self) -> Dialect:
-        """The dialect that the server speaks."""
-        return DIALECTS[DialectName.POSTGRESQL]
-
-
-class DialectOptions(EncodingOptions):
-    """Options where the server may also be a relative of PostgreSQL."""
-
-    dialect: DialectName = Field(
-        DialectName.POSTGRESQL,
-        description="what the server is: postgresql, cockroachdb (batches are values_lists unless "
-        "insert_mode says copy) or yugabytedb",
-    )
-
-    def find_dialect(self) -> Dialect:
-        return DIALECTS[self.dialect]
-
-
-class ServerOptions(EncodingOptions, IndexOptions):
-    """Where the server is, and what is made there: for this module and those built on it."""
-
-    ADDRESSES: ClassVar[str] = "connection_string"
 
     connection_string: Annotated[ConnectionString, Condition.NONE, ACCESS] = Field(
         repr=False, description="libpq connection string or URL"
@@ -129,6 +103,22 @@ class ServerOptions(EncodingOptions, IndexOptions):
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="seconds until any other request without an answer fails"
     )
+
+    def mode(self, load: Load) -> InsertMode:
+        default = self._batch_mode()
+        return choose_mode("insert_mode", self.insert_mode, load, InsertMode.SINGLE, default)
+
+    def for_prefill(self) -> Self:
+        batches = self.insert_mode in (InsertMode.COPY, InsertMode.VALUES_LISTS)
+        changes = {} if batches else {"insert_mode": self._batch_mode()}
+        return super().for_prefill().model_copy(update=changes)
+
+    def _batch_mode(self) -> InsertMode:
+        return InsertMode.VALUES_LISTS if self.use_values_lists else self.find_dialect().BATCH_MODE
+
+    def find_dialect(self) -> Dialect:
+        """The dialect that the server speaks."""
+        return DIALECTS[DialectName.POSTGRESQL]
 
     @classmethod
     def _split_addresses(cls, text: str) -> list[str]:
@@ -159,9 +149,14 @@ class ServerOptions(EncodingOptions, IndexOptions):
         return shown | ({"password": "***"} if self.password is not None else {})
 
 
-class PostgresOptions(ServerOptions, DialectOptions):
-    """Options of targets with `module: postgres`."""
+class PostgresOptions(ServerOptions):
+    """Options of targets with `module: postgres`, where the server may also be a relative of PostgreSQL."""
 
+    dialect: Annotated[DialectName, PAYLOAD] = Field(
+        DialectName.POSTGRESQL,
+        description="what the server is: postgresql, cockroachdb (batches are values_lists unless "
+        "insert_mode says copy) or yugabytedb",
+    )
     tablets: Annotated[int | None, Condition.REPLICATION] = Field(
         None, ge=1, description="split each table into this many tablets (dialect yugabytedb)"
     )
@@ -170,6 +165,9 @@ class PostgresOptions(ServerOptions, DialectOptions):
         description="keep the tables in the shared tablet of a database made WITH COLOCATION, or"
         " (false) outside it (dialect yugabytedb; default: as the database has it)",
     )
+
+    def find_dialect(self) -> Dialect:
+        return DIALECTS[self.dialect]
 
     def table_suffix(self) -> str:
         return self.find_dialect().table_suffix(self.tablets, self.colocation)
@@ -181,13 +179,13 @@ def check_copy(options: ServerOptions, job: Job) -> None:
     columns = [column.name for column in job.schema.row if column.type is ColumnType.JSON]
     if dialect.COPY_UNESCAPES_JSON or load.role is Role.READ or not columns:
         return
-    is_fill = load.role is Role.FILL
-    mode = options.prefill_mode() if is_fill else options.mode(load.batch)
-    client = None if is_fill else CLIENTS.get(options.client)
+    if load.role is Role.FILL:
+        options, job = options.for_prefill(), job.for_prefill()
+    mode, client = options.mode(job.load), CLIENTS.get(options.client)
     is_binary = client is None and options.copy_format is CopyFormat.BINARY
     if mode is not InsertMode.COPY or is_binary:
         return
-    other = next(way for way in (client.ways if client else InsertMode) if way is not mode)
+    other = next(way for way in (client.ways if client else MODES) if way is not mode)
     binary = "" if client else "copy_format=binary, or "
     raise OptionError(
         f"dialect {dialect.name} can't copy texts: its COPY doesn't unescape JSON columns"

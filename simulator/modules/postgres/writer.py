@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from ...contract import MAX_IN_FLIGHT, PrimaryKey
 from ...encoding.columns import client_keys, quote_name
 from ...errors import Retryable, SimulatorError
-from ..base import Job
 from ..kit.errors import connection_lost
 from ..kit.libpq import Connection, Connector, ServerError, no_answer, write_constant
 from ..kit.libpq_pipeline import Answer, Pipeline, make_pipeline
+from ..options import InsertMode, Job
 from ..sending import (
     LAST_ANSWERS_S,
     Encoder,
@@ -28,7 +28,6 @@ from ..sending import (
     limit_wait,
 )
 from .dialects import Dialect, ServerConnection
-from .encoding import InsertMode
 from .options import ServerOptions
 from .server import is_lost, repeat_refused, translate
 

@@ -43,7 +43,7 @@ from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import SqlDialect
 from ..options import LEAN
-from ..sending import Encoder, Writer
+from ..sending import Writer
 from .asking import QuestdbAsker
 from .encoding import (
     INT32_RANGE,
@@ -55,7 +55,7 @@ from .encoding import (
     describe_tags,
     type_of,
 )
-from .options import CLIENTS, PGWIRE, EncodingOptions, InsertMode, Partition, QuestdbOptions
+from .options import CLIENTS, MODES, PGWIRE, Partition, QuestdbOptions
 from .pgwire import PgWireAsker, StatementEncoder, make_statement_writer
 from .queries import QuestdbDialect
 from .server import ALLOCATION, Connection
@@ -66,13 +66,12 @@ _MOST_BYTES = 30_000
 """Of a table's columns in a URL: the whole head of a request may have 32,224 by default."""
 
 
-class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
+class Questdb(SqlModule[QuestdbOptions, Connection]):
     """A QuestDB server."""
 
     name = "questdb"
     PACKAGES = ("httptools", "psycopg", "psycopg-binary")
     options_model = QuestdbOptions
-    encoding_options_model = EncodingOptions
     # Why a table is suspended (`errorMessage`): https://github.com/questdb/questdb/pull/4607
     OLDEST: ClassVar[Mapping[str, str]] = {"QuestDB": "8.1"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -83,7 +82,7 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         # A table's TTL would drop the same ones, but only as far as later events have come.
         ageing=Ageing("partitions of a day, or of an hour, dropped whole", unit_ms=_HOUR_MS),
         allocation=ALLOCATION,
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences, and no values by default.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
         shapes=QuestdbDialect.SHAPES,
@@ -91,7 +90,7 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
         # None on times and values; the option `index_devices` makes one on symbols.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
         clients=CLIENTS,
         needs_value=True,
@@ -115,26 +114,23 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
     def __init__(self, options: QuestdbOptions, job: Job) -> None:
         super().__init__(options, options.name_tables(job))
         options, load = self.options, job.load
-        if options.mode(load.batch) in PGWIRE:
+        if self.mode in PGWIRE:
             options.pgwire(f"insert_mode={options.insert_mode}")
         if options.client != LEAN and load.role is Role.READ:
             options.pgwire(f"client={options.client}")
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> Encoder:
-        job, mode = options.name_tables(job), options.mode(batch)
+    def encoder(cls, options: QuestdbOptions, job: Job) -> LineEncoder | StatementEncoder:
+        job, mode = options.name_tables(job), options.mode(job.load)
         if mode in PGWIRE:
             return StatementEncoder(job, mode)
         return LineEncoder(job, options.line_format)
 
-    def writer(self, batch: int, prefill: bool = False) -> Writer:
-        options, job = self.options, self.job
-        if official := self.official_writer(batch, prefill):
-            return official
-        mode = options.mode(job.load.batch)
-        if mode in PGWIRE and not prefill:
-            return make_statement_writer(StatementEncoder(job, mode), options, job)
-        return LineWriter(LineEncoder(job, options.line_format), self)
+    def make_writer(self) -> Writer:
+        encoder = self.encoder(self.options, self.job)
+        if isinstance(encoder, StatementEncoder):
+            return make_statement_writer(encoder, self.options, self.job)
+        return LineWriter(encoder, self)
 
     def connect(self) -> Connection:
         return Connection.connect(self.options, self.job)
@@ -239,12 +235,12 @@ class Questdb(SqlModule[QuestdbOptions, EncodingOptions, Connection]):
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = describe_tags(self.job.schema)
-        encoder = LineEncoder(Job(schema), LineFormat.TEXT)
         for columns in rows:
             devices = columns[ID]
+            encoder = LineEncoder(Job(schema).change(batch=len(devices)), LineFormat.TEXT)
             times = {STORED_AT: np.zeros(len(devices), dtype=np.int64)}
             block = EventBlock(schema, 0, 0, {**columns, **times}, devices)
-            for payload in encoder.encode(block, len(devices)):
+            for payload in encoder.encode(block):
                 self.connection.write(payload.data)
         # Queries that join them find none before that.
         self.show_events(schema.table)

@@ -28,8 +28,8 @@ from ...encoding.columns import KEY_COLUMN, TEXTS, bounds, client_keys, escape, 
 from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import SimulatorError
 from ...workloads.schema import FLOATS, ID, Column, ColumnType, EventBlock, Schema
-from ..base import Job
 from ..kit.tables import deal_in_turn
+from ..options import Job
 from ..sending import Encoder, Payload, make_payloads
 
 TYPES = {
@@ -130,6 +130,7 @@ class LineEncoder(Encoder):
     """Payloads are bodies of write requests: bytes."""
 
     def __init__(self, job: Job, line_format: LineFormat) -> None:
+        super().__init__(job)
         schema = job.schema
         self._schema = schema
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
@@ -179,11 +180,11 @@ class LineEncoder(Encoder):
             return name + value + b"i"
         return name + value
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
-        lines = format_lines(self._line, self._columns(block), batch)
+    def encode(self, block: EventBlock) -> list[Payload]:
+        lines = format_lines(self._line, self._columns(block), self.job.load.batch)
         if self._doubles:
-            lines = self._fill_holes(lines, bounds(len(block), batch or 1), block)
-        return make_payloads(lines, block, batch)
+            lines = self._fill_holes(lines, bounds(len(block), self.size), block)
+        return make_payloads(lines, block, self.size)
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         values = block.row_columns

@@ -9,29 +9,16 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ...conditions import ACCESS, Condition
-from ...contract import CommaList
+from ...contract import CommaList, Load
 from ...errors import OptionError
 from ..base import Job, OfficialClient
 from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
-from ..options import Options, choose_mode
+from ..options import PAYLOAD, InsertMode, among, choose_mode
 from ..postgres.options import PostgresOptions
 from .encoding import LineFormat
 
-
-class InsertMode(StrEnum):
-    """How events are sent."""
-
-    BATCH = "batch"
-    """The lines of a batch in one request over HTTP."""
-    SINGLE = "single"
-    """A line per request over HTTP."""
-    TRANSACTION = "transaction"
-    """By PGWire: an INSERT per event, committed once per batch."""
-    STATEMENT = "statement"
-    """By PGWire: an INSERT per event, each committed at once."""
-
-
+MODES = (InsertMode.BATCH, InsertMode.SINGLE, InsertMode.TRANSACTION, InsertMode.STATEMENT)
 PGWIRE = (InsertMode.TRANSACTION, InsertMode.STATEMENT)
 """The modes over PostgreSQL's protocol."""
 
@@ -62,48 +49,29 @@ CLIENTS = {
 """What the option `client` can be."""
 
 
-class EncodingOptions(Options):
-    """Options that say what a payload looks like."""
-
-    insert_mode: Annotated[InsertMode | None, Condition.BATCH] = Field(
-        None,
-        description="how events are sent: batch (lines over HTTP, default with --batch), transaction "
-        "(PGWire, a commit per batch), single (a line over HTTP, default without --batch), statement "
-        "(PGWire, a commit per event)",
-    )
-    line_format: Annotated[LineFormat, Condition.BATCH] = Field(
-        LineFormat.TEXT,
-        description="format of lines over HTTP: text, or binary, which sends floats as they are"
-        " stored (version 2 of the protocol, QuestDB 9 and later)",
-    )
-
-    table_prefix: Annotated[str, Condition.NONE] = Field(
-        "",
-        pattern=r"^\w*$",
-        description="prefix of the tables' names, since a server has one database",
-    )
-
-    def name_tables(self, job: Job) -> Job:
-        """The job with tables of these names."""
-        schema = job.schema
-        if schema.table.startswith(self.table_prefix):
-            return job
-        return replace(job, schema=replace(schema, table=self.table_prefix + schema.table))
-
-    def mode(self, batch: int) -> InsertMode:
-        """The insert mode for requests of `batch` events; OptionError if they don't fit."""
-        statement = self.insert_mode is InsertMode.STATEMENT
-        single = InsertMode.STATEMENT if statement else InsertMode.SINGLE
-        return choose_mode("insert_mode", self.insert_mode, batch, single, InsertMode.BATCH)
-
-
-class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOptions):
+class QuestdbOptions(EndpointOptions, LoginOptions, InFlightOptions):
     """Options of targets with `module: questdb`."""
 
     DEFAULT_PORT: ClassVar[int | None] = 9000
     EXAMPLE_URL: ClassVar[str] = "http://questdb.example:9000"
     LOGIN: ClassVar[str] = "username and password, or token"
 
+    insert_mode: Annotated[InsertMode | None, among(*MODES), Condition.BATCH, PAYLOAD] = Field(
+        None,
+        description="how events are sent: batch (lines over HTTP, default with --batch), transaction "
+        "(PGWire, a commit per batch), single (a line over HTTP, default without --batch), statement "
+        "(PGWire, a commit per event)",
+    )
+    line_format: Annotated[LineFormat, Condition.BATCH, PAYLOAD] = Field(
+        LineFormat.TEXT,
+        description="format of lines over HTTP: text, or binary, which sends floats as they are"
+        " stored (version 2 of the protocol, QuestDB 9 and later)",
+    )
+    table_prefix: Annotated[str, Condition.NONE, PAYLOAD] = Field(
+        "",
+        pattern=r"^\w*$",
+        description="prefix of the tables' names, since a server has one database",
+    )
     endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
         min_length=1, max_length=1, description="URL of the server, e.g. http://questdb:9000"
     )
@@ -146,6 +114,21 @@ class QuestdbOptions(EndpointOptions, LoginOptions, EncodingOptions, InFlightOpt
         if self.token is not None and self.username is not None:
             raise ValueError("give a token, or username and password")
         return self
+
+    def name_tables(self, job: Job) -> Job:
+        """The job with tables of these names."""
+        schema = job.schema
+        if schema.table.startswith(self.table_prefix):
+            return job
+        return replace(job, schema=replace(schema, table=self.table_prefix + schema.table))
+
+    def mode(self, load: Load) -> InsertMode:
+        statement = self.insert_mode is InsertMode.STATEMENT
+        single = InsertMode.STATEMENT if statement else InsertMode.SINGLE
+        return choose_mode("insert_mode", self.insert_mode, load, single, InsertMode.BATCH)
+
+    def for_prefill(self) -> Self:
+        return super().for_prefill().model_copy(update={"insert_mode": InsertMode.BATCH})
 
     def login(self) -> dict[str, str]:
         if self.token is not None:

@@ -24,17 +24,16 @@ from ...encoding.columns import KEY_COLUMN, Columns, client_keys
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from ..asking import Received, Rows
-from ..base import Job
 from ..kit.libpq_lines import Question as PreparedQuestion
+from ..options import InsertMode, Job
 from ..postgres.asking import PostgresAsker
 from ..postgres.dialects import Dialect
 from ..postgres.encoding import CopyFormat, PostgresEncoder
-from ..postgres.encoding import InsertMode as PgMode
 from ..postgres.official import DriverAsker, Question
 from ..postgres.options import PostgresOptions
 from ..postgres.writer import PostgresWriter
 from .encoding import as_sent, find_sent_values
-from .options import InsertMode, QuestdbOptions
+from .options import QuestdbOptions
 from .queries import QuestdbDialect
 
 if TYPE_CHECKING:
@@ -42,17 +41,12 @@ if TYPE_CHECKING:
     from . import Questdb
 
 
-_MODES = {
-    InsertMode.TRANSACTION: PgMode.TRANSACTION,
-    InsertMode.STATEMENT: PgMode.SINGLE,
-}
-
-
 class StatementEncoder(PostgresEncoder):
     """Sends times as microseconds in a bigint, JSON and devices' ids as text; the rest as for PostgreSQL."""
 
     def __init__(self, job: Job, mode: InsertMode) -> None:
-        super().__init__(job, _MODES[mode], CopyFormat.BINARY)
+        single = mode is InsertMode.STATEMENT
+        super().__init__(job, InsertMode.SINGLE if single else mode, CopyFormat.BINARY)
 
     def send_as(self, column: Column) -> Column:
         if column.type is ColumnType.JSON or column.name == ID:
@@ -92,9 +86,9 @@ def make_statement_writer(
 ) -> PostgresWriter:
     """A writer that sends payloads of `StatementEncoder`; OptionError without a connection string."""
     # The load says here what the target's own option may say.
-    load = job.load.model_copy(update={"in_flight": options.in_flight(job.load)})
+    job = job.change(in_flight=options.in_flight(job.load))
     pg_options = options.pgwire(f"insert_mode={options.insert_mode}")
-    return PostgresWriter(encoder, pg_options, replace(job, load=load), PgWire(job.schema))
+    return PostgresWriter(encoder, pg_options, job, PgWire(job.schema))
 
 
 # --- questions --------------------------------------------------------------------------------------

@@ -75,7 +75,7 @@ class SenderEncoder(OfficialEncoder):
             if column not in self._symbols and column.name != schema.time
         ]
 
-    def _requests(self, block: EventBlock, size: int) -> Sequence[list[Row]]:
+    def make_requests(self, block: EventBlock) -> Sequence[list[Row]]:
         from questdb.ingress import TimestampMicros
 
         names = [column.name for column in self._symbols]
@@ -102,20 +102,20 @@ class SenderEncoder(OfficialEncoder):
                 at,
             )
             for table, symbols, row, at in zip(
-                deal_in_turn(block, self._job.table_names),
+                deal_in_turn(block, self.job.table_names),
                 zip(*texts, strict=True),
                 zip(*values, strict=True),
                 block.columns[block.schema.time].tolist(),
                 strict=True,
             )
         ]
-        return [rows[start:stop] for start, stop in bounds(len(block), size)]
+        return [rows[start:stop] for start, stop in bounds(len(block), self.size)]
 
 
 class OfficialQuestdbWriter(OfficialWriter[Connection]):
     """Sends payloads of `SenderEncoder` by the client's sender."""
 
-    def __init__(self, module: ConnectedModule[Any, Any, Connection], batch: int) -> None:
+    def __init__(self, module: ConnectedModule[Any, Connection]) -> None:
         super().__init__(SenderEncoder(module.job), module)
 
     def make_client(self) -> Any:

@@ -32,7 +32,7 @@ from ..kit.sql_queries import Newest, quote_text
 from ..postgres import Postgres
 from ..postgres.dialects import Dialect
 from ..postgres.encoding import PostgresEncoder
-from ..postgres.options import EncodingOptions, ServerOptions
+from ..postgres.options import ServerOptions
 from ..postgres.server import Session, add_up, ask_size, code_of
 
 _NO_SUCH_SETTING = "42704"
@@ -76,7 +76,6 @@ class Timescaledb(Postgres):
 
     name = "timescaledb"
     options_model = TimescaleOptions
-    encoding_options_model = EncodingOptions
     OLDEST: ClassVar[Mapping[str, str]] = {
         Dialect.PRODUCT: Dialect.OLDEST,
         # create_hypertable with by_range, see `_convert_table`
@@ -103,8 +102,8 @@ class Timescaledb(Postgres):
             )
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> PostgresEncoder:
-        return super().encoder(options, _without_key(job), batch)
+    def encoder(cls, options: ServerOptions, job: Job) -> PostgresEncoder:
+        return super().encoder(options, _without_key(job))
 
     def prepare(self) -> None:
         # Before anything is dropped.
@@ -247,7 +246,7 @@ def _without_key(job: Job) -> Job:
     """The job without a primary key that a hypertable can't have."""
     if Timescaledb.CAPABILITIES.primary_keys[job.load.primary_key] is Support.FULL:
         return job
-    return replace(job, load=job.load.model_copy(update={"primary_key": PrimaryKey.NONE}))
+    return job.change(primary_key=PrimaryKey.NONE)
 
 
 # --- what the extension tells of itself and of its hypertables --------------------------------------

@@ -49,7 +49,7 @@ from ..kit.connected import ConnectedModule, Found
 from ..kit.errors import missing_table, nothing_to_query
 from ..kit.exactly_once import SettlingWriter, Span, Wanted
 from ..kit.labels import field_columns, find_witness, has_labels, name_device, tag_columns
-from ..kit.options import InsertMode
+from ..kit.options import BATCH_MODES
 from ..sending import Payload
 from .encoding import (
     ALL_TIME,
@@ -63,7 +63,7 @@ from .encoding import (
     name_metric,
 )
 from .forms import select_series, write_span
-from .options import EncodingOptions, ImportFormat, VictoriaMetricsOptions
+from .options import ImportFormat, VictoriaMetricsOptions
 from .queries import IMPOSSIBLE, SHAPES, Question, compile_query
 from .server import (
     ALLOCATION,
@@ -136,13 +136,12 @@ class VictoriaMetricsWriter(SettlingWriter[Connection]):
         return rows
 
 
-class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, Connection]):
+class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
     """VictoriaMetrics, over its HTTP API."""
 
     name = "victoriametrics"
     PACKAGES = ("httptools",)
     options_model = VictoriaMetricsOptions
-    encoding_options_model = EncodingOptions
     # The oldest that was tried.
     OLDEST: ClassVar[Mapping[str, str]] = {"VictoriaMetrics": "1.79"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -151,12 +150,12 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
     CAPABILITIES = Capabilities(
         ageing=Ageing(reason="-retentionPeriod is a flag of the server, and uses today's date"),
         allocation=ALLOCATION,
-        insert_modes=dict.fromkeys(InsertMode, Support.FULL),
+        insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         indices=Support.UNSUPPORTED,
         column_types={kind: _SAMPLE for kind in ColumnType if kind not in TEXTS},
         tag_types={ColumnType.TEXT: "label", ColumnType.JSON: "labels"},
-        in_flight=dict.fromkeys(InsertMode, Support.FULL),
+        in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         needs_value=True,
         # A label that is empty is as good as none.
         empty_texts=False,
@@ -179,13 +178,11 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, EncodingOptions, C
     settle_s = VISIBLE_S
 
     @classmethod
-    def encoder(cls, options: EncodingOptions, job: Job, batch: int) -> ImportEncoder:
-        options.mode(batch)
+    def encoder(cls, options: VictoriaMetricsOptions, job: Job) -> ImportEncoder:
         return _ENCODERS[options.import_format](job, options.gzip, options.db)
 
-    def writer(self, batch: int, prefill: bool = False) -> VictoriaMetricsWriter:
-        encoder = self.encoder(self.options, self.job, self.job.load.batch)
-        return VictoriaMetricsWriter(encoder, self)
+    def make_writer(self) -> VictoriaMetricsWriter:
+        return VictoriaMetricsWriter(self.encoder(self.options, self.job), self)
 
     ELSEWHERE = "another value of the option db"
 

@@ -106,6 +106,7 @@ class ImportEncoder(Encoder, ABC):
     """Where the requests go that were written last."""
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
+        super().__init__(job)
         self._schema = schema = job.schema
         self._compressed = compressed
         self._extra_label = "" if db is None else f"extra_label={DB}={quote(db, '')}"
@@ -121,13 +122,13 @@ class ImportEncoder(Encoder, ABC):
         self._tables = job.table_names
 
     @abstractmethod
-    def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
-        """The bodies of requests of `batch` events (0: one each), uncompressed, whose `target` is known then;
+    def write(self, block: EventBlock, tables: NDArray[np.int64], size: int) -> list[bytes]:
+        """The bodies of requests of `size` events, uncompressed, whose `target` is known then;
         `tables`: the number of each event's table."""
 
-    def encode(self, block: EventBlock, batch: int) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Payload]:
         self.check_times(block)
-        bodies = self.write(block, number_tables(block, len(self._tables)), batch)
+        bodies = self.write(block, number_tables(block, len(self._tables)), self.size)
         if self._compressed:
             bodies = list(map(compress, bodies))
         target = self.target
@@ -135,7 +136,7 @@ class ImportEncoder(Encoder, ABC):
             Payload(
                 [Import(range(stop - start), target, body, self)], stop - start, block, stop - 1
             )
-            for body, (start, stop) in zip(bodies, bounds(len(block), batch or 1), strict=True)
+            for body, (start, stop) in zip(bodies, bounds(len(block), self.size), strict=True)
         ]
 
     def encode_rows(self, block: EventBlock, rows: NDArray[np.integer[Any]]) -> bytes:
@@ -182,7 +183,7 @@ class CsvEncoder(ImportEncoder):
             ]
         self._line = b"%b" + b",%b" * len(self._tags) + b",%d" + values
 
-    def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
+    def write(self, block: EventBlock, tables: NDArray[np.int64], size: int) -> list[bytes]:
         columns = self._columns(block, tables)
         if self._keys not in self._targets:
             labels = [*self._keys, *(column.name for column in self._tags)]
@@ -199,9 +200,9 @@ class CsvEncoder(ImportEncoder):
             numbered = ",".join(f"{place}:{part}" for place, part in enumerate(parts, 1))
             self._targets[self._keys] = self._path + quote(numbered, ":,")
         self.target = self._targets[self._keys]
-        if not batch:
+        if size == 1:
             return format_singles(self._line, columns)
-        return format_requests(self._line, b"\n", columns, batch)
+        return format_requests(self._line, b"\n", columns, size)
 
     def _columns(self, block: EventBlock, tables: NDArray[np.int64]) -> list[NDArray[Any]]:
         columns = [self._devices(block)]
@@ -311,8 +312,7 @@ class SeriesEncoder(ImportEncoder):
             for column in self._fields
         ]
 
-    def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
-        size = batch or 1
+    def write(self, block: EventBlock, tables: NDArray[np.int64], size: int) -> list[bytes]:
         devices, labels = self._number_devices(block)
         times = block.columns[self._schema.time]
         months, span = _number_months(times)
@@ -386,15 +386,15 @@ class ChoosingEncoder(ImportEncoder):
         self._arguments = (job, compressed, db)
         self._chosen: ImportEncoder | None = None
 
-    def write(self, block: EventBlock, tables: NDArray[np.int64], batch: int) -> list[bytes]:
+    def write(self, block: EventBlock, tables: NDArray[np.int64], size: int) -> list[bytes]:
         if self._chosen is None:
-            devices = block.devices[: batch or 1]
+            devices = block.devices[:size]
             enough = _ENOUGH * len(set(devices.tolist()))
             # CSV has no line breaks here.
             has_breaks = any("\n" in text for tag in self._tags for text in tag.texts)
             is_json = has_breaks or len(devices) * len(self._fields) >= enough
             self._chosen = (SeriesEncoder if is_json else CsvEncoder)(*self._arguments)
-        bodies = self._chosen.write(block, tables, batch)
+        bodies = self._chosen.write(block, tables, size)
         self.target = self._chosen.target
         return bodies
 

@@ -64,10 +64,10 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
     job = new_job(workload.schema, batch=batch_of(server.module_type.ENCODINGS[0], 20))
     stored_events = history + AFTER
     with server.prepare(job) as module:
-        with connect(server.module(job).writer(100, prefill=True)) as writer:
-            insert(writer, workload, history, 100)
-        with connect(server.module(job).writer(job.load.batch)) as writer:
-            insert(writer, workload, AFTER, job.load.batch, first=history)
+        with connect(server.module(job).for_prefill().writer()) as writer:
+            insert(writer, workload, history)
+        with connect(server.module(job).writer()) as writer:
+            insert(writer, workload, AFTER, first=history)
         assert await_count(module.count, stored_events, module.settle_s) == stored_events
     with prepare_queries(server, workload) as module:
         try:
@@ -101,8 +101,8 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
 
     # A run that left a gap: the next one goes on behind all that is there, and knows that it doesn't know.
     far = stored_events + 20 * DEVICES
-    with connect(server.module(job).writer(job.load.batch)) as writer:
-        insert(writer, workload, DEVICES, job.load.batch, first=far)
+    with connect(server.module(job).writer()) as writer:
+        insert(writer, workload, DEVICES, first=far)
     with prepare_queries(server, workload) as module:
         assert await_count(module.count, stored_events + DEVICES, module.settle_s)
         resumed = resume_history(begin(job.load, workload), module)

@@ -11,7 +11,7 @@ from ...contract import Lookup, PrimaryKey, StoredPart, Tables
 from ...errors import OptionError
 from ...histograms import merge_histograms
 from ...modules.base import Encoding, Job, Support, await_count, connect
-from ...modules.options import LEAN
+from ...modules.options import LEAN, PREFILL_BATCH
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
@@ -36,7 +36,7 @@ def stored_as_generated(
             module = server.module(job, encoding)
             recorder = insert_with(module, workload, count, worker=worker, first=first)
             block = workload.block(worker, first, count)
-            requests = module.writer(job.load.batch).encoder.encode(block, job.load.batch)
+            requests = module.writer().encoder.encode(block)
             check_recorded(recorder, count, len(requests))
             blocks.append(block)
         assert await_count(observer.count, 2 * count, observer.settle_s) == 2 * count
@@ -194,15 +194,15 @@ def test_batches_of_one_and_larger_than_the_run(server: ServerUnderTest, batch: 
 def test_prefill_stores_the_events_by_whatever_way_the_target_allows(
     server: ServerUnderTest, encoding: Encoding, tables: Tables
 ) -> None:
-    workload = Temperature()
+    workload, count = Temperature(), 2 * PREFILL_BATCH + 500
     job = new_job(workload.schema, batch=batch_of(encoding, 10), tables=tables)
     with (
         server.prepare(job, encoding),
-        connect(server.module(job, encoding).writer(100, prefill=True)) as writer,
+        connect(server.module(job, encoding).for_prefill().writer()) as writer,
     ):
-        recorder = insert(writer, workload, 250, 100)
+        recorder = insert(writer, workload, count)
     assert merge_histograms([recorder.result().histogram]).get_total_count() == 3
-    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, 250)))
+    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(workload.block(0, 0, count)))
 
 
 def test_modes_and_encodings_agree(server: ServerUnderTest) -> None:

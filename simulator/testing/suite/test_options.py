@@ -41,13 +41,13 @@ def test_in_flight_is_asked_for_by_the_load_or_by_the_modules_own_option(
             server.module(several, encoding)
         return
     single = new_job(Temperature.schema, batch=batch)
-    assert server.module(single, encoding).writer(batch).max_in_flight == 1
-    assert server.module(several, encoding).writer(batch).max_in_flight == IN_FLIGHT
+    assert server.module(single, encoding).writer().max_in_flight == 1
+    assert server.module(several, encoding).writer().max_in_flight == IN_FLIGHT
     name = server.module_type.options_model.IN_FLIGHT
     if name is not None:
         own = {name: IN_FLIGHT}
         for job in (single, several):
-            writer = server.module(job, encoding, own).writer(batch)
+            writer = server.module(job, encoding, own).writer()
             assert writer.max_in_flight == IN_FLIGHT
         with pytest.raises(OptionError, match=f"{name}=3 contradict each other: choose one"):
             server.module(several, encoding, {name: 3})
@@ -126,7 +126,7 @@ def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
         checks = [
             threads.submit(check, refusal, connect)
             for refusal, module in modules
-            for connect in (module.open, module.writer(0).open)
+            for connect in (module.open, module.writer().open)
         ]
         for future in checks:
             future.result()

@@ -54,12 +54,11 @@ def insert_during(
             strike.trigger()
 
         module = server.module(job, encoding, {**strike.options, "client": client})
-        with connect(module.writer(job.load.batch)) as writer:
+        with connect(module.writer()) as writer:
             recorder = insert(
                 writer,
                 workload,
                 EVENTS,
-                job.load.batch,
                 worker=2,
                 first=5,
                 before={1: trigger, 2: note},
@@ -74,7 +73,7 @@ def insert_during(
     assert recorder.events == EVENTS
     assert recorder.errors == fault.errors
     assert recorder.retries == sum(fault.errors.values())
-    requests = len(writer.encoder.encode(workload.block(2, 5, EVENTS), job.load.batch))
+    requests = len(writer.encoder.encode(workload.block(2, 5, EVENTS)))
     measured = recorder.result()
     assert merge_histograms([measured.histogram]).get_total_count() == requests
     return recorder
@@ -125,13 +124,12 @@ def test_exactly_once_with_requests_in_flight(
             server.kill_connections(job.run_id)
 
         module = server.module(job, pipelined, strike.options)
-        with connect(module.writer(job.load.batch)) as writer:
+        with connect(module.writer()) as writer:
             assert writer.max_in_flight == IN_FLIGHT
             recorder = insert(
                 writer,
                 workload,
                 events,
-                job.load.batch,
                 before={20: strike.trigger, 40: cut},
                 abort=strike.abort,
             )
@@ -174,7 +172,7 @@ def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fau
     with thorough_fault.prepare(server, job) as strike:
         module = server.module(job, options=strike.options)
         with (
-            connect(module.writer(BATCH)) as writer,
+            connect(module.writer()) as writer,
             pytest.raises(SimulatorError, match=rf"gave up after 0 retries \({kind}\)"),
         ):
-            insert(writer, workload, EVENTS, BATCH, before={1: strike.trigger}, max_retries=0)
+            insert(writer, workload, EVENTS, before={1: strike.trigger}, max_retries=0)

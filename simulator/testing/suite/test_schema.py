@@ -108,7 +108,7 @@ def test_a_lost_connection_costs_one_count(server: ServerUnderTest) -> None:
 def test_closing_twice_or_after_a_lost_connection_is_no_error(server: ServerUnderTest) -> None:
     prepare(server, new_job(EVENTS))
     job = new_job(EVENTS)
-    module, writer = server.module(job), server.module(job).writer(0)
+    module, writer = server.module(job), server.module(job).writer()
     module.open()
     writer.open()
     assert server.in_process or server.kill_connections(job.run_id) >= 2

@@ -135,8 +135,8 @@ def test_an_event_whose_tags_are_lost_is_missing(server: ServerUnderTest) -> Non
             module.store_devices(
                 [{name: values[1:] for name, values in some.items()} for some in rows]
             )
-            with connect(module.writer(5)) as writer:
-                insert(writer, workload, COUNT, 5)
+            with connect(module.writer()) as writer:
+                insert(writer, workload, COUNT)
         assert await_count(observer.count, COUNT, observer.settle_s) == COUNT
         lookup = look_up(observer, workload, [StoredPart(0, 0, COUNT)])
         assert (lookup.missing, lookup.doubled) == (COUNT // DEVICES, 0)
