@@ -7,7 +7,7 @@ waiting.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -17,17 +17,6 @@ from simulator.units import format_digits
 from .caveats import Place, find_place
 from .model import GroupRun, Result
 from .rules import is_judged
-
-BUSY_CPU = 0.85
-"""From this share on, CPUs hardly give more."""
-BUSY_MACHINE = 0.9
-"""The same for a machine that client and database share, with what else runs on it."""
-BUSY_DISK = 0.85
-"""A disk is busy if it was at work for this share of the time."""
-BUSY_NETWORK = 0.85
-"""Share of what a link of known speed can carry: headers and acknowledgements need the rest."""
-SURELY_IDLE_CPU = 0.6
-"""Below this share it wasn't the CPU."""
 
 
 class Limit(StrEnum):
@@ -59,22 +48,100 @@ def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | Non
         return None
     if not is_judged(group):
         return None
-    if group.offered is not None and not group.offered.saturated and not group.client.bound:
+    database = describe_database(run.resources, group.window_s)
+    worker = "worker" if role is Role.WRITE else "reader"
+    use = f"{database}; the busiest {worker} {group.client.cpu_share:.0%} of a CPU"
+    if group.client.bound:
+        reason = group.client.bound_reason or "the workers had no CPU left"
+        known = run.resources is not None and run.resources.cpu_s is not None
+        return Bottleneck(Limit.CLIENT, f"{reason}; {database}" if known else reason)
+    if group.offered is not None and not group.offered.saturated:
         unit = "events" if role is Role.WRITE else "queries"
         rate = f"kept up with {group.offered.rate_per_s:,.10g} {unit}/s"
-        return Bottleneck(Limit.NOTHING, f"{rate}; {_describe_use(run, group)}")
-    rules: tuple[Callable[[RunResult, GroupResult], Bottleneck | None], ...] = (
-        _find_client,
-        _find_database_cpu,
-        _find_disk,
-        _find_network,
-        _find_machine,
-        _find_waiting,
-    )
-    bottleneck = next(
-        (bottleneck for rule in rules if (bottleneck := rule(run, group)) is not None), None
-    )
-    return bottleneck or Bottleneck(Limit.UNKNOWN, _describe_use(run, group))
+        return Bottleneck(Limit.NOTHING, f"{rate}; {use}")
+    for limit, threshold, measure in _RULES:
+        share, found = measure(run, group)
+        if share is not None and share >= threshold:
+            return Bottleneck(limit, f"{found}; {use}" if found else use)
+    if _is_waiting(run):
+        causes = "commits" if role is Role.WRITE else "disks"
+        text = f"for {causes}, locks, or the network; {use}"
+        if group.client.in_flight == 1:
+            text += f"; more {worker}s, or more requests in flight, may help"
+        return Bottleneck(Limit.WAITING, text)
+    return Bottleneck(Limit.UNKNOWN, use)
+
+
+_Found = tuple[float | None, str]
+"""A share, None if it isn't known, and what is said beside how busy both sides were."""
+
+
+def _measure_database(run: RunResult, _: GroupResult) -> _Found:
+    """The CPU share of all pods or processes, or that of the busiest pod if it is higher: one that can't do
+    more holds the others back."""
+    used = run.resources
+    shares = (used.cpu_share or 0.0, used.busiest_share or 0.0) if used else (0.0,)
+    return max(shares), ""
+
+
+def _measure_disk(run: RunResult, _: GroupResult) -> _Found:
+    return run.resources.disk_busy_share if run.resources else None, ""
+
+
+def _measure_network(run: RunResult, _: GroupResult) -> _Found:
+    """Looks at the links whose speed is known: those of the database's pods and of the workers' machines."""
+    links = [(machine.link_share or 0.0, f"the link of {machine.node}") for machine in run.machines]
+    if run.resources is not None:
+        links.append((run.resources.link_share or 0.0, "the database's busiest link"))
+    share, name = max(links, default=(0.0, ""))
+    return share, f"{name} carried {share:.0%} of its capacity"
+
+
+def _measure_machine(run: RunResult, group: GroupResult) -> _Found:
+    """Looks at the machine that the database and the workers share, if they share one: who used its CPUs, as
+    far as that is known."""
+    used, client = run.resources, group.client
+    busy = _list_busy(run)
+    if used is None or used.cpu_s is None or client is None or len(busy) != 1:
+        return None, ""
+    machine = run.machines[0]
+    if used.nodes not in ([], [machine.node]):
+        return None, ""
+    shares: dict[str, float | None] = {}
+    if machine.cpus and group.window_s:
+        all_s = machine.cpus * group.window_s
+        shares = {"database": used.cpu_s / all_s, "workers": client.cpu_s / all_s}
+        shares["others"] = machine.others_share
+    known = [f"{user} {share:.0%}" for user, share in shares.items() if share is not None]
+    by = f" ({', '.join(known)})" if known else ""
+    return busy[0], f"{busy[0]:.0%} busy{by}"
+
+
+def _list_busy(run: RunResult) -> list[float]:
+    return [machine.busy_share for machine in run.machines if machine.busy_share is not None]
+
+
+BUSY_MACHINE = 0.9
+_RULES: Sequence[tuple[Limit, float, Callable[[RunResult, GroupResult], _Found]]] = (
+    (Limit.DATABASE, 0.85, _measure_database),
+    (Limit.DISK, 0.85, _measure_disk),
+    (Limit.NETWORK, 0.85, _measure_network),
+    (Limit.MACHINE, BUSY_MACHINE, _measure_machine),
+)
+"""What may have been busy, and from which share on: beyond it CPUs hardly give more, a disk was always at
+work, and headers and acknowledgements need the rest of a link. A shared machine also has what else
+runs on it."""
+SURELY_IDLE_CPU = 0.6
+"""Below this share it wasn't the CPU."""
+
+
+def _is_waiting(run: RunResult) -> bool:
+    """Whether nobody was busy, so that requests waited for commits, locks, or the way to the database."""
+    used = run.resources
+    if used is None or used.cpu_share is None:
+        return False
+    idle = max(used.cpu_share, used.busiest_share or 0.0) < SURELY_IDLE_CPU
+    return idle and max(_list_busy(run), default=0.0) < BUSY_MACHINE
 
 
 def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
@@ -98,101 +165,6 @@ def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
     return {
         place: bottleneck for place, bottleneck in bottlenecks.items() if bottleneck is not None
     }
-
-
-def _find_client(run: RunResult, group: GroupResult) -> Bottleneck | None:
-    if group.client is None or not group.client.bound:
-        return None
-    reason = group.client.bound_reason or "the workers had no CPU left"
-    if run.resources is not None and run.resources.cpu_s is not None:
-        reason += f"; {describe_database(run.resources, group.window_s)}"
-    return Bottleneck(Limit.CLIENT, reason)
-
-
-def _find_database_cpu(run: RunResult, group: GroupResult) -> Bottleneck | None:
-    used = run.resources
-    if used is None or _busiest_share(used) < BUSY_CPU:
-        return None
-    return Bottleneck(Limit.DATABASE, _describe_use(run, group))
-
-
-def _busiest_share(used: Resources) -> float:
-    """The CPU share of all pods or processes, or that of the busiest pod if it is higher: one that can't do
-    more holds the others back."""
-    return max(used.cpu_share or 0.0, used.busiest_share or 0.0)
-
-
-def _find_disk(run: RunResult, group: GroupResult) -> Bottleneck | None:
-    used = run.resources
-    if used is None or used.disk_busy_share is None or used.disk_busy_share < BUSY_DISK:
-        return None
-    return Bottleneck(Limit.DISK, _describe_use(run, group))
-
-
-def _find_network(run: RunResult, group: GroupResult) -> Bottleneck | None:
-    """Looks at the links whose speed is known: those of the database's pods and of the workers' machines."""
-    links = [(machine.link_share or 0.0, f"the link of {machine.node}") for machine in run.machines]
-    if run.resources is not None:
-        links.append((run.resources.link_share or 0.0, "the database's busiest link"))
-    share, name = max(links, default=(0.0, ""))
-    if share < BUSY_NETWORK:
-        return None
-    return Bottleneck(
-        Limit.NETWORK, f"{name} carried {share:.0%} of its capacity; {_describe_use(run, group)}"
-    )
-
-
-def _find_machine(run: RunResult, group: GroupResult) -> Bottleneck | None:
-    """Looks at the machine that the database and the workers share, if they share one."""
-    shares = [machine.busy_share for machine in run.machines if machine.busy_share is not None]
-    if run.resources is None or run.resources.cpu_s is None or len(shares) != 1:
-        return None
-    if run.resources.nodes not in ([], [run.machines[0].node]):
-        return None
-    if shares[0] < BUSY_MACHINE:
-        return None
-    return Bottleneck(
-        Limit.MACHINE,
-        f"{shares[0]:.0%} busy{_list_shares(run, group)}; {_describe_use(run, group)}",
-    )
-
-
-def _list_shares(run: RunResult, group: GroupResult) -> str:
-    """Who used the only machine's CPUs, as far as that is known."""
-    machine, client = run.machines[0], group.client
-    assert run.resources is not None and run.resources.cpu_s is not None and client is not None
-    if not (machine.cpus and group.window_s):
-        return ""
-    all_s = machine.cpus * group.window_s
-    shares = {"database": run.resources.cpu_s / all_s, "workers": client.cpu_s / all_s}
-    if machine.others_share is not None:
-        shares["others"] = machine.others_share
-    return f" ({', '.join(f'{user} {share:.0%}' for user, share in shares.items())})"
-
-
-def _find_waiting(run: RunResult, group: GroupResult) -> Bottleneck | None:
-    """Nobody was busy: requests waited for commits, locks, or the way to the database."""
-    used, client = run.resources, group.client
-    assert client is not None
-    if used is None or used.cpu_share is None or _busiest_share(used) >= SURELY_IDLE_CPU:
-        return None
-    shares = [machine.busy_share for machine in run.machines if machine.busy_share is not None]
-    if max(shares, default=0.0) >= BUSY_MACHINE:
-        return None
-    causes = "commits" if group.role is Role.WRITE else "disks"
-    text = f"for {causes}, locks, or the network; {_describe_use(run, group)}"
-    if client.in_flight == 1:
-        workers = "workers" if group.role is Role.WRITE else "readers"
-        text += f"; more {workers}, or more requests in flight, may help"
-    return Bottleneck(Limit.WAITING, text)
-
-
-def _describe_use(run: RunResult, group: GroupResult) -> str:
-    """How busy both sides were."""
-    assert group.client is not None
-    database = describe_database(run.resources, group.window_s)
-    worker = "worker" if group.role is Role.WRITE else "reader"
-    return f"{database}; the busiest {worker} {group.client.cpu_share:.0%} of a CPU"
 
 
 def describe_database(used: Resources | None, window_s: float | None = None) -> str:

@@ -46,9 +46,12 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
     lines = {
         str(kind): _join_caveats(result, caveats, terminal) for kind, caveats in of_kind.items()
     }
-    grave = [str(kind) for kind in of_kind if kind in _GRAVE]
+    outages = list_outages(result)
+    if (more := len(outages) - _MOST_OUTAGES) > 0:
+        outages[_MOST_OUTAGES:] = [f"({more:,} more: see `results show`)"]
+    grave = [str(kind) for kind in of_kind if kind.weight.is_grave]
     notes = {
-        "disturbances": _join_outages(list_outages(result)),
+        "disturbances": " ".join(outages),
         "retention": " ".join(_list_deletions(result)),
         **{kind: lines[kind] for kind in grave},
         "bottleneck": _join_bottlenecks(result),
@@ -66,13 +69,6 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
     left_out = ", ".join(kinds[room - 1 :])
     shown = [filled[kind] for kind in kinds[: room - 1]]
     return [*first, *shown, f"more: {left_out} (see `results show`)"]
-
-
-_GRAVE = (
-    Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.CLIENT_BOUND,
-    Kind.SATURATED, Kind.NOT_AS_ASKED,
-)  # fmt: skip
-"""Kinds that come before the bottleneck."""
 
 
 def _join_caveats(result: Result, caveats: Sequence[Caveat], terminal: bool) -> str:
@@ -101,13 +97,6 @@ def _list_places(caveats: Sequence[Caveat]) -> list[str]:
         str(replace(caveat.where, run=None)) for caveat in caveats if caveat.where is not None
     ]
     return list(dict.fromkeys(places))
-
-
-def _join_outages(sentences: Sequence[str]) -> str:
-    """The first sentences, and how many more there are."""
-    left_out = len(sentences) - _MOST_OUTAGES
-    more = [f"({left_out:,} more: see `results show`)"] if left_out > 0 else []
-    return " ".join([*sentences[:_MOST_OUTAGES], *more])
 
 
 def _join_bottlenecks(result: Result) -> str:
@@ -243,8 +232,16 @@ def describe_answers(result: Result) -> str | None:
         return None
     checked, unchecked = sum_up_answers(all_answers)
     parts = [checked] if checked else []
+    reasons: dict[str, list[str]] = {}
+    for answers in all_answers:
+        for reason, queries in answers.reasons.items():
+            reasons.setdefault(reason, []).extend(queries)
+    if len(reasons) == 1 and not checked:
+        why = next(iter(reasons))
+    else:
+        why = "; ".join(f"{_name(queries)} ({reason})" for reason, queries in reasons.items())
     if unchecked:
-        parts.append(f"{unchecked:,} not checked: {_list_reasons(result)}")
+        parts.append(f"{unchecked:,} not checked: {why}")
     return f"Answers: {'; '.join(parts) or 'none to check'}."
 
 
@@ -257,20 +254,10 @@ def sum_up_answers(all_answers: Sequence[Answers]) -> tuple[str, int]:
     return f"{checked:,} checked, {outcome}" if checked else "", unchecked
 
 
-def _list_reasons(result: Result) -> str:
-    reasons: dict[str, list[str]] = {}
-    for answers in result.answers:
-        for reason, queries in answers.reasons.items():
-            listed = reasons.setdefault(reason, [])
-            listed += [query for query in queries if query not in listed]
-    if len(reasons) == 1 and not any(answers.checked for answers in result.answers):
-        return next(iter(reasons))
-    return "; ".join(f"{_name(queries)} ({reason})" for reason, queries in reasons.items())
-
-
-def _name(queries: list[str]) -> str:
-    more = len(queries) - _MOST_NAMED
-    return ", ".join(queries[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+def _name(queries: Sequence[str]) -> str:
+    names = list(dict.fromkeys(queries))
+    more = len(names) - _MOST_NAMED
+    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- limits ---------------------------------------------------------------------------------------
@@ -289,19 +276,13 @@ def describe_limits(result: Result) -> str | None:
     saturated = [
         verdict
         for verdict in result.verdicts
-        if _is_missed_otherwise(verdict.outcome, verdict.limits)
+        if verdict.outcome is Outcome.MISSED
+        and all(limit.outcome is Outcome.KEPT for limit in verdict.limits)
     ]
     if saturated:
         parts.append(f"{_count(len(saturated), len(result.verdicts))}: {saturated[0].reasons[0]}")
     outcome = sum_up([verdict.outcome for verdict in result.verdicts])
     return f"Limits {outcome}: {'; '.join(parts)}."
-
-
-def _is_missed_otherwise(outcome: Outcome, verdicts: Sequence[LimitVerdict]) -> bool:
-    """Whether a run keeps each limit but is judged to miss them all the same: it is saturated."""
-    return outcome is Outcome.MISSED and all(
-        verdict.outcome is Outcome.KEPT for verdict in verdicts
-    )
 
 
 def _describe_limit(name: str, verdicts: Sequence[LimitVerdict]) -> str:
