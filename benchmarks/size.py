@@ -2,8 +2,8 @@
 
     python -m benchmarks.size [FOLDER…]
 
-By default of `cli/` and `simulator/`, with the goals for both. A private function is one of a module (not of a
-class) whose name begins with an underscore; its callers are the places in its module that name it.
+By default of `cli/` and `simulator/`, with the goals for both. A private function is one of a module, not
+of a class, whose name begins with an underscore; its callers are the places in its module that name it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import ast
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 
 from .support import ROOT
 
