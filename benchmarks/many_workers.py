@@ -32,7 +32,7 @@ from simulator.contract import (
     WorkerFigures,
     WorkerResult,
 )
-from simulator.histograms import CoarseCounts
+from simulator.histograms import Histogram
 from simulator.worker.measure import Recorder
 
 from .processes import RunningCollector, SettingsFile, settings_file, start_collector
@@ -54,7 +54,7 @@ class Seen:
     last_result_s: float = 0.0
 
 
-def make_measurement() -> tuple[WorkerFigures, CoarseCounts]:
+def make_measurement() -> tuple[WorkerFigures, Histogram]:
     """A worker's result, as of 5 s at 200 requests a second of varying latency; and the latency as it tells
     it meanwhile."""
     recorder = Recorder()
@@ -98,7 +98,7 @@ class Connection:
 async def worker(
     number: int,
     connection: Connection,
-    measurement: tuple[WorkerFigures, CoarseCounts],
+    measurement: tuple[WorkerFigures, Histogram],
     seen: Seen,
 ) -> None:
     """One simulated worker."""

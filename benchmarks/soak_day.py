@@ -34,7 +34,7 @@ from simulator.contract import (
     Status,
     make_groups,
 )
-from simulator.histograms import CoarseCounts, coarsen_histogram, new_histogram
+from simulator.histograms import COARSE, Histogram
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import OpenLoop
 
@@ -85,15 +85,14 @@ class _Simulation:
         self.live = LiveState("insert", "day")
         self.live.begin_run("run 1")
         self.unfinished = UnfinishedRun(PlannedRun("run 1", 1, DataSet(), (self.load,)))
-        self._histogram = new_histogram()
+        self._histogram = Histogram(digits=COARSE)
         self._random = np.random.default_rng(1)
 
     def report(self, second: int) -> None:
         """What happens in a second."""
         latencies_s = self._random.lognormal(-4.5, 0.6, 20) * (1 + (second // 3600) % 3)
-        for latency_s in latencies_s.tolist():
-            self._histogram.record_value(latency_s * 1e6, 1)
-        coarse: CoarseCounts = coarsen_histogram(self._histogram)
+        self._histogram.add(latencies_s)
+        latency = self._histogram.packed()
         for number, recorder in enumerate(self.recorders):
             sent, took_s = self.origin + second, float(latencies_s[number])
             recorder.record_due(sent, sent, sent, sent + took_s, BATCH)
@@ -102,7 +101,7 @@ class _Simulation:
                 stage="run",
                 elapsed_s=second + 0.5,
                 done=recorder.events,
-                latency=coarse,
+                latency=latency,
             )
             self.phases.take_report(message, advanced=True)
         self._sample(second)

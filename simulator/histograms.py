@@ -1,18 +1,22 @@
-"""Histograms of latency: what workers record and the collector merges."""
+"""Histograms of latency: what workers record, the collector adds up and a result keeps.
+
+Counts of whole µs in log-linear parts, laid out and written as HdrHistogram does (V2): any of its libraries
+reads them. Python's own takes 2 µs for each latency and 10 ms to read one back; here it is 0.1 µs and 0.1 ms.
+"""
 
 from __future__ import annotations
 
 import base64
 import math
+import struct
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from hdrh import codec
-from hdrh.histogram import HdrHistogram
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import CoreSchema, core_schema
 
-from .contract import LatencyMs
 from .errors import SimulatorError
 
 if TYPE_CHECKING:
@@ -22,39 +26,161 @@ if TYPE_CHECKING:
     FloatArray = NDArray[floating[Any]]
     IntArray = NDArray[signedinteger[Any]]
 
-# 1 µs to 1 h with three digits. The same in every process: only equal histograms merge.
-_LOWEST_US, _HIGHEST_US, _DIGITS = 1, 3_600_000_000, 3
+_LOWEST_US, _HIGHEST_US = 1, 3_600_000_000
+"""1 µs to 1 h."""
+
+FINE, COARSE = 3, 2
+"""Significant digits of what is kept, and of what is told every second or kept for each second or minute: a
+percentile is then at most 0.1 %, or 1 %, too high."""
 
 _PENDING = 512
 """Latencies recorded at once: with numpy each costs 0.1 µs instead of 2, and all together less than 50."""
 
-_COARSE_PARTS = 16
-"""Parts of each power of two in coarse counts. A percentile from them is at most 3 % off."""
-
 LEAST_REQUESTS = {99.0: 100, 99.9: 1_000}
 """Percentile -> how many requests it needs: of fewer, the slowest one alone decides it."""
+
+_COOKIE, _PACKED_COOKIE = 0x1C849313, 0x1C849314
+_HEADER = struct.Struct(">iiiiqqd")
+"""Cookie, bytes of counts, offset of the first count, digits, lowest and highest value, ratio of units."""
+_MOST_WORD_BYTES = 9
 
 
 class HistogramError(SimulatorError):
     """A text is no histogram of this tool."""
 
 
-_DAMAGED = (
-    ValueError, LookupError, ArithmeticError, zlib.error, HistogramError, codec.HdrCookieException,
-    codec.HdrLengthException, codec.HdrHistogramSettingsException,
-)  # fmt: skip
-"""What the library raises for a text that is no histogram."""
+class Histogram:
+    """How many requests took how long. Read from a text, it is unpacked whenever its counts are asked for, so
+    that a result, or a day's minutes, may have thousands."""
 
-_SHOWN = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9, "max": 100.0}
+    def __init__(self, counts: IntArray | None = None, digits: int = FINE, text: str = "") -> None:
+        """`counts`: of each part, none by default; `text`: what they are unpacked from."""
+        import numpy as np
 
-CoarseCounts = tuple[int, list[int]]
-"""A histogram in coarse parts: the number of the first part in which there are requests, and how many
-there are in each part from it on."""
+        self._text = text
+        self._digits = digits
+        if counts is None and not text:
+            counts = np.zeros(_find_size(digits), np.int64)
+        self._counts = counts
 
+    @classmethod
+    def of(cls, latencies_s: Sequence[float] | FloatArray, digits: int = FINE) -> Self:
+        """The histogram of these latencies."""
+        histogram = cls(digits=digits)
+        histogram.add(latencies_s)
+        return histogram
 
-def new_histogram() -> HdrHistogram:
-    """An empty latency histogram in µs."""
-    return HdrHistogram(_LOWEST_US, _HIGHEST_US, _DIGITS)
+    @property
+    def counts(self) -> IntArray:
+        """Requests in each part. HistogramError if the text is damaged, or isn't laid out like this class."""
+        if self._counts is not None:
+            return self._counts
+        try:
+            return _unpack(self._text)[0]
+        except (ValueError, LookupError, struct.error, zlib.error) as error:
+            raise HistogramError(
+                "a histogram is damaged, or not from this tool: leave its result out, or measure"
+                " again"
+            ) from error
+
+    @property
+    def digits(self) -> int:
+        """How many significant digits its parts tell apart."""
+        return self._digits if self._counts is not None else _find_digits(self.counts)
+
+    @property
+    def text(self) -> str:
+        """Base64 of the compressed V2 form, readable by every HdrHistogram implementation."""
+        return self._text if self._counts is None else _pack(self._counts, self._digits)
+
+    def packed(self) -> Histogram:
+        """The same in some hundred bytes, to keep many."""
+        return Histogram(text=self.text)
+
+    @property
+    def count(self) -> int:
+        """All requests."""
+        return int(self.counts.sum())
+
+    def add(self, latencies_s: Sequence[float] | FloatArray, counts: IntArray | int = 1) -> None:
+        """Count latencies, each once, or as often as `counts` says."""
+        import numpy as np
+
+        assert self._counts is not None
+        np.add.at(self._counts, _find_places(_clip_us(latencies_s), self._digits), counts)
+
+    def __add__(self, other: Histogram) -> Histogram:
+        """All requests of both."""
+        return merge_histograms([self, other])
+
+    def __sub__(self, earlier: Histogram) -> Histogram:
+        """What was counted since then; no part is below 0."""
+        import numpy as np
+
+        counts = self.counts
+        return Histogram(np.maximum(counts - earlier.counts, 0), _find_digits(counts))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Histogram) and self.text == other.text
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def values_us(self, percents: Sequence[float]) -> list[float]:
+        """For each percentage a value that so many percent of all don't exceed: the highest of its part; 0 of
+        an empty histogram."""
+        import numpy as np
+
+        up_to = self.counts.cumsum()
+        count = int(up_to[-1])
+        if not count:
+            return [0.0] * len(percents)
+        # Not 999.0000000000001 of 1,000.
+        ranks = [max(1, math.ceil(round(percent * count / 100, 6))) for percent in percents]
+        lowest, width = _make_parts(_find_digits(up_to))
+        places = np.searchsorted(up_to, ranks)
+        return [float(value) for value in (lowest + width - 1)[places].tolist()]
+
+    def percentiles_ms(self, percents: Sequence[float]) -> list[float | None]:
+        """Percentiles in ms; None where there are too few requests."""
+        counts = self.counts
+        total = int(counts.sum())
+        own = Histogram(counts, _find_digits(counts))
+        return [
+            us / 1000 if total and has_percentile(percent, total) else None
+            for percent, us in zip(percents, own.values_us(percents), strict=True)
+        ]
+
+    def range_ms(self) -> tuple[float, float]:
+        """The least that the fastest request can have taken, and the most that the slowest can. There must be
+        some."""
+        counts = self.counts
+        filled = counts.nonzero()[0]
+        lowest, width = _make_parts(_find_digits(counts))
+        slowest = filled[-1]
+        return (
+            max(_LOWEST_US, int(lowest[filled[0]])) / 1000,
+            int(lowest[slowest] + width[slowest] - 1) / 1000,
+        )
+
+    def count_slower(self, than_ms: float) -> int:
+        """How many requests certainly took longer than that."""
+        counts = self.counts
+        lowest, _ = _make_parts(_find_digits(counts))
+        return int(counts[lowest > than_ms * 1000].sum())
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
+        """In messages and results: its text, which is unpacked when it is used."""
+        read = core_schema.no_info_after_validator_function(
+            lambda text: cls(text=text), core_schema.str_schema(min_length=1)
+        )
+        return core_schema.json_or_python_schema(
+            json_schema=read,
+            python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), read]),
+            serialization=core_schema.plain_serializer_function_ser_schema(
+                lambda histogram: histogram.text, return_schema=core_schema.str_schema()
+            ),
+        )
 
 
 class LatencyRecorder:
@@ -63,127 +189,69 @@ class LatencyRecorder:
     def __init__(self, turn: float = 0.0) -> None:
         """`turn`: of several recorders of the same requests, each records its first ones after another
         share of the usual number; all at once they'd hold up the next request for 0.3 ms."""
-        self._histogram = new_histogram()
+        self._histogram = Histogram()
         self._pending: list[float] = []
         self._most = _PENDING - int(turn * _PENDING)
+        self._longest_s = 0.0
 
     def record(self, latency_s: float) -> None:
         """Note one latency. In the hot path."""
         self._pending.append(latency_s)
         if len(self._pending) >= self._most:
-            self._most = _PENDING
             self._record_pending()
 
     def settle(self) -> None:
         """Use a good moment to do what recording would do sooner or later."""
         if 2 * len(self._pending) >= self._most:
-            self._most = _PENDING
             self._record_pending()
-
-    def record_us(self, latency_us: float, count: int) -> None:
-        """Note a latency that `count` requests had."""
-        self._histogram.record_value(max(_LOWEST_US, latency_us), count)
 
     def record_many(self, latencies_s: FloatArray) -> None:
         """Note latencies; there may be millions of them."""
-        import numpy as np
-
-        latencies_us = latencies_s * 1e6
-        # As exact as the histogram's three digits, without a step for each of them.
-        unit = 10 ** np.maximum(0, np.floor(np.log10(np.maximum(latencies_us, 1))) - 3)
-        values, counts = np.unique(np.round(latencies_us / unit) * unit, return_counts=True)
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-            self.record_us(value, count)
+        self._histogram.add(latencies_s)
+        self._longest_s = max(self._longest_s, float(latencies_s.max(initial=0.0)))
 
     def _record_pending(self) -> None:
-        import numpy as np
-
+        self._most = _PENDING
         pending, self._pending = self._pending, []
-        values_us = _clip_us(pending)
-        histogram = self._histogram
-        np.add.at(np.frombuffer(histogram.counts, np.int64), _find_places(values_us), 1)
-        histogram.total_count += len(values_us)
-        histogram.min_value = min(histogram.min_value, int(values_us.min()))
-        histogram.max_value = max(histogram.max_value, int(values_us.max()))
+        self._longest_s = max(self._longest_s, *pending)
+        self._histogram.add(pending)
 
-    def finish(self) -> HdrHistogram:
+    def finish(self) -> Histogram:
         """The histogram of all that was recorded."""
         if self._pending:
             self._record_pending()
         return self._histogram
 
-    def coarsen(self) -> CoarseCounts:
-        """What was recorded so far, in coarse parts. May be called in another thread: then what is being
-        recorded may be missing, or be there twice."""
-        return coarsen_histogram(self._histogram, self._pending)
+    def coarsen(self) -> Histogram:
+        """What was recorded so far, in so few parts that a thousand workers can tell it every second. May be
+        called in another thread: then what is being recorded may be missing, or be there twice."""
+        import numpy as np
+
+        pending = list(self._pending)
+        # Mostly a tenth of the counts (180 KB) is in use; to read all would hold up requests for 0.3 ms.
+        longest_us = _clip_us([self._longest_s])
+        used = int(_find_places(longest_us, FINE)[0]) + 1
+        fine, first = self._histogram.counts[:used], _find_coarse_parts()
+        coarse = Histogram(digits=COARSE)
+        parts = np.add.reduceat(fine, first[: first.searchsorted(used)])
+        coarse.counts[: len(parts)] = parts
+        coarse.add(pending)
+        return coarse
 
 
-def merge_histograms(encoded: Iterable[str]) -> HdrHistogram:
-    """The sum of encoded histograms (percentiles can't be averaged, counts can be added). HistogramError if
-    one is damaged, or isn't laid out like `new_histogram`."""
-    merged = new_histogram()
-    for text in encoded:
-        try:
-            _check_payload(text)
-            merged.decode_and_add(text)
-        except _DAMAGED as error:
-            raise HistogramError(
-                "a histogram is damaged, or not from this tool: leave its result out, or measure"
-                " again"
-            ) from error
-    return merged
-
-
-def _check_payload(text: str) -> None:
-    """Inflate no more than a histogram can have: a few bytes may inflate to gigabytes. HistogramError if
-    there is more, or if its header says that it is laid out in another way."""
-    packed = base64.b64decode(text, validate=True)
-    inflater = zlib.decompressobj()
-    most = codec.payload_header_size + _layout().counts_len * codec.V2_MAX_WORD_SIZE_IN_BYTES
-    payload = inflater.decompress(packed[codec.ext_header_size :], most)
-    if not inflater.eof:
-        raise HistogramError("too long")
-    header = codec.PayloadHeader.from_buffer_copy(payload)
-    own = (
-        header.significant_figures,
-        header.lowest_trackable_value,
-        header.highest_trackable_value,
-    )
-    if own != (_DIGITS, _LOWEST_US, _HIGHEST_US):
-        raise HistogramError("laid out in another way")
-
-
-def encode_histogram(histogram: HdrHistogram) -> str:
-    """Base64 of the compressed V2 form, readable by every HdrHistogram implementation."""
-    return str(histogram.encode().decode("ascii"))
-
-
-def values_at(histogram: HdrHistogram, percents: Sequence[float]) -> list[float]:
-    """For each percentage the smallest value that so many percent of all don't exceed; 0 for an empty
-    histogram.
-
-    The library itself rounds the rank to the nearest, so that the slowest of 600 requests, say, would
-    be above the percentile 99.9.
-    """
-    count = histogram.get_total_count()
-    if not count:
-        return [0.0] * len(percents)
-    # Not 999.0000000000001 of 1,000.
-    ranks = [max(1, math.ceil(round(percent * count / 100, 6))) for percent in percents]
-    rank_percents = [100 * rank / count for rank in ranks]
-    values = histogram.get_percentile_to_value_dict(rank_percents)
-    return [float(values[percent]) for percent in rank_percents]
-
-
-def latency_ms(histogram: HdrHistogram) -> LatencyMs | None:
-    """The percentiles that a table shows, without those for which there are too few requests; None if
-    nothing was recorded."""
-    count = histogram.get_total_count()
-    if not count:
-        return None
-    percents = {name: percent for name, percent in _SHOWN.items() if has_percentile(percent, count)}
-    values_us = values_at(histogram, list(percents.values()))
-    return LatencyMs(**{name: us / 1000 for name, us in zip(percents, values_us, strict=True)})
+def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
+    """The sum of histograms: percentiles can't be averaged, counts can be added. HistogramError if one is
+    damaged, or has other digits than the first."""
+    total: IntArray | None = None
+    for histogram in histograms:
+        counts = histogram.counts
+        if total is None:
+            total = counts.copy()
+        elif len(total) != len(counts):
+            raise HistogramError("a histogram has other digits than those that it is added to")
+        else:
+            total += counts
+    return Histogram() if total is None else Histogram(total, _find_digits(total))
 
 
 def has_percentile(percent: float, requests: int) -> bool:
@@ -191,105 +259,28 @@ def has_percentile(percent: float, requests: int) -> bool:
     return requests >= LEAST_REQUESTS.get(percent, 1)
 
 
-def coarsen_histogram(histogram: HdrHistogram, pending_s: Sequence[float] = ()) -> CoarseCounts:
-    """A histogram, and latencies that aren't in it yet, in so few numbers that a thousand workers can send
-    them every second."""
-    import numpy as np
-
-    first, _, _ = _make_parts()
-    pending_us = _clip_us(pending_s)
-    longest_us = max(int(histogram.max_value), int(pending_us.max(initial=0)))
-    # Mostly a tenth of the counts (180 KB) is in use; to read all would hold up requests for 0.3 ms.
-    used = int(_find_places(np.array([longest_us]))[0]) + 1
-    fine = np.frombuffer(histogram.counts, np.int64, used).copy()
-    np.add.at(fine, _find_places(pending_us), 1)
-    return _trim(np.add.reduceat(fine, first[: first.searchsorted(used)]))
+# --- the layout of HdrHistogram -------------------------------------------------------------------
 
 
-def coarsen_latencies(latencies_s: Sequence[float]) -> CoarseCounts:
-    """The same for latencies alone."""
-    return coarsen_histogram(_layout(), latencies_s)
+def _find_half(digits: int) -> int:
+    """Below twice as many µs each value has its own part; from there on each power of two has so many."""
+    return 1 << (math.ceil(math.log2(2 * 10**digits)) - 1)
 
 
-def find_percentile_ms(coarse: Iterable[CoarseCounts], percentile: float) -> float | None:
-    """A percentile of all requests in these counts together, in ms; None if there are too few."""
-    return find_percentiles_ms(coarse, [percentile])[0]
+@cache
+def _find_size(digits: int) -> int:
+    half = _find_half(digits)
+    octaves = 1
+    while 2 * half << (octaves - 1) <= _HIGHEST_US:
+        octaves += 1
+    return (octaves + 1) * half
 
 
-def find_percentiles_ms(
-    coarse: Iterable[CoarseCounts],
-    percentiles: Sequence[float],
-    before: Iterable[CoarseCounts] = (),
-) -> list[float | None]:
-    """Percentiles of all requests in these counts together, in ms; None if there are too few. `before`: what
-    was in them earlier, and is left out."""
-    import numpy as np
-
-    _, _, middle_us = _make_parts()
-    # What was counted while it was being recorded may be missing, or be there twice.
-    up_to = np.maximum(_add_up(coarse) - _add_up(before), 0).cumsum()
-    count = int(up_to[-1])
-    return [
-        float(middle_us[up_to.searchsorted(max(1, int(count * percentile / 100 + 0.5)))]) / 1000
-        if count and has_percentile(percentile, count)
-        else None
-        for percentile in percentiles
-    ]
+def _find_digits(counts: IntArray) -> int:
+    return next(digits for digits in (1, 2, 3) if _find_size(digits) == len(counts))
 
 
-def add_coarse(first: CoarseCounts, second: CoarseCounts) -> CoarseCounts:
-    """All requests of both."""
-    return _trim(_add_up([first, second]))
-
-
-def subtract_coarse(later: CoarseCounts, earlier: CoarseCounts) -> CoarseCounts:
-    """What was added to the earlier counts since then."""
-    import numpy as np
-
-    return _trim(np.maximum(_add_up([later]) - _add_up([earlier]), 0))
-
-
-def _trim(counts: IntArray) -> CoarseCounts:
-    filled = counts.nonzero()[0]
-    return (int(filled[0]), counts[filled[0] : filled[-1] + 1].tolist()) if len(filled) else (0, [])
-
-
-def write_coarse(coarse: CoarseCounts) -> str:
-    """A line for a result: the first part's number, then how many requests there are in each part."""
-    return ",".join(map(str, [coarse[0], *coarse[1]]))
-
-
-def read_coarse(text: str) -> CoarseCounts:
-    """The counts of such a line; ValueError if it is none."""
-    first, *counts = map(int, text.split(","))
-    return first, counts
-
-
-def split_counts(coarse: Iterable[CoarseCounts], at_most_ms: float) -> tuple[int, int]:
-    """How many requests these counts have together, and how many of them certainly took longer than that."""
-    _, lowest_us, _ = _make_parts()
-    counts = _add_up(coarse)
-    return int(counts.sum()), int(counts[lowest_us > at_most_ms * 1000].sum())
-
-
-def find_fastest_ms(coarse: Iterable[CoarseCounts]) -> float | None:
-    """The least that the fastest request can have taken; None if there are no requests."""
-    _, lowest_us, _ = _make_parts()
-    filled = _add_up(coarse).nonzero()[0]
-    return max(_LOWEST_US, int(lowest_us[filled[0]])) / 1000 if len(filled) else None
-
-
-def _add_up(coarse: Iterable[CoarseCounts]) -> IntArray:
-    import numpy as np
-
-    counts = np.zeros(len(_make_parts()[0]), np.int64)
-    for number, requests in coarse:
-        own = counts[number : number + len(requests)]
-        own += np.array(requests[: len(own)], np.int64)
-    return counts
-
-
-def _clip_us(latencies_s: Sequence[float]) -> IntArray:
+def _clip_us(latencies_s: Sequence[float] | FloatArray) -> IntArray:
     """Whole µs within the histogram's range."""
     import numpy as np
 
@@ -298,35 +289,81 @@ def _clip_us(latencies_s: Sequence[float]) -> IntArray:
     return clipped
 
 
-def _find_places(values_us: IntArray) -> IntArray:
-    """The places of values among a histogram's counts, as `HdrHistogram.record_value` finds them: below
-    2,048 each value has its own, from there on each power of two has 1,024."""
+def _find_places(values_us: IntArray, digits: int) -> IntArray:
+    """Which part each value is in."""
     import numpy as np
 
-    half = _layout().sub_bucket_half_count
+    bits_of_half = _find_half(digits).bit_length()
     _, bits = np.frexp(values_us)
-    shift = np.maximum(0, bits.astype(np.int64) - half.bit_length())
-    places: IntArray = (shift << (half.bit_length() - 1)) + (values_us >> shift)
+    shift = np.maximum(0, bits.astype(np.int64) - bits_of_half)
+    places: IntArray = (shift << (bits_of_half - 1)) + (values_us >> shift)
     return places
 
 
 @cache
-def _layout() -> HdrHistogram:
-    """A histogram in which nothing is recorded, to read the layout from."""
-    return new_histogram()
+def _make_parts(digits: int) -> tuple[IntArray, IntArray]:
+    """The lowest value of each part, and how many it has."""
+    import numpy as np
+
+    half = _find_half(digits)
+    places = np.arange(_find_size(digits))
+    octaves = np.maximum(places // half - 1, 0)
+    return places - octaves * half << octaves, np.left_shift(1, octaves)
 
 
 @cache
-def _make_parts() -> tuple[IntArray, IntArray, IntArray]:
-    """Where each part begins among a histogram's counts, its lowest latency, and its middle one."""
+def _find_coarse_parts() -> IntArray:
+    """Among the fine parts, where each coarse one begins."""
+    return _make_parts(FINE)[0].searchsorted(_make_parts(COARSE)[0])
+
+
+def _pack(counts: IntArray, digits: int) -> str:
+    """The V2 form: each count, and for several parts without any minus their number, in zigzag encoding by
+    seven bits a byte."""
     import numpy as np
 
-    # The lowest value of each count, as `HdrHistogram.get_value_from_index` gives it for one.
-    fine = _layout()
-    index, half = np.arange(fine.counts_len), fine.sub_bucket_half_count
-    values = np.where(index < half, index, index % half + half << np.maximum(index // half - 1, 0))
-    _, exponents = np.frexp(values)
-    width = np.maximum(1, (1 << exponents.astype(np.int64)) // (2 * _COARSE_PARTS))
-    first = np.flatnonzero(values % width == 0)
-    ends = np.append(values[first[1:] - 1], values[-1])
-    return first, values[first], (values[first] + ends) // 2
+    filled = counts.nonzero()[0]
+    gaps = np.diff(filled, prepend=-1) - 1
+    words = np.stack([-gaps, counts[filled]], axis=1)
+    signed = words[np.stack([gaps > 0, gaps >= 0], axis=1)]
+    zigzag = (signed << 1 ^ signed >> 63).astype(np.uint64)[:, None]
+    shifted = zigzag >> (7 * np.arange(_MOST_WORD_BYTES, dtype=np.uint64))
+    present = shifted > 0
+    present[:, 0] = True
+    more = np.roll(present, -1, axis=1)
+    more[:, -1] = False
+    payload = ((shifted & 0x7F) | (more.astype(np.uint64) << 7)).astype(np.uint8)[present].tobytes()
+    header = _HEADER.pack(_COOKIE, len(payload), 0, digits, _LOWEST_US, _HIGHEST_US, 1.0)
+    packed = zlib.compress(header + payload)
+    return base64.b64encode(struct.pack(">ii", _PACKED_COOKIE, len(packed)) + packed).decode()
+
+
+def _unpack(text: str) -> tuple[IntArray, int]:
+    """Counts and digits of such a text; ValueError if it is none. Inflates no more than a histogram can have:
+    a few bytes may inflate to gigabytes."""
+    import numpy as np
+
+    packed = base64.b64decode(text, validate=True)
+    inflater = zlib.decompressobj()
+    payload = inflater.decompress(packed[8:], _HEADER.size + _find_size(FINE) * _MOST_WORD_BYTES)
+    cookie, length, offset, digits, lowest, highest, ratio = _HEADER.unpack_from(payload)
+    layout = (cookie, offset, lowest, highest, ratio)
+    if not inflater.eof or layout != (_COOKIE, 0, _LOWEST_US, _HIGHEST_US, 1.0):
+        raise ValueError("laid out in another way")
+    data = np.frombuffer(payload, np.uint8, length, _HEADER.size)
+    counts = np.zeros(_find_size(digits) if 1 <= digits <= FINE else 0, np.int64)
+    if not length:
+        return counts, digits
+    ends = np.flatnonzero(data < 0x80)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    lengths = ends - starts + 1
+    if ends[-1] != length - 1 or lengths.max() >= _MOST_WORD_BYTES:
+        raise ValueError("a word without an end")
+    shifts = 7 * (np.arange(length) - np.repeat(starts, lengths))
+    zigzag = np.add.reduceat((data & 0x7F).astype(np.int64) << shifts, starts)
+    signed = zigzag >> 1 ^ -(zigzag & 1)
+    steps = np.where(signed < 0, -signed, 1)
+    places = steps.cumsum() - steps
+    has_some = signed > 0
+    counts[places[has_some]] = signed[has_some]
+    return counts, digits

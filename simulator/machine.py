@@ -20,7 +20,7 @@ from .contract import STALL_S, Machine, Stall
 from .errors import SimulatorError
 
 # What every module's payloads and measurements go through.
-_SHARED = ("numpy", "orjson", "hdrhistogram")
+_SHARED = ("numpy", "orjson")
 
 
 def client_environment(packages: Iterable[str]) -> dict[str, Any]:

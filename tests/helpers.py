@@ -28,7 +28,7 @@ from simulator.contract import (
     WorkerResult,
     make_groups,
 )
-from simulator.histograms import encode_histogram, new_histogram
+from simulator.histograms import Histogram
 from simulator.modules.options import Job
 from simulator.modules.sending import Encoder, Payload
 from simulator.workloads.schema import EventBlock
@@ -154,12 +154,9 @@ def settings(**changes: Any) -> RunSettings:
     return RunSettings(**(values | changes))
 
 
-def histogram_of(*latencies_us: int) -> str:
-    """An encoded histogram."""
-    histogram = new_histogram()
-    for latency in latencies_us:
-        histogram.record_value(latency)
-    return encode_histogram(histogram)
+def histogram_of(*latencies_us: float) -> Histogram:
+    """A histogram of these latencies."""
+    return Histogram.of([(latency + 0.5) / 1e6 for latency in latencies_us])
 
 
 def worker_figures(**changes: Any) -> WorkerFigures:
@@ -175,7 +172,8 @@ def worker_figures(**changes: Any) -> WorkerFigures:
         "histogram": histogram_of(1000, 2000),
         "timeline": [(0, 60), (9, 40)],
     }
-    return WorkerFigures(**(values | changes))
+    values |= changes
+    return WorkerFigures(**({"measured": values["count"]} | values))
 
 
 def worker_result(worker: int, **changes: Any) -> WorkerResult:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from simulator.contract import (
     ANY_ALLOCATION,
@@ -20,14 +20,11 @@ from simulator.contract import (
     estimate_events,
     measure_growth,
 )
-from simulator.histograms import has_percentile, merge_histograms, values_at
+from simulator.histograms import Histogram, has_percentile, merge_histograms
 
 from .asking import count_bytes, count_rows, find_mean
 from .model import GroupRun, InsertSummary, QuerySummary, Result, list_groups
 from .statistics import find_percentile, summarize, summarize_times
-
-if TYPE_CHECKING:
-    from hdrh.histogram import HdrHistogram
 
 
 def summarize_inserts(runs: Sequence[RunResult], by_fill_level: bool) -> list[InsertSummary]:
@@ -170,7 +167,7 @@ def summarize_queries(runs: Sequence[RunResult]) -> list[QuerySummary]:
             summary = _summarize_executions(name, executions[name])
         else:
             histogram = merge_histograms(query.histogram for query in own if query.histogram)
-            if not histogram.get_total_count():
+            if not histogram.count:
                 continue
             summary = _summarize_histogram(name, histogram, own)
         summaries.append(summary.model_copy(update=_sum_up_answers(own, groups)))
@@ -223,24 +220,23 @@ def _summarize_executions(name: str, executions: Executions) -> QuerySummary:
 
 
 def _summarize_histogram(
-    name: str, histogram: HdrHistogram, own: Sequence[QueryResult]
+    name: str, histogram: Histogram, own: Sequence[QueryResult]
 ) -> QuerySummary:
     cold = [query.cold_s for query in own if query.cold_s is not None]
     means = summarize_times(collect_query_samples(own, name) or cold)
-    count, slowest_us = histogram.get_total_count(), histogram.get_max_value()
+    count = histogram.count
+    fastest_ms, slowest_ms = histogram.range_ms()
     percents = (50.0, 90.0, 95.0, 99.0, 99.9)
-    values = values_at(histogram, percents)
     percentiles = {
-        # Of values that it doesn't tell apart, the histogram gives the highest.
-        percent: min(value, slowest_us) / 1e6
-        for percent, value in zip(percents, values, strict=True)
+        percent: value / 1e6
+        for percent, value in zip(percents, histogram.values_us(percents), strict=True)
         if has_percentile(percent, count)
     }
     return QuerySummary(
         query=name,
         runs=count,
-        min=histogram.get_min_value() / 1e6,
-        max=slowest_us / 1e6,
+        min=fastest_ms / 1000,
+        max=slowest_ms / 1000,
         avg=means.avg,
         median=percentiles[50.0],
         ci95=means.ci95,

@@ -7,7 +7,8 @@ from dataclasses import replace
 from itertools import chain
 from statistics import fmean
 
-from simulator.histograms import latency_ms, merge_histograms
+from simulator.contract import LatencyMs
+from simulator.histograms import merge_histograms
 
 from ..results.caveats import Place
 from ..results.clients import collect_figures, pool_figures
@@ -180,7 +181,7 @@ def draw_latencies(step: str, measured: Measured) -> Chart | None:
         if slowest is None or slowest.latency_ms is None:
             continue
         histograms = [group.histogram for group in groups if group.histogram]
-        merged = latency_ms(merge_histograms(histograms)) if histograms else None
+        merged = LatencyMs.of(merge_histograms(histograms))
         timed.append(Timed(name, merged or slowest.latency_ms, histograms if merged else []))
     note = (
         "All valid runs at each candidate's best number of workers, retries included. A request is a whole"

@@ -7,13 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from simulator.contract import GroupResult, LatencyMs, Mark, MinuteLatency, Resources
-from simulator.histograms import (
-    find_percentiles_ms,
-    latency_ms,
-    merge_histograms,
-    read_coarse,
-    values_at,
-)
+from simulator.histograms import Histogram, merge_histograms
 
 from ..results.faults import describe_outages, name_mark
 from ..results.figures import PERCENTILES
@@ -206,7 +200,7 @@ def _make_minutes(name: str, minutes: Sequence[MinuteLatency]) -> list[Row]:
     rows = []
     for begin in range(0, len(minutes), step):
         part = minutes[begin : begin + step]
-        (p99_ms,) = find_percentiles_ms([read_coarse(minute.counts) for minute in part], [99])
+        (p99_ms,) = merge_histograms([minute.histogram for minute in part]).percentiles_ms([99])
         if p99_ms is None:
             continue
         at_s, end_s = part[0].begins_s, part[-1].begins_s + part[-1].length_s
@@ -260,7 +254,7 @@ class Timed:
 
     name: str
     latency_ms: LatencyMs
-    histograms: Sequence[str]
+    histograms: Sequence[Histogram]
     """Merged; none if only the percentiles are known."""
 
 
@@ -293,7 +287,7 @@ def draw_query_latencies(results: Sequence[NamedResult]) -> Chart | None:
             histograms = [
                 query.histogram for query in queries if query.query == name and query.histogram
             ]
-            latency = latency_ms(merge_histograms(histograms)) if histograms else None
+            latency = LatencyMs.of(merge_histograms(histograms))
             if latency is not None:
                 series = name if len(results) == 1 else f"{name}, {named.name}"
                 timed.append(Timed(series, latency, histograms))
@@ -366,7 +360,7 @@ def _trace(timed: Timed) -> list[Row]:
     if not timed.histograms:
         return []
     histogram = merge_histograms(timed.histograms)
-    count = histogram.get_total_count()
+    count = histogram.count
     ranks, rank = [], 1.0
     while rank < count:
         ranks.append(rank)
@@ -376,5 +370,5 @@ def _trace(timed: Timed) -> list[Row]:
     percents = [100 - 100 / rank for rank in ranks[:-1]] + [100.0]
     return [
         {"series": timed.name, "rank": rank, "ms": us / 1000}
-        for rank, us in zip(ranks, values_at(histogram, percents), strict=True)
+        for rank, us in zip(ranks, histogram.values_us(percents), strict=True)
     ]

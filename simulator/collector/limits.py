@@ -30,7 +30,7 @@ from ..contract import (
     RunLimit,
     RunSettings,
 )
-from ..histograms import LEAST_REQUESTS, CoarseCounts, find_fastest_ms, split_counts
+from ..histograms import LEAST_REQUESTS, Histogram, merge_histograms
 
 _DEVIATIONS = 5
 """Standard deviations of a Poisson process: one run in some millions is this far above the mean."""
@@ -88,15 +88,16 @@ def find_loss(
     """How it shows that a limit is lost; None if it isn't. `messages`: the last one of each worker of the
     group; `places`: requests that each may have in flight."""
     load = group.load
-    counts = [message.latency for message in messages]
+    told = [message.latency for message in messages]
     failed = sum(message.retries for message in messages)
     if limit.query is not None:
         queries = [query for message in messages if (query := message.queries.get(limit.query))]
-        counts = [query.latency for query in queries]
+        told = [query.latency for query in queries]
         failed = sum(query.failed for query in queries)
+    latency = merge_histograms(filter(None, told))
     share = _find_share(limit, messages, load)
     if limit.measure is Measure.ERROR_SHARE:
-        most = _count_most(load, share, messages, counts, places, whole=True)
+        most = _count_most(load, share, messages, latency, places, whole=True)
         # Inserts are tried again: their errors are no requests of their own.
         attempts = most + (failed if limit.query is None else 0)
         if limit.at_most == 0:
@@ -107,8 +108,8 @@ def find_loss(
     if limit.measure is Measure.SERVICE_P99 and load.rate_per_s is not None:
         return None  # workers report response times while the run goes on
     percent = limit.measure.percent or 0.0
-    done, slow = split_counts(counts, limit.at_most)
-    most = max(done, _count_most(load, share, messages, counts, places))
+    slow = latency.count_slower(limit.at_most)
+    most = max(latency.count, _count_most(load, share, messages, latency, places))
     if not slow or most < LEAST_REQUESTS.get(percent, 1):
         return None
     if slow > most - math.ceil(round(percent * most / 100, 6)):
@@ -129,7 +130,7 @@ def _count_most(
     load: Load,
     share: float,
     messages: Sequence[Progress],
-    counts: Sequence[CoarseCounts],
+    latency: Histogram,
     places: int,
     whole: bool = False,
 ) -> float:
@@ -145,11 +146,11 @@ def _count_most(
         chance = _DEVIATIONS * math.sqrt(mean) if load.arrivals is Arrivals.POISSON else 0.0
         # Of each worker's requests, and of its turns, the last may be one more.
         return math.ceil(mean + chance) + 2 * load.workers
-    done, _ = split_counts(counts, math.inf)
+    done = latency.count
+    if not done:
+        return math.inf
+    fastest_ms, _ = latency.range_ms()
     if whole:
         done = max(done, sum(message.done for message in messages) // load.events_per_request)
-    fastest_ms = find_fastest_ms(counts)
-    if fastest_ms is None:
-        return math.inf
     left_s = max(0.0, load.duration_s - min(message.elapsed_s for message in messages))
     return done + math.ceil(load.workers * places * left_s * 1000 / fastest_ms)

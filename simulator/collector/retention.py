@@ -20,7 +20,7 @@ from ..contract import (
     WorkerFigures,
 )
 from ..errors import Retryable, SimulatorError
-from ..histograms import find_percentile_ms
+from ..histograms import merge_histograms
 from ..workloads.drawing import BoundQuery, Stored
 from ..workloads.history import find_time_ms
 from ..workloads.queries import Aggregate, Function, Query, Window
@@ -235,9 +235,9 @@ def _sum_up(
     if not seconds:
         return IntervalFigures(seconds=0)
     chosen, done = set(seconds), dict(group.timeline)
-    counts = [own for part in figures for second, own in part.seconds if second in chosen]
+    latencies = [own for part in figures for second, own in part.seconds if second in chosen]
     return IntervalFigures(
         seconds=len(seconds),
         rate_per_s=sum(done.get(second, 0) for second in seconds) / len(seconds),
-        p99_ms=find_percentile_ms(counts, 99),
+        p99_ms=merge_histograms(latencies).percentiles_ms([99])[0],
     )

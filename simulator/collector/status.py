@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..contract import (
     QUIET_S,
@@ -19,14 +19,7 @@ from ..contract import (
     RunSettings,
     Status,
 )
-from ..histograms import (
-    CoarseCounts,
-    add_coarse,
-    find_percentile_ms,
-    find_percentiles_ms,
-    subtract_coarse,
-    write_coarse,
-)
+from ..histograms import COARSE, Histogram, merge_histograms
 from .barrier import MAX_NAMED, Barrier
 
 _RATE_REPORTS = 3
@@ -184,7 +177,7 @@ class PhaseTracker:
             recent_p99_ms=p99_ms,
             rows_per_s=self._rate(own, lambda report: report.rows) if reads else None,
             bytes_per_s=self._rate(own, lambda report: report.bytes) if reads else None,
-            p99_ms=find_percentile_ms((message.latency for message in messages), 99),
+            p99_ms=_merge(messages).percentiles_ms([99])[0],
             backlog=sum(backlogs) if backlogs else None,
             retries=sum(message.retries for message in messages),
             failed=sum(message.failed for message in messages),
@@ -218,10 +211,17 @@ class PhaseTracker:
     def _recent_ms(self, workers: list[int]) -> list[float | None]:
         """p50 and p99 of these workers' requests of the last seconds."""
         by_worker = list(filter(None, map(self._reports.get, workers)))
-        earlier, latest = (
-            [reports[place][1].latency for reports in by_worker] for place in (0, -1)
-        )
-        return find_percentiles_ms(latest, [50, 99], earlier)
+        earlier, latest = (_merge(reports[place][1] for reports in by_worker) for place in (0, -1))
+        return (latest - earlier).percentiles_ms([50, 99])
+
+
+def _merge(messages: Iterable[Progress]) -> Histogram:
+    """Latencies of all that these workers have told of."""
+    told = [message.latency for message in messages if message.latency is not None]
+    return merge_histograms([Histogram(digits=COARSE), *told])
+
+
+_NOTHING = Histogram(digits=COARSE)
 
 
 class MinuteSeries:
@@ -229,36 +229,37 @@ class MinuteSeries:
     second late. All minutes add up to the whole window."""
 
     def __init__(self) -> None:
-        self._told: dict[int, tuple[int, CoarseCounts]] = {}
+        self._told: dict[int, tuple[int, Histogram]] = {}
         """Worker -> minute of its last report, and all that it had reported in earlier ones."""
-        self._latest: dict[int, CoarseCounts] = {}
-        self._minutes: dict[int, CoarseCounts] = {}
+        self._latest: dict[int, Histogram] = {}
+        self._minutes: dict[int, Histogram] = {}
         self.length_s = _MINUTE_S
 
     def take(self, message: Progress) -> None:
         """Take a worker's report, with all latencies of the window so far."""
+        if message.latency is None:
+            return
         minute = int(message.elapsed_s // self.length_s)
         before = self._told.get(message.worker)
         if before is None:
-            self._told[message.worker] = minute, (0, [])
+            self._told[message.worker] = minute, _NOTHING
         elif minute > before[0]:
             # What was counted while it was recorded is in the next minute.
             latest = self._latest[message.worker]
-            self._add(before[0], subtract_coarse(latest, before[1]))
+            self._add(before[0], latest - before[1])
             self._told[message.worker] = minute, latest
         self._latest[message.worker] = message.latency
 
-    def _add(self, minute: int, counts: CoarseCounts) -> None:
-        self._minutes[minute] = add_coarse(self._minutes.get(minute, (0, [])), counts)
+    def _add(self, minute: int, latency: Histogram) -> None:
+        self._minutes[minute] = (self._minutes.get(minute, _NOTHING) + latency).packed()
         if len(self._minutes) > MOST_MINUTES:
             self._halve()
 
     def _halve(self) -> None:
         minutes, self._minutes = self._minutes, {}
         self.length_s *= 2
-        for minute, counts in minutes.items():
-            merged = self._minutes.get(minute // 2, (0, []))
-            self._minutes[minute // 2] = add_coarse(merged, counts)
+        for minute, latency in minutes.items():
+            self._add(minute // 2, latency)
         self._told = {worker: (at // 2, reported) for worker, (at, reported) in self._told.items()}
 
     def read_latest(self) -> MinuteLatency | None:
@@ -272,19 +273,18 @@ class MinuteSeries:
         """All minutes, the one that the end cut off included; none if the run has a single one."""
         rest = dict(self._minutes)
         for worker, (minute, reported) in self._told.items():
-            recent = subtract_coarse(self._latest[worker], reported)
-            rest[minute] = add_coarse(rest.get(minute, (0, [])), recent)
+            rest[minute] = rest.get(minute, _NOTHING) + (self._latest[worker] - reported)
         if len(rest) < 2:
             return []
-        return [self._describe(minute, counts) for minute, counts in sorted(rest.items())]
+        return [self._describe(minute, latency) for minute, latency in sorted(rest.items())]
 
-    def _describe(self, minute: int, counts: CoarseCounts) -> MinuteLatency:
-        p50, p99 = find_percentiles_ms([counts], [50, 99])
+    def _describe(self, minute: int, latency: Histogram) -> MinuteLatency:
+        p50, p99 = latency.percentiles_ms([50, 99])
         return MinuteLatency(
             begins_s=minute * self.length_s,
             length_s=self.length_s,
-            requests=sum(counts[1]),
+            requests=latency.count,
             p50_ms=p50,
             p99_ms=p99,
-            counts=write_coarse(counts),
+            histogram=latency.packed(),
         )

@@ -20,11 +20,9 @@ from ..contract import (
     Role,
     StageResult,
     WorkerFigures,
-    WorkerOffer,
     describe_stalls,
     is_stalled,
 )
-from ..histograms import latency_ms, merge_histograms
 
 _CLOCK_S = 1e-6
 
@@ -48,29 +46,27 @@ at least this much, and at least this share of the response time (p99) in which 
 
 
 def judge_offer(
-    offers: Sequence[WorkerOffer],
-    load: Load,
-    in_flight: int,
-    achieved: int,
-    acknowledged: Mapping[int, int],
-    window: tuple[float, float],
-) -> Offered | None:
-    """What became of what was due in an open loop; None for a closed one.
+    group: GroupResult, load: Load, in_flight: int, achieved: int, window: tuple[float, float]
+) -> None:
+    """Judge what became of what was due in an open loop, all in all and in each stage of its rate.
 
-    `in_flight`: of each worker; `achieved`: within the window; `acknowledged`: in each second;
-    `window`: its begin and end since the common start.
+    `in_flight`: of each worker; `achieved`: within the window, which has this begin and end since the common
+    start.
     """
-    if not offers or load.rate_per_s is None:
-        return None
-    due = sum(offer.due for offer in offers)
-    failed = sum(offer.failed for offer in offers)
-    due_seconds: Counter[int] = Counter()
-    for offer in offers:
-        due_seconds.update(dict(offer.due_timeline))
+    offered, places = group.offered, load.workers * in_flight * load.events_per_request
+    group.stages = _complete_stages(group.stages, load, places, window[1])
+    if offered is None or load.rate_per_s is None:
+        group.offered = None
+        return
+    due_seconds, acknowledged = dict(offered.due_timeline), dict(group.timeline)
     # A window's end is a difference of two clock readings: 9.9999999 s are ten.
     end = int(window[1] + _CLOCK_S)
-    backlog = _cumulate_backlog(due_seconds, acknowledged, end)
-    expected, until = due, end
+    backlog, waiting = [], 0
+    for second in range(end):
+        waiting += due_seconds.get(second, 0) - acknowledged.get(second, 0)
+        # A worker that started late reports its seconds a little early.
+        backlog.append((second, max(0, waiting)))
+    expected, until = offered.due, end
     if load.duration_s is None:
         # All that was due is done in the end, and the window lasts until then.
         expected = round(load.rate_per_s * (window[1] - window[0]))
@@ -78,64 +74,63 @@ def judge_offer(
     in_window = [entry for entry in backlog if window[0] < entry[0] + 1 <= until]
     half = in_window[len(in_window) // 2 :]
     growth = half[-1][1] - half[0][1] if half else 0
-    due_in_half = sum(due_seconds[second] for second, _ in half[1:])
-    places = load.workers * in_flight * load.events_per_request
+    due_in_half = sum(due_seconds.get(second, 0) for second, _ in half[1:])
     caught_up = not half or min(count for _, count in half) <= 2 * places
-    reason = None
+    unit = "events" if load.role is Role.WRITE else "queries"
     # What failed makes the run invalid; it isn't what the database had no time for.
-    if is_missing(expected - achieved - failed, expected, places, caught_up, load):
-        unit = "events" if load.role is Role.WRITE else "queries"
-        reason = (
+    if is_missing(expected - achieved - offered.failed, expected, places, caught_up, load):
+        offered.reason = (
             f"{expected:,} {unit} were due in the window, but only {achieved:,} were done"
             if load.duration_s is not None
             else f"{achieved:,} {unit} took {window[1] - window[0]:.3g} s, but at the offered rate"
             f" they take {achieved / load.rate_per_s:.3g} s"
         )
     elif is_missing(growth, due_in_half, places, caught_up, load):
-        reason = f"the backlog grew by {growth:,} in the last half of the window"
-    own_delay = latency_ms(merge_histograms(offer.own_delay for offer in offers))
-    return Offered(
-        rate_per_s=load.rate_per_s,
-        due=due if load.duration_s is not None else min(due, expected),
-        due_s=None if load.duration_s is not None else min(due, expected) / load.rate_per_s,
-        achieved=achieved,
-        unsent=sum(offer.unsent for offer in offers),
-        backlog_max=max((count for second, count in backlog if second + 1 > window[0]), default=0),
-        backlog_growth=growth,
-        backlog=backlog,
-        saturated=reason is not None,
-        reason=reason,
-        own_delay_p99_ms=own_delay.p99 if own_delay else None,
+        offered.reason = f"the backlog grew by {growth:,} in the last half of the window"
+    else:
+        # The database may have caught up in a later one.
+        for number, stage in enumerate(group.stages, 1):
+            if stage.saturated:
+                offered.reason = (
+                    f"in stage {number} ({stage.duration_s:g} s at {stage.rate_per_s:,.10g} {unit}/s)"
+                    f" {stage.due:,} {unit} were due, but only {stage.achieved:,} were done"
+                )
+                break
+    offered.saturated = offered.reason is not None
+    offered.rate_per_s = load.rate_per_s
+    if load.duration_s is None:
+        offered.due = min(offered.due, expected)
+        offered.due_s = offered.due / load.rate_per_s
+    offered.achieved = achieved
+    offered.backlog_max = max(
+        (count for second, count in backlog if second + 1 > window[0]), default=0
     )
+    offered.backlog_growth, offered.backlog, offered.due_timeline = growth, backlog, []
 
 
 def extend_offers(parts: Mapping[int, WorkerFigures], load: Load) -> dict[int, WorkerFigures]:
     """The workers' parts of a run that was given up, with what was due until the last of them ended. A worker
     whose patience was over before has only reported what was due until then."""
     until_s = max((part.end_s for part in parts.values()), default=0.0)
-    return {
-        worker: part.model_copy(update={"offer": _extend(part.offer, load, part.end_s, until_s)})
-        for worker, part in parts.items()
-    }
-
-
-def _extend(
-    offer: WorkerOffer | None, load: Load, from_s: float, until_s: float
-) -> WorkerOffer | None:
-    """The offer with what the worker's share of the rate adds meanwhile, and no more than there was."""
-    if offer is None or load.rate_per_s is None:
-        return offer
-    seconds = Counter(dict(offer.due_timeline))
-    most = inf if load.duration_s is not None else max(0, load.events - seconds.total())
-    added = 0
-    for second in range(int(from_s), math.ceil(until_s)):
-        passed_s = min(until_s, second + 1) - from_s
-        due = load.count_due(from_s, from_s + passed_s) / load.workers
-        so_far = round(min(most, due))
-        seconds[second] += so_far - added
-        added = so_far
-    changes = {"due": offer.due + added, "due_timeline": sorted((+seconds).items())}
-    return offer.model_copy(update=changes)
+    extended = dict(parts)
+    for worker, part in parts.items():
+        offered, from_s = part.offered, part.end_s
+        if offered is None or load.rate_per_s is None:
+            continue
+        seconds = Counter(dict(offered.due_timeline))
+        # No more than there was.
+        most = inf if load.duration_s is not None else max(0, load.events - seconds.total())
+        added = 0
+        for second in range(int(from_s), math.ceil(until_s)):
+            passed_s = min(until_s, second + 1) - from_s
+            due = load.count_due(from_s, from_s + passed_s) / load.workers
+            so_far = round(min(most, due))
+            seconds[second] += so_far - added
+            added = so_far
+        changes = {"due": offered.due + added, "due_timeline": sorted((+seconds).items())}
+        offered = offered.model_copy(update=changes)
+        extended[worker] = part.model_copy(update={"offered": offered})
+    return extended
 
 
 def is_missing(missing: int, due: int, places: int, caught_up: bool, load: Load) -> bool:
@@ -154,18 +149,6 @@ def is_missing(missing: int, due: int, places: int, caught_up: bool, load: Load)
     return missing > chance or not caught_up
 
 
-def _cumulate_backlog(
-    due: Mapping[int, int], acknowledged: Mapping[int, int], end: int
-) -> list[tuple[int, int]]:
-    """What was due and not acknowledged at the end of each second before `end`."""
-    backlog, waiting = [], 0
-    for second in range(end):
-        waiting += due.get(second, 0) - acknowledged.get(second, 0)
-        # A worker that started late reports its seconds a little early.
-        backlog.append((second, max(0, waiting)))
-    return backlog
-
-
 def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
     """The sign that the client and not the database was late, if there is one."""
     late_ms = offered.own_delay_p99_ms
@@ -176,66 +159,32 @@ def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
     return f"the load generator was late: it sent requests up to {late_ms:,.0f} ms (p99) after they were due"
 
 
-# --- what became of each stage of a rate that changes ----------------------------------------------
-
 _SHORTEST_S = 1e-3
 """A shorter part of a stage has no figures."""
 
 
-def merge_stages(
-    parts: Sequence[WorkerFigures], load: Load, in_flight: int, end_s: float
+def _complete_stages(
+    stages: Sequence[StageResult], load: Load, places: int, end_s: float
 ) -> list[StageResult]:
-    """The stages that a run came to, from what each worker measured. `in_flight`: of each worker; `end_s`:
-    the window's end since the common start."""
+    """The stages that a run came to, judged. `places`: events that may be under way at once; `end_s`: the
+    window's end since the common start."""
     results = []
-    places = load.workers * in_flight * load.events_per_request
     ends = accumulate(stage.duration_s for stage in load.stages)
     before = 0
-    for number, (stage, ended_s) in enumerate(zip(load.stages, ends, strict=True)):
-        shares = [part.stages[number] for part in parts if part.stages]
-        begins_s = max(ended_s - stage.duration_s, load.warm_up_s)
-        duration_s = min(ended_s, end_s) - begins_s
-        due = sum(share.due for share in shares)
+    for result, stage, ended_s in zip(stages, load.stages, ends, strict=False):
+        result.begins_s = max(ended_s - stage.duration_s, load.warm_up_s)
+        result.duration_s = min(ended_s, end_s) - result.begins_s
+        result.rate_per_s = stage.rate_per_s
         # What devices hold back while they are cut off isn't the database's fault.
-        held = round(load.count_held(ended_s))
-        backlog = max(0, sum(share.backlog for share in shares) - held)
-        if shares and duration_s >= _SHORTEST_S:
-            results.append(
-                StageResult(
-                    rate_per_s=stage.rate_per_s,
-                    begins_s=begins_s,
-                    duration_s=duration_s,
-                    due=due,
-                    achieved=sum(share.achieved for share in shares),
-                    backlog=backlog,
-                    saturated=is_missing(backlog - before, due, places, True, load),
-                    latency_ms=latency_ms(merge_histograms(share.histogram for share in shares)),
-                )
-            )
-        before = backlog
+        result.backlog = max(0, result.backlog - round(load.count_held(ended_s)))
+        result.saturated = is_missing(result.backlog - before, result.due, places, True, load)
+        before = result.backlog
+        if result.duration_s >= _SHORTEST_S:
+            results.append(result)
     return results
 
 
-def judge_stages(offered: Offered | None, stages: Sequence[StageResult], load: Load) -> None:
-    """Mark a run as saturated if a stage of it was, though it may have caught up in a later one."""
-    number = next((place for place, stage in enumerate(stages, 1) if stage.saturated), None)
-    if offered is None or offered.saturated or number is None:
-        return
-    stage = stages[number - 1]
-    unit = "events" if load.role is Role.WRITE else "queries"
-    offered.saturated = True
-    offered.reason = (
-        f"in stage {number} ({stage.duration_s:g} s at {stage.rate_per_s:,.10g} {unit}/s)"
-        f" {stage.due:,} {unit} were due, but only {stage.achieved:,} were done"
-    )
-
-
 # --- what the client cost -------------------------------------------------------------------------
-
-
-def count_measured(part: WorkerFigures) -> int:
-    """What counts for the rate: events or queries of the window."""
-    return part.count if part.measured is None else part.measured
 
 
 def measure_client(
@@ -258,7 +207,7 @@ def measure_client(
         encode_s=sum(part.encode_s for part in parts),
         ceiling_share=max(
             (
-                count_measured(part) / span / part.ceiling_per_s
+                part.measured / span / part.ceiling_per_s
                 for part, span in timed
                 if part.ceiling_per_s > 0
             ),

@@ -4,16 +4,28 @@ Times are seconds on the sender's monotonic clock unless a name ends in another 
 machines' wall clocks are ever compared: `began_at` and `ended_at` of a run are for its reader.
 
 `settings` is what a run is told, `limits` what it is not to exceed, `messages` what its processes tell
-each other, `report` what it measured: the models of `result.json`.
+each other, `figures` what workers measure and `report` what came of it: the models of `result.json`.
 """
 
 from __future__ import annotations
 
+from .figures import (
+    GAP_S,
+    CatchUp,
+    Execution,
+    LatencyMs,
+    MinuteLatency,
+    Offered,
+    QueryResult,
+    StageResult,
+    WorkerFigures,
+    WorkerSpan,
+    WorkerTimeline,
+)
 from .limits import Measure, RunLimit
 from .message import Bounded, Message
 from .messages import (
     FAILURE_PREFIX,
-    GAP_S,
     QUIET_S,
     REPORT_PREFIX,
     RUN_HEADER,
@@ -34,39 +46,43 @@ from .messages import (
     Status,
     StoredPart,
     WorkerAnswers,
-    WorkerFigures,
-    WorkerOffer,
-    WorkerPause,
-    WorkerQuery,
     WorkerResult,
-    WorkerStage,
 )
 from .report import (
     BOUND_PAUSE_SHARE,
     LEAST_JUDGED_S,
     Answers,
-    CatchUp,
     Client,
     EarlyEnd,
-    Execution,
     GroupResult,
-    LatencyMs,
     Lateness,
     LongWindows,
     Lookup,
-    MinuteLatency,
-    Offered,
     Queryable,
-    QueryResult,
     Report,
     RunResult,
-    StageResult,
     Verification,
-    WorkerSpan,
-    WorkerTimeline,
     WrongAnswer,
 )
-from .resources import Machine, Mark, Outage, Resources, SkippedFault
+from .resources import (
+    ANY_ALLOCATION,
+    MIB,
+    STALL_S,
+    Allocation,
+    Level,
+    Machine,
+    Mark,
+    Outage,
+    Resources,
+    SkippedFault,
+    Stall,
+    Storage,
+    describe_stalls,
+    estimate_events,
+    is_stalled,
+    measure_growth,
+    sum_stalls_s,
+)
 from .retention import (
     SHORTEST_S,
     STEPS,
@@ -103,14 +119,4 @@ from .settings import (
     share,
     split_list,
     sum_durations_s,
-)
-from .stalls import STALL_S, Stall, describe_stalls, is_stalled, sum_stalls_s
-from .storage import (
-    ANY_ALLOCATION,
-    MIB,
-    Allocation,
-    Level,
-    Storage,
-    estimate_events,
-    measure_growth,
 )

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field
 
+from ..histograms import Histogram
+from .figures import MinuteLatency, WorkerFigures
 from .message import Count, Instant, Message, Seconds
-from .report import Execution, MinuteLatency
 from .resources import Machine, Mark
 from .settings import Role
-from .stalls import Stall
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
 
@@ -70,14 +70,10 @@ class Go(Message):
     failure: str | None = None
 
 
-CoarseCounts = tuple[Count, Annotated[list[Count], Field(max_length=1_000)]]
-"""As in `simulator.histograms`."""
-
-
 class QueryProgress(Message):
     """One query, as a reader has asked it so far."""
 
-    latency: CoarseCounts = (0, [])
+    latency: Histogram | None = None
     failed: Count = 0
 
 
@@ -95,8 +91,8 @@ class Progress(Message):
     """Queries without an answer."""
     backlog: Count | None = None
     """Events or queries that are due and not done; None of a closed loop."""
-    latency: CoarseCounts = (0, [])
-    """Of the requests of the window so far."""
+    latency: Histogram | None = None
+    """Of the requests of the window so far, with two significant digits."""
     rows: Count = 0
     bytes: Count = 0
     """Of the answers of the window so far."""
@@ -109,134 +105,6 @@ class ProgressAnswer(Message):
 
     ends_in_s: Seconds | None = None
     """When the worker is to end, before its own end; None: it isn't."""
-
-
-class WorkerOffer(Message):
-    """An open loop as one worker kept to it: in its window, in events or queries."""
-
-    due: Count
-    unsent: Count
-    """Due, but not sent until the run's end."""
-    failed: Count = 0
-    """Due, and given up: a query that the database didn't answer."""
-    due_timeline: list[tuple[Count, Count]]
-    """(second since the common start, due in it)."""
-    own_delay: str
-    """How late each request left though a place in flight was free, in µs: as `histogram`."""
-
-
-GAP_S = 0.5
-"""A time without an acknowledged event is kept from this length on."""
-
-
-class WorkerQuery(Message):
-    """One query as one reader asked it: what was due (in a closed loop: asked) in the window."""
-
-    query: str
-    executions: Count
-    """Answered."""
-    errors: Count = 0
-    error: str | None = None
-    """What the first that failed said."""
-    rows: Count = 0
-    bytes: Count = 0
-    """Of all answers that `executions` counts, together; no bytes: it isn't known how many they were."""
-    rows_min: Count | None = None
-    rows_max: Count | None = None
-    """Of a single answer, even in the warm-up."""
-    cold_s: Seconds | None = None
-    """How long this reader's first execution took, from when it was due, even in the warm-up."""
-    warm_s: Seconds = 0.0
-    """How long all others of the window took together."""
-    warm: Count = 0
-    """How many these were."""
-    histogram: str
-    """As in `WorkerFigures`."""
-    service: str | None = None
-    each: list[Execution] = Field(default_factory=list)
-    """Of a run that is ended by its number of executions: every one."""
-
-
-class WorkerStage(Message):
-    """A stage of a rate as one worker kept to it, in events or queries."""
-
-    due: Count
-    """In the window."""
-    achieved: Count
-    """Acknowledged (answered) in the stage and the window, whenever it was due."""
-    backlog: Count
-    """Due and not acknowledged at the stage's end."""
-    histogram: str
-    """Response times of what was due in it in the window: as in `WorkerFigures`."""
-
-
-class WorkerPause(Message):
-    """A time in which the fleet was cut off, and the requests of one worker after it."""
-
-    held: Count
-    """Events that were due by its end, and sent after it."""
-    caught_up_s: Instant | None = None
-    """When all had been acknowledged that was due and not sent when the fleet was back, or became due before
-    that was done, since the common start; None: that was not before the run's end."""
-    lateness_s: Seconds
-    """The longest time of these from when it was due to its acknowledgement."""
-    burst: str
-    """Their response times, from when the fleet was back: as in `WorkerFigures`."""
-    after: str
-    """Those of all later ones, until the next such time."""
-
-
-class WorkerFigures(Message):
-    """What one worker measured. Times count from the common start."""
-
-    start_s: Instant
-    """Of its window: after the warm-up."""
-    end_s: Instant
-    count: Count
-    """Events that were acknowledged, or queries that were answered, warm-up and all."""
-    measured: Count | None = None
-    """Of these, within the window. None: all."""
-    cpu_s: Seconds
-    """CPU of the whole process in [start_s, end_s]."""
-    histogram: str
-    """Latency of each request of the window in µs, from when it was due (open loop) or sent: base64 of
-    a compressed HDR histogram (V2). With those that were due and never sent."""
-    service: str | None = None
-    """Of an open loop, the same from when it was sent."""
-    offer: WorkerOffer | None = None
-    """Of an open loop."""
-    stages: list[WorkerStage] = Field(default_factory=list)
-    """Of a rate that changes."""
-    pauses: list[WorkerPause] = Field(default_factory=list)
-    """Of a fleet that was cut off meanwhile."""
-    timeline: list[tuple[Count, Count]]
-    """(second, events acknowledged or queries answered in it)."""
-    seconds: list[tuple[Count, CoarseCounts]] = Field(default_factory=list)
-    """Of a run with a retention: (second since the common start, latencies of the requests of it); a second
-    may be there several times."""
-    in_flight: Count = 1
-    """Requests that could be under way at once."""
-    # Of writers.
-    generate_s: Seconds = 0.0
-    encode_s: Seconds = 0.0
-    """CPU spent making the events and payloads that were sent in the window. The first of them are
-    made before it opens, so that this is no part of `cpu_s`."""
-    ceiling_per_s: float = Field(0.0, ge=0)
-    """Events per CPU second that generating and encoding alone would reach in this worker."""
-    gaps: list[tuple[Instant, Instant]] = Field(default_factory=list)
-    """From when to when nothing was acknowledged, where that took half a second or more."""
-    stalls: list[Stall] = Field(default_factory=list)
-    """When the worker's process stood still, in the window or not."""
-    retries: Count = 0
-    errors: dict[str, Count] = Field(default_factory=dict)
-    """Errors met by kind, those that a retry cured included."""
-    throttled_share: Seconds | None = None
-    """Share of the container's scheduling periods that its CPU limit cut short, if known."""
-    # Of readers.
-    queries: list[WorkerQuery] = Field(default_factory=list)
-    pause_s: Seconds = 0.0
-    """Of a closed loop: the time in the window from an answer to the next question, over the places in
-    flight together. With one, the database waited so long for this client."""
 
 
 class GivenAnswer(Message):

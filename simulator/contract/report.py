@@ -1,4 +1,4 @@
-"""What a run measured: the models of `result.json`."""
+"""What a run came to: the models of `result.json`."""
 
 from __future__ import annotations
 
@@ -6,98 +6,11 @@ from typing import Any
 
 from pydantic import Field, computed_field, model_validator
 
+from .figures import Measured, MinuteLatency, WorkerSpan, WorkerTimeline
 from .message import Message
-from .resources import Machine, Mark, Outage, Resources, SkippedFault
+from .resources import Machine, Mark, Outage, Resources, SkippedFault, Storage
 from .retention import DeletionCost, RetentionResult
 from .settings import CarriedState, Role
-from .stalls import Stall
-from .storage import Storage
-
-
-class LatencyMs(Message):
-    """Percentiles of the requests' latency over all workers, in milliseconds."""
-
-    p50: float
-    p90: float
-    p99: float | None = None
-    """None of fewer than 100 requests, as is p99.9 of fewer than 1,000: see `simulator.histograms`."""
-    p99_9: float | None = None
-    max: float
-
-    @property
-    def tail(self) -> float:
-        """By which the slowest of several runs is chosen: p99, or the maximum where there is none."""
-        return self.max if self.p99 is None else self.p99
-
-
-class Offered(Message):
-    """An open loop: what was due in the window, and what became of it. In events, or in queries."""
-
-    rate_per_s: float
-    """What was asked for."""
-    due: int
-    """In the window, by the schedule. Of a run that is ended by its number of events: what the rate comes to
-    in the window, and no more than there were."""
-    due_s: float | None = None
-    """Seconds in which the rate comes to that, of a run that is ended by its number of events; the window
-    goes on until all are done."""
-    achieved: int
-    """Acknowledged (answered) within the window, whenever it was due."""
-    unsent: int = 0
-    """Due, but not sent until the run's end: all places in flight were taken. Their response times
-    count with the time that they had waited till then."""
-    backlog_max: int
-    """The most that was due and not acknowledged (answered) yet, at the end of a second."""
-    backlog_growth: int
-    """By how much that grew in the last half of the window."""
-    backlog: list[tuple[int, int]] = Field(default_factory=list)
-    """(second since the common start, due and not acknowledged at its end). Of each `step_s` of the run, the
-    second at whose end it was most."""
-    saturated: bool
-    """The database didn't keep up: a true result, and not an error."""
-    reason: str | None = None
-    """By which sign."""
-    own_delay_p99_ms: float | None = None
-    """How late requests left though a place in flight was free: the client's own delay."""
-
-
-class StageResult(Message):
-    """A stage of a rate that changes, as far as it is in the window. In events, or in queries."""
-
-    rate_per_s: float
-    """What was asked for."""
-    begins_s: float
-    """Since the common start, as far as it is in the window."""
-    duration_s: float
-    due: int
-    achieved: int
-    """Acknowledged (answered) in the stage, whenever it was due."""
-    backlog: int
-    """Due and not acknowledged (answered) at its end."""
-    saturated: bool
-    """The database didn't keep up with what was due in it."""
-    latency_ms: LatencyMs | None = None
-    """Response times of what was due in it."""
-
-
-class CatchUp(Message):
-    """How a time in which the fleet was cut off was made up for."""
-
-    begins_s: float
-    ends_s: float
-    """From when to when it was cut off, since the common start."""
-    held: int
-    """Events that were due by then, and sent once it was back."""
-    after_s: float | None = None
-    """From when it was back until these, and what became due before that was done, had been acknowledged;
-    None: not before the run's end."""
-    lateness_s: float
-    """The longest time of these from when it was due at its device to its acknowledgement."""
-    burst_ms: LatencyMs | None = None
-    """Their response times, from when the fleet was back."""
-    later_ms: LatencyMs | None = None
-    """Those of all that was due afterwards."""
-
 
 BOUND_PAUSE_SHARE = 0.5
 """Share of the time in which readers of a closed loop had an answer and no further question under way, from
@@ -192,32 +105,6 @@ class Queryable(Message):
     """Acknowledged events ÷ (window + lag)."""
 
 
-class WorkerSpan(Message):
-    """One worker's share of a run."""
-
-    worker: int
-    node: str
-    start_s: float
-    """Of its window: after the warm-up."""
-    end_s: float
-    count: int
-    """Events that were acknowledged, or queries that were answered."""
-    measured: int | None = None
-    """Of these, within the window. None: all."""
-    cpu_s: float
-    clock_offset_s: float
-    """Upper bound of how late this worker started against the collector's clock; its times, which
-    count from the collector's start, have it added."""
-
-
-class WorkerTimeline(Message):
-    """What one worker stored over time."""
-
-    worker: int
-    timeline: list[tuple[int, int]]
-    """(second, events acknowledged from it on for the run's `step_s`)."""
-
-
 class WrongAnswer(Message):
     """An answer that isn't the right one."""
 
@@ -256,63 +143,7 @@ def _leave_out(data: Any, *computed: str) -> Any:
     return {name: value for name, value in data.items() if name not in computed}
 
 
-class Execution(Message):
-    """One execution of a query by one reader; `error` instead of the figures if it failed."""
-
-    run: int
-    worker: int
-    duration_s: float | None
-    rows: int | None
-    bytes: int | None = None
-    """Of the answer as it was received, if known."""
-    error: str | None = None
-
-
-class QueryResult(Message):
-    """One query of a group of readers. What was due (in a closed loop: asked) in the window; of a run that
-    is ended by its number of executions, all of them."""
-
-    query: str
-    executions: int
-    """Answered."""
-    errors: int = 0
-    error: str | None = None
-    """What the first that failed said."""
-    rows: int | None = None
-    bytes: int | None = None
-    """Of all answers that `executions` counts, together; None if that isn't known."""
-    rows_min: int | None = None
-    rows_max: int | None = None
-    """Of a single answer, even in the warm-up."""
-    cold_s: float | None = None
-    """Mean of each reader's first execution, which may be in the warm-up."""
-    warm_s: list[float] = Field(default_factory=list)
-    """Each reader's mean over its others: the independent samples."""
-    latency_ms: LatencyMs | None = None
-    """As of the group."""
-    histogram: str | None = None
-    service_ms: LatencyMs | None = None
-    each: list[Execution] = Field(default_factory=list)
-    """Of a run that is ended by its number of executions: every one, if the group has 20,000 at most."""
-
-
-class MinuteLatency(Message):
-    """The requests of the window that were answered in a minute. Minutes add up by their counts."""
-
-    begins_s: int
-    """Since the common start."""
-    length_s: int = 60
-    """More in runs of more than a day."""
-    requests: int
-    p50_ms: float | None = None
-    p99_ms: float | None = None
-    """As of the group, at most 3 % off; None of too few requests."""
-    counts: str
-    """The histogram: the number of the first part in which there are requests, then how many there are in
-    each part from it on (`simulator.histograms.read_coarse`)."""
-
-
-class GroupResult(Message):
+class GroupResult(Measured):
     """What the writers, or the readers, of a run measured. Figures are None if the run failed."""
 
     role: Role
@@ -331,26 +162,7 @@ class GroupResult(Message):
     """Share of the window in which all workers were active; None if that can't be said."""
     warm_up_s: float = 0.0
     """How much of the beginning is in no figure."""
-    latency_ms: LatencyMs | None = None
-    """From the instant a request was due in an open loop (response time), from the one it was sent in a
-    closed loop."""
-    histogram: str | None = None
-    service_ms: LatencyMs | None = None
-    """Of an open loop: from the instant a request was sent."""
-    service_histogram: str | None = None
-    offered: Offered | None = None
-    """Of an open loop."""
-    stages: list[StageResult] = Field(default_factory=list)
-    """Of a rate that changes: those that the run came to."""
     client: Client | None = None
-    stalls: list[Stall] = Field(default_factory=list)
-    """When the collector or a worker of this group stood still in the window. Of more than 1,000, the
-    longest."""
-    retries: int = 0
-    errors: dict[str, int] = Field(default_factory=dict)
-    timeline: list[tuple[int, int]] = Field(default_factory=list)
-    """(second since the common start, events acknowledged or queries answered from it on for the run's
-    `step_s`) of all workers together."""
     minutes: list[MinuteLatency] = Field(default_factory=list)
     """Latencies over time, of a run of more than a minute."""
     deletion_cost: DeletionCost | None = None
@@ -360,13 +172,8 @@ class GroupResult(Message):
     per_worker: list[WorkerSpan] = Field(default_factory=list)
     # Of writers.
     verification: Verification | None = None
-    gaps: list[tuple[float, float]] = Field(default_factory=list)
-    """From when to when, since the common start, nothing was acknowledged to any worker, where that took
-    half a second or more. Of more than 1,000, the longest."""
     outages: list[Outage] = Field(default_factory=list)
     """What each of the run's marks did."""
-    catch_ups: list[CatchUp] = Field(default_factory=list)
-    """One for each time in which the fleet was cut off."""
     lookup: Lookup | None = None
     """Of a run in which something was done to the database."""
     lateness: Lateness | None = None
@@ -380,7 +187,6 @@ class GroupResult(Message):
     queryable: Queryable | None = None
     """Only for a database in which events can be queried later than they are acknowledged."""
     # Of readers.
-    queries: list[QueryResult] = Field(default_factory=list)
     answers: Answers | None = None
     """None if they weren't to be checked."""
     long_windows: LongWindows | None = None

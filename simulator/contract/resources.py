@@ -1,11 +1,14 @@
-"""What was seen beside a run: what the database's own processes or pods used, how busy the workers' machines
-were, and what was done to the database."""
+"""What was seen beside a run: what the database used, and takes on disk, how busy the workers' machines were,
+when the load generator stood still, and what was done to the database.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable, Sequence
+
 from pydantic import Field
 
-from .message import Message
+from .message import Count, Instant, Message, Seconds
 
 
 class Resources(Message):
@@ -106,3 +109,200 @@ class Outage(Message):
     None if it never was."""
     shared_with: int | None = None
     """The place in `marks` of another one to which the gap is put down: the last that came before it."""
+
+
+# --- times in which a process of the load generator stood still ------------------------------------
+
+STALL_S = 0.25
+"""A process that stands still for less isn't told from one that waits its turn on a busy machine."""
+MOST_STALLED_SHARE = 0.02
+"""Up to this share of its window, a run keeps its figures: a rate is then too low by as much at most."""
+
+
+class Stall(Message):
+    """A time in which a worker or the collector did nothing at all."""
+
+    worker: Count | None
+    """Which worker; None: the collector."""
+    begins_s: Instant
+    """Since the common start."""
+    length_s: Seconds
+    asleep_s: Seconds = 0.0
+    """For how long of this the machine slept: no clock by which requests are measured went on."""
+    cpu_s: Seconds = 0.0
+    """CPU time of the process meanwhile: if it is most of the time, it didn't stop but computed."""
+    waited_s: Seconds = 0.0
+    """For how long of this it was ready to go on, and others had the CPU; 0 where only Linux would tell."""
+
+    @property
+    def stood_s(self) -> float:
+        """For how long it stood still for another reason than a busy machine, which is told by who used its
+        CPUs, and on which a local database has its share of them."""
+        return max(0.0, self.length_s - self.waited_s)
+
+    def cut(self, late_s: float, began_s: float, ended_s: float) -> Stall | None:
+        """The part of it within a window; None if that is too short to count. `late_s`: how late this process
+        started."""
+        begins_s = self.begins_s + late_s
+        ends_s = begins_s + self.length_s - self.asleep_s
+        awake_s = min(ends_s, ended_s) - max(begins_s, began_s)
+        if awake_s < 0 or awake_s + self.asleep_s < STALL_S:
+            return None
+        length_s = awake_s + self.asleep_s
+        changes = {
+            "begins_s": max(begins_s, began_s),
+            "length_s": length_s,
+            "waited_s": min(self.waited_s, length_s),
+        }
+        return self.model_copy(update=changes)
+
+
+def _by_process(stalls: Iterable[Stall]) -> Collection[list[Stall]]:
+    by_process: dict[int | None, list[Stall]] = {}
+    for stall in stalls:
+        by_process.setdefault(stall.worker, []).append(stall)
+    return by_process.values()
+
+
+def _find_worst(stalls: Iterable[Stall]) -> list[Stall]:
+    """Those of the process that stood still for longest: one of many is enough to hold a run back."""
+    return max(_by_process(stalls), key=_sum_s, default=[])
+
+
+def _sum_s(stalls: Iterable[Stall]) -> float:
+    return sum(stall.length_s for stall in stalls)
+
+
+def _sum_stood_s(stalls: Iterable[Stall]) -> float:
+    return sum(stall.stood_s for stall in stalls)
+
+
+def sum_stalls_s(stalls: Iterable[Stall]) -> float:
+    """For how long the process stood still that did for longest."""
+    return _sum_s(_find_worst(stalls))
+
+
+def _measure_whole_s(worst: Iterable[Stall], window_s: float) -> float:
+    """How long a window really was: no clock of the run has counted what its machine slept."""
+    return window_s + sum(stall.asleep_s for stall in worst)
+
+
+def is_stalled(stalls: Iterable[Stall], window_s: float) -> bool:
+    """Whether a process stood still for so much of a window that the figures are the client's."""
+    worst = max(_by_process(stalls), key=_sum_stood_s, default=[])
+    return _sum_stood_s(worst) > MOST_STALLED_SHARE * _measure_whole_s(worst, window_s)
+
+
+def describe_stalls(stalls: Collection[Stall], window_s: float) -> str:
+    """For how long the load generator stood still, which process did, and why as far as that shows."""
+    worst = _find_worst(stalls)
+    stood_s, worker = _sum_s(worst), worst[0].worker
+    others = len({stall.worker for stall in stalls}) - 1
+    who = "the collector" if worker is None else f"worker {worker}"
+    who += f" and {others:,} more" if others else ""
+    if sum(stall.asleep_s for stall in worst) >= stood_s / 2:
+        why = "the machine slept"
+    elif sum(stall.cpu_s for stall in worst) >= stood_s / 2:
+        why = "busy with its own computing"
+    elif sum(stall.waited_s for stall in worst) >= stood_s / 2:
+        why = "left without CPU"
+    else:
+        why = "stopped, or left without CPU"
+    whole_s = _measure_whole_s(worst, window_s)
+    return f"the load generator stood still for {stood_s:.1f} s of {whole_s:.3g} s ({who}: {why})"
+
+
+# --- what a database takes on disk, and what an event takes, told from growth ------------------------
+
+MANY_UNITS = 10
+"""Two fill levels tell what an event takes if each is so many units of allocation, and so is what lies
+between them: what is allocated ahead, or not yet merged, is then a tenth of the growth at most."""
+
+MIB = 1024 * 1024
+
+
+class Level(Message):
+    """A fill level: bytes, and the events in them."""
+
+    size_bytes: int
+    events: int
+
+
+class Allocation(Message, frozen=True):
+    """What a database allocates, or writes and merges later, at a time."""
+
+    unit_bytes: int
+    """Of one table, in one copy, unless the module reads it from the server."""
+    cause: str
+    """What goes in such units, as a clause: it is a reason for a figure that is missing."""
+    enough_events: int | None = None
+    """So many show growth, where the module knows it better than by the unit."""
+
+    def times(self, units: int) -> Allocation:
+        """The allocation of so many: tables, shards or copies together."""
+        return self.model_copy(update={"unit_bytes": self.unit_bytes * units})
+
+
+ANY_ALLOCATION = Allocation(
+    unit_bytes=MIB, cause="the size of a small table says little about its events"
+)
+"""The allocation of modules that name none."""
+
+
+class Storage(Message):
+    """Bytes on disk as the database reports them, of all its copies together; None for what it doesn't
+    tell."""
+
+    total_bytes: int | None = None
+    data_bytes: int | None = None
+    index_bytes: int | None = None
+    """Of what is kept beside the events to find them by, where it is kept apart."""
+    copies: int = 1
+    """How many of each event are in these figures."""
+    events: int | None = None
+    """Stored when the figures were taken."""
+    level: Level | None = None
+    """What growth is told from, where it isn't `total_bytes` and `events`: files that aren't allocated ahead
+    of their events, or parts and the events that the database counts in them."""
+    allocation: Allocation | None = None
+    """None in results of older versions."""
+    event_bytes: int | None = None
+    """An event's values at 8 bytes each: an estimate, by which it is said how many events growth takes."""
+    shared: bool = False
+    """There are others' data in the figures, so those of separate runs can't be compared."""
+    source: str = ""
+    """Where they come from, and what they leave out."""
+    reason: str | None = None
+    """Why there are none."""
+
+    def find_level(self) -> Level | None:
+        """What growth is told from, if it is known."""
+        if self.level is not None or self.total_bytes is None or self.events is None:
+            return self.level
+        return Level(size_bytes=self.total_bytes, events=self.events)
+
+
+def measure_growth(levels: Sequence[Level], allocation: Allocation) -> float | None:
+    """Bytes per event between the lowest and the highest level that are large enough; None if there
+    aren't two, or too little is between them."""
+    least = MANY_UNITS * allocation.unit_bytes
+    large = sorted(
+        (level for level in levels if level.size_bytes >= least), key=lambda level: level.events
+    )
+    if not large:
+        return None
+    lowest, highest = large[0], large[-1]
+    grown, events = highest.size_bytes - lowest.size_bytes, highest.events - lowest.events
+    return grown / events if events > 0 and grown >= least else None
+
+
+def estimate_events(storage: Storage, allocation: Allocation) -> int | None:
+    """About how many events a run needs to show growth from its middle to its end: each half is many units
+    then. An event is assumed to take the smaller of the size of its values and all bytes ÷ all events, which
+    is too much where the database allocates ahead."""
+    if allocation.enough_events is not None:
+        return allocation.enough_events
+    estimates = [float(storage.event_bytes)] if storage.event_bytes else []
+    if storage.total_bytes and storage.events:
+        estimates.append(storage.total_bytes / storage.events)
+    return round(2 * MANY_UNITS * allocation.unit_bytes / min(estimates)) if estimates else None

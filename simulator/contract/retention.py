@@ -58,7 +58,7 @@ class IntervalFigures(Message):
     rate_per_s: float | None = None
     """Events acknowledged, or queries answered; None without such seconds."""
     p99_ms: float | None = None
-    """Of the requests that were due in them (in a closed loop: sent); at most 3 % off."""
+    """Of the requests that were due in them (in a closed loop: sent); at most 1 % off."""
 
 
 class DeletionCost(Message):

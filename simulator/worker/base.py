@@ -246,7 +246,7 @@ def read_progress(
         retries=recorder.retries,
         failed=failed,
         backlog=None if backlog is None else max(0, backlog - failed),
-        latency=recorder.latency_so_far() if running else (0, []),
+        latency=recorder.latency_so_far() if running else None,
     )
 
 

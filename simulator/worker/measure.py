@@ -4,22 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..contract import GAP_S, WorkerFigures, WorkerOffer
-from ..histograms import (
-    CoarseCounts,
-    LatencyRecorder,
-    coarsen_latencies,
-    encode_histogram,
-    read_coarse,
-    write_coarse,
-)
+from ..contract import GAP_S, Offered, WorkerFigures
+from ..histograms import COARSE, Histogram, LatencyRecorder
 from .schedule import ClosedLoop, Schedule
 from .stages import StageRecorder
 
@@ -234,7 +226,7 @@ class Recorder:
         """Seconds since the common start."""
         return time.perf_counter() - self._origin
 
-    def latency_so_far(self) -> CoarseCounts:
+    def latency_so_far(self) -> Histogram:
         """Latencies of the window's requests that were answered so far. May be called in another thread."""
         return self._latency.coarsen()
 
@@ -257,11 +249,11 @@ class Recorder:
             count=self.events,
             measured=self.measured,
             cpu_s=self.cpu_s(),
-            histogram=encode_histogram(self._latency.finish()),
-            service=encode_histogram(self._service.finish()) if self._schedule.is_open else None,
-            offer=self._offer(),
+            histogram=self._latency.finish(),
+            service_histogram=self._service.finish() if self._schedule.is_open else None,
+            offered=self._offer(),
             stages=self._stages.result() if self._stages is not None else [],
-            pauses=pauses.result(not self._unsent) if pauses is not None else [],
+            catch_ups=pauses.result(not self._unsent) if pauses is not None else [],
             timeline=sorted(self._seconds.items()),
             seconds=self._by_second.result() if self._by_second is not None else [],
             gaps=self._list_gaps(),
@@ -288,16 +280,16 @@ class Recorder:
         assert self._cpu_end is not None
         return max(0.0, self._cpu_end - self._cpu_begin)
 
-    def _offer(self) -> WorkerOffer | None:
+    def _offer(self) -> Offered | None:
         """How an open loop kept to its schedule."""
         if not self._schedule.is_open:
             return None
-        return WorkerOffer(
+        return Offered(
             due=self._due,
             unsent=self._unsent,
             failed=self._failed,
             due_timeline=sorted(self._due_seconds.items()),
-            own_delay=encode_histogram(self._own_delay.finish()),
+            own_delay=self._own_delay.finish(),
         )
 
 
@@ -305,14 +297,13 @@ class SecondRecorder:
     """The latencies of the requests of each second since the common start, for runs in which something is
     done to the database every now and then, which no percentile of the whole run shows. One thread records.
 
-    Seconds that are over are kept as coarse counts, packed into some hundred bytes each, so that a day's run
-    has room: lists of numbers took as many kilobytes.
+    Seconds that are over are kept packed into some hundred bytes each, so that a day's run has room.
     """
 
     def __init__(self) -> None:
         self._pending: dict[int, list[float]] = {}
         self._newest = -1
-        self._counts: list[tuple[int, bytes]] = []
+        self._seconds: list[tuple[int, Histogram]] = []
 
     def record(self, at_s: float, latency_s: float) -> None:
         """Note a request that was sent (in an open loop: due) then. In the hot path."""
@@ -324,19 +315,15 @@ class SecondRecorder:
         self._pending.setdefault(second, []).append(latency_s)
 
     def _keep(self) -> None:
-        self._counts += [
-            (second, zlib.compress(write_coarse(coarsen_latencies(own)).encode(), 1))
-            for second, own in self._pending.items()
+        self._seconds += [
+            (second, Histogram.of(own, COARSE).packed()) for second, own in self._pending.items()
         ]
         self._pending.clear()
 
-    def result(self) -> list[tuple[int, CoarseCounts]]:
-        """Second and counts; a second whose requests were answered late may be there several times."""
+    def result(self) -> list[tuple[int, Histogram]]:
+        """Second and latencies; a second whose requests were answered late may be there several times."""
         self._keep()
-        return [
-            (second, read_coarse(zlib.decompress(packed).decode()))
-            for second, packed in self._counts
-        ]
+        return self._seconds
 
 
 # cgroup v2, then v1 as a container sees it.

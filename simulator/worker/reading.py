@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any
 
-from ..contract import Execution, Progress, QueryProgress, Stage, WorkerQuery, WorkerResult
+from ..contract import Execution, Progress, QueryProgress, QueryResult, Stage, WorkerResult
 from ..errors import Retryable, SimulatorError
-from ..histograms import LatencyRecorder, encode_histogram
+from ..histograms import LatencyRecorder
 from ..logs import redact
 from ..modules.asking import Asker, Received, SplitAsker
 from ..modules.base import connect
@@ -171,22 +171,22 @@ class QueryStats:
         assert self.worker is not None
         self.each.append(Execution(run=execution + 1, worker=self.worker, **figures))
 
-    def result(self) -> WorkerQuery:
+    def result(self) -> QueryResult:
         """What was measured, for the collector."""
-        return WorkerQuery(
+        return QueryResult(
             query=self.query,
             executions=self.executions,
             errors=self.errors,
             error=self.error,
             rows=self.rows,
-            bytes=self.bytes,
+            # No answer is without any.
+            bytes=self.bytes if self.bytes or not self.executions else None,
             rows_min=self.rows_min,
             rows_max=None if self.rows_min is None else self.rows_max,
             cold_s=self.cold_s,
-            warm_s=self.warm_s,
-            warm=self.warm,
-            histogram=encode_histogram(self.latency.finish()),
-            service=encode_histogram(self.service.finish()) if self.is_open else None,
+            warm_s=[self.warm_s / self.warm] if self.warm else [],
+            histogram=self.latency.finish(),
+            service_histogram=self.service.finish() if self.is_open else None,
             each=sorted(self.each, key=lambda execution: execution.run),
         )
 
@@ -264,7 +264,7 @@ class QueryRunner:
             "bytes": sum(stats.bytes for stats in queries),
         }
 
-    def results(self) -> list[WorkerQuery]:
+    def results(self) -> list[QueryResult]:
         """What was measured of each query, for the collector."""
         return [stats.result() for stats in self.stats.values()]
 

@@ -10,8 +10,8 @@ from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from ..contract import FleetPause, RateStage, WorkerPause, WorkerStage, find_mean_rate
-from ..histograms import LatencyRecorder, encode_histogram
+from ..contract import CatchUp, FleetPause, RateStage, StageResult, find_mean_rate
+from ..histograms import LatencyRecorder
 
 if TYPE_CHECKING:
     from numpy import bool_, floating
@@ -100,15 +100,15 @@ class StageRecorder:
         """Forget what was due, as it is added anew."""
         self._all_due, self._due = ([0] * len(self._all_due) for _ in range(2))
 
-    def result(self) -> list[WorkerStage]:
+    def result(self) -> list[StageResult]:
         """What became of each stage, for the collector."""
         due, done = accumulate(self._all_due), accumulate(self._all_done)
         return [
-            WorkerStage(
+            StageResult(
                 due=self._due[place],
                 achieved=self._achieved[place],
                 backlog=max(0, all_due - all_done),
-                histogram=encode_histogram(self._latency[place].finish()),
+                histogram=self._latency[place].finish(),
             )
             for place, (all_due, all_done) in enumerate(zip(due, done, strict=True))
             if place < len(self._ends_s)
@@ -207,16 +207,19 @@ class Pauses:
         last.lateness_s = max(last.lateness_s, answered - due)
         last.last_answer = max(last.last_answer, answered)
 
-    def result(self, all_sent: bool) -> list[WorkerPause]:
+    def result(self, all_sent: bool) -> list[CatchUp]:
         """What became of each pause, for the collector. `all_sent`: nothing that was due is left."""
-        return [self._describe(pause, all_sent) for pause in self._returns]
-
-    def _describe(self, pause: _Return, all_sent: bool) -> WorkerPause:
-        is_done = pause.emptied is not None or (all_sent and pause.until == inf)
-        return WorkerPause(
-            held=pause.held,
-            caught_up_s=max(pause.ends, pause.last_answer) - self._start if is_done else None,
-            lateness_s=pause.lateness_s,
-            burst=encode_histogram(pause.burst.finish()),
-            after=encode_histogram(pause.after.finish()),
-        )
+        return [
+            CatchUp(
+                begins_s=pause.begins_s,
+                ends_s=pause.ends_s,
+                held=own.held,
+                after_s=max(0.0, own.last_answer - own.ends)
+                if own.emptied is not None or (all_sent and own.until == inf)
+                else None,
+                lateness_s=own.lateness_s,
+                burst=own.burst.finish(),
+                later=own.after.finish(),
+            )
+            for pause, own in zip(self._pauses, self._returns, strict=True)
+        ]

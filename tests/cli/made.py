@@ -35,7 +35,7 @@ from simulator.contract import (
     WorkerSpan,
     WorkerTimeline,
 )
-from simulator.histograms import LatencyRecorder, encode_histogram, latency_ms
+from simulator.histograms import LatencyRecorder
 
 from ..helpers import insert_run
 
@@ -89,7 +89,7 @@ def inserts(
                       "clean_up": 1.5},
             per_worker=[
                 WorkerSpan(worker=worker, node=f"node-{worker}", start_s=0.001 * worker, end_s=20.0,
-                           count=1000 - worker, cpu_s=1.0, clock_offset_s=0.0)
+                           count=1000 - worker, measured=1000 - worker, cpu_s=1.0, clock_offset_s=0.0)
                 for worker in range(workers)
             ],
         )
@@ -334,8 +334,8 @@ def asked_by_the_clock(target: str = "alpha") -> Result:
             figures.append(
                 QueryResult(
                     query=query, executions=100, rows_min=1, rows_max=1, cold_s=took_s,
-                    warm_s=[took_s * run] * 2, latency_ms=latency_ms(histogram),
-                    histogram=encode_histogram(histogram),
+                    warm_s=[took_s * run] * 2, latency_ms=LatencyMs.of(histogram),
+                    histogram=histogram,
                 )
             )  # fmt: skip
         beside.runs[run - 1].groups.append(

@@ -87,6 +87,10 @@ RESULT: dict[str, Check] = {
     "label": optional(is_text),
     "tags": lambda value: isinstance(value, dict),
     "source": lambda value: value is None,
+    # Of a campaign.
+    "candidate": lambda value: value is None,
+    "step": lambda value: value is None,
+    "repetition": lambda value: value is None,
     "cost_per_hour": optional(is_seconds),
     "started_at": lambda value: bool(re.fullmatch(r"\d{4}(-\d\d){2}T\d\d(:\d\d){2}\+00:00", value)),
     "complete": is_flag,

@@ -26,12 +26,12 @@ from simulator.contract import (
     Execution,
     Go,
     Message,
+    QueryResult,
     Ready,
     Report,
     RunSettings,
     Stage,
     Status,
-    WorkerQuery,
     WorkerResult,
 )
 from simulator.modules.base import AnyModule, Capabilities, Job, Query, Support
@@ -192,7 +192,7 @@ async def until(found: Callable[[], bool]) -> None:
 
 def asked(worker: int, rows: int = 1, **changes: Any) -> WorkerResult:
     """The result of a reader that asked query "a" once; `changes`: to the message."""
-    query = WorkerQuery(
+    query = QueryResult(
         query="a", executions=1, rows_min=rows, rows_max=rows, cold_s=0.1, histogram=histogram_of(100_000),
         each=[Execution(run=1, worker=worker, duration_s=0.1, rows=rows)],
     )  # fmt: skip

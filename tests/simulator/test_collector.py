@@ -18,13 +18,13 @@ from simulator.contract import (
     Go,
     Load,
     Machine,
+    Offered,
     Phase,
     Progress,
     Report,
     Role,
     Stage,
     WorkerAnswers,
-    WorkerOffer,
     WorkerResult,
     make_groups,
 )
@@ -480,12 +480,12 @@ def test_a_worker_that_gives_up_ends_the_run_and_all_hand_in_what_they_have(
 
 
 def test_what_was_due_until_the_last_worker_gave_up_is_told(database: FakeDatabase) -> None:
-    offer = WorkerOffer(due=200, unsent=0, due_timeline=[(0, 200)], own_delay=histogram_of(5))
+    offer = Offered(due=200, unsent=0, due_timeline=[(0, 200)], own_delay=histogram_of(5))
 
     async def story(run: Run) -> None:
         await run.start()
         for worker, end_s in ((0, 8.0), (1, 10.0)):
-            result = worker_result(worker, end_s=end_s, offer=offer)
+            result = worker_result(worker, end_s=end_s, offered=offer)
             await run.post("/result", result.model_copy(update={"failure": "gave up after 2 s"}))
         report = Report.model_validate_json((await run.report()).content)
         assert report.run.writers is not None

@@ -21,13 +21,7 @@ from simulator.contract import (
     Role,
     RunLimit,
 )
-from simulator.histograms import (
-    CoarseCounts,
-    coarsen_histogram,
-    find_fastest_ms,
-    new_histogram,
-    split_counts,
-)
+from simulator.histograms import COARSE, Histogram
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
@@ -40,13 +34,8 @@ P99 = RunLimit(measure=Measure.P99, at_most=100.0)
 P50 = RunLimit(measure=Measure.P50, at_most=100.0)
 
 
-def counts(fast: int, slow: int = 0, fast_ms: float = 1.0, slow_ms: float = 200.0) -> CoarseCounts:
-    histogram = new_histogram()
-    if fast:
-        histogram.record_value(fast_ms * 1000, fast)
-    if slow:
-        histogram.record_value(slow_ms * 1000, slow)
-    return coarsen_histogram(histogram)
+def counts(fast: int, slow: int = 0, fast_ms: float = 1.0, slow_ms: float = 200.0) -> Histogram:
+    return Histogram.of([fast_ms / 1000] * fast + [slow_ms / 1000] * slow, COARSE)
 
 
 def progress(fast: int, slow: int = 0, worker: int = 0, elapsed_s: float = 5.0) -> Progress:
@@ -64,13 +53,12 @@ def lost(limit: RunLimit, load: Load, *messages: Progress, places: int = 1) -> s
 
 
 def test_only_what_is_certainly_longer_counts_as_slow() -> None:
-    parts = [counts(5, 3), counts(2, 1, slow_ms=100.5)]
-    assert split_counts(parts, 100.0) == (11, 3)
-    # 100.5 ms is in a part that begins below 100 ms, so it may have been less.
-    assert split_counts(parts, 90.0) == (11, 4)
-    assert split_counts([], 1.0) == (0, 0)
-    assert find_fastest_ms(parts) == pytest.approx(1.0, rel=0.07)
-    assert find_fastest_ms([]) is None
+    latency = counts(5, 3) + counts(2, 1, slow_ms=100.1)
+    assert (latency.count, latency.count_slower(100.0)) == (11, 3)
+    # 100.1 ms is in a part that begins below 100 ms, so it may have been less.
+    assert latency.count_slower(90.0) == 4
+    assert latency.range_ms() == pytest.approx((1.0, 200.0), rel=0.01)
+    assert Histogram().count_slower(1.0) == 0
 
 
 @pytest.mark.parametrize(
@@ -263,10 +251,10 @@ def test_a_worker_ends_when_it_is_told(schedule: Schedule, in_flight: int) -> No
     figures = recorder.result()
     assert figures.measured is not None
     assert figures.measured <= figures.count
-    if figures.offer is not None:
+    if figures.offered is not None:
         most = end_s / 0.01
         # By chance some more.
-        assert figures.offer.due <= most + 10 * sqrt(most)
+        assert figures.offered.due <= most + 10 * sqrt(most)
 
 
 def test_a_worker_that_ends_before_is_not_made_to_wait() -> None:

@@ -10,7 +10,6 @@ from collections import deque
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.histograms import latency_ms, merge_histograms
 from simulator.modules.sending import Outcome, Payload
 from simulator.testing.events import most_at_once
 from simulator.worker import garbage_collection_paused
@@ -27,10 +26,8 @@ pytestmark = pytest.mark.usefixtures("no_threads_left")
 
 def latencies(recorder: Recorder) -> tuple[int, float, float]:
     """(requests, shortest, longest) in ms."""
-    histogram = merge_histograms([recorder.result().histogram])
-    figures = latency_ms(histogram)
-    assert figures is not None
-    return histogram.get_total_count(), histogram.get_min_value() / 1000, figures.max
+    histogram = recorder.result().histogram
+    return histogram.count, *histogram.range_ms()
 
 
 # --- one request at a time ------------------------------------------------------------------------

@@ -17,16 +17,16 @@ from simulator.collector.status import PhaseTracker
 from simulator.contract import (
     Execution,
     Load,
+    Offered,
     Phase,
     Progress,
+    QueryResult,
     Role,
     RunResult,
-    WorkerOffer,
-    WorkerQuery,
     WorkerResult,
 )
 from simulator.errors import SimulatorError
-from simulator.histograms import encode_histogram, new_histogram
+from simulator.histograms import COARSE, Histogram
 from simulator.machine import check_files
 
 from ..helpers import histogram_of, settings, worker_figures
@@ -38,21 +38,18 @@ LOAD = Load(workers=WORKERS, events=SECONDS * 100, duration_s=SECONDS, rate_per_
 def _ten_minutes() -> str:
     """A writer's result at 100 requests a second, as it is sent: `"worker":0`."""
     chance = random.Random(1)
-    histogram = new_histogram()
-    for _ in range(SECONDS * 100):
-        histogram.record_value(int(chance.lognormvariate(8, 1)))
-    encoded = encode_histogram(histogram)
+    histogram = Histogram.of([chance.lognormvariate(8, 1) / 1e6 for _ in range(SECONDS * 100)])
     figures = worker_figures(
         end_s=float(SECONDS),
         count=SECONDS * 100,
-        histogram=encoded,
-        service=encoded,
+        histogram=histogram,
+        service_histogram=histogram,
         timeline=[(second, 90 + second % 20) for second in range(SECONDS)],
-        offer=WorkerOffer(
+        offered=Offered(
             due=SECONDS * 100,
             unsent=0,
             due_timeline=[(second, 100) for second in range(SECONDS)],
-            own_delay=encoded,
+            own_delay=histogram,
         ),
         gaps=[(float(second), second + 0.6) for second in range(10, SECONDS, 60)],
     )
@@ -99,15 +96,15 @@ def test_the_result_of_many_is_small() -> None:
 def test_executions_of_many_readers(readers: int, kept: int) -> None:
     """22 of each reader: 5,500, 19,800 and 22,000."""
 
-    def ask(worker: int) -> list[WorkerQuery]:
+    def ask(worker: int) -> list[QueryResult]:
         histogram = histogram_of(*[1_000 + worker] * 8)
         executions = [
             Execution(run=run, worker=worker, duration_s=0.001234567, rows=10, bytes=2_000)
             for run in range(1, 12)
         ]
         return [
-            WorkerQuery(
-                query=query, executions=11, cold_s=0.002, warm=10, warm_s=0.01, rows=110, bytes=22_000,
+            QueryResult(
+                query=query, executions=11, cold_s=0.002, warm_s=[0.001], rows=110, bytes=22_000,
                 rows_min=10, rows_max=10, histogram=histogram, each=executions,
             )
             for query in ("newest-per-device", "temperature-stats")
@@ -133,7 +130,7 @@ def test_what_the_collector_says_while_they_work() -> None:
     barrier.start()
     phases.enter(Phase.RUN)
     assert len(phases.status(barrier, None).model_dump_json()) < 2_000  # 20 of those missing
-    latency = (50, [10] * 100)
+    latency = Histogram.of([0.001 + 0.0001 * number for number in range(100)] * 10, COARSE)
     for report in (1, 2):
         for number in range(WORKERS):
             message = Progress(

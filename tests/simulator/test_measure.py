@@ -11,14 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from simulator.contract import Arrivals, WorkerFigures
-from simulator.histograms import (
-    encode_histogram,
-    latency_ms,
-    merge_histograms,
-    new_histogram,
-    values_at,
-)
+from simulator.contract import Arrivals, LatencyMs, WorkerFigures
+from simulator.histograms import Histogram, merge_histograms
 from simulator.worker.measure import Recorder, throttled_periods, throttled_share
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
 
@@ -43,11 +37,11 @@ def test_each_request_lands_in_histogram_and_timeline() -> None:
     assert measured.timeline == [(0, 20), (1, 5), (3, 7)]
     assert measured.end_s == pytest.approx(3.99)
     assert 0 <= measured.start_s < 2
-    latencies = latency_ms(merge_histograms([measured.histogram]))
+    latencies = LatencyMs.of(measured.histogram)
     assert latencies is not None
     assert latencies.p50 == pytest.approx(250, rel=0.002)
     assert latencies.max == pytest.approx(2990, rel=0.002)
-    assert merge_histograms([measured.histogram]).get_total_count() == 4
+    assert measured.histogram.count == 4
 
 
 def test_the_window_ends_with_the_last_answer_in_whatever_order_they_are_told() -> None:
@@ -59,12 +53,12 @@ def test_a_window_with_nothing_in_it() -> None:
     measured = recorded().result()
     assert measured.count == 0
     assert measured.end_s == measured.start_s
-    assert latency_ms(merge_histograms([measured.histogram])) is None
+    assert LatencyMs.of(measured.histogram) is None
 
 
 def test_a_request_quicker_than_the_clock_counts() -> None:
     measured = recorded((1.0, 1.0, 1)).result()
-    assert merge_histograms([measured.histogram]).get_total_count() == 1
+    assert measured.histogram.count == 1
 
 
 def test_costs_are_handed_on() -> None:
@@ -112,10 +106,10 @@ def test_the_processs_cpu_is_counted_from_begin_to_end() -> None:
 # --- a window -------------------------------------------------------------------------------------
 
 
-def total_of(encoded: str | None) -> int:
+def total_of(histogram: Histogram | None) -> int:
     """How many requests are in a histogram."""
-    assert encoded is not None
-    return int(merge_histograms([encoded]).get_total_count())
+    assert histogram is not None
+    return histogram.count
 
 
 def offer(
@@ -146,14 +140,14 @@ def each_second(warm_up_s: float = 0.0, duration_s: float | None = 10.0) -> Open
 
 def test_response_time_counts_from_when_it_was_due_and_service_time_from_when_it_was_sent() -> None:
     measured = offer(each_second(), (1.0, 3.0, 3.5))
-    response = latency_ms(merge_histograms([measured.histogram]))
-    assert measured.service is not None
-    service = latency_ms(merge_histograms([measured.service]))
+    response = LatencyMs.of(measured.histogram)
+    assert measured.service_histogram is not None
+    service = LatencyMs.of(measured.service_histogram)
     assert response is not None
     assert service is not None
     assert (response.max, service.max) == pytest.approx((2500, 500), rel=0.002)
-    assert measured.offer is not None
-    own_delay = latency_ms(merge_histograms([measured.offer.own_delay]))
+    assert measured.offered is not None
+    own_delay = LatencyMs.of(measured.offered.own_delay)
     assert own_delay is not None
     assert own_delay.max == pytest.approx(2000, rel=0.002)
 
@@ -164,11 +158,11 @@ def test_what_is_due_in_the_warm_up_is_in_the_timeline_alone() -> None:
     measured = offer(each_second(2.0), (0.0, 0.0, 0.5), (1.0, 1.0, 2.5), (2.0, 2.0, 2.6))
     assert (measured.count, measured.measured) == (30, 20)
     assert measured.timeline == [(0, 10), (2, 20)]
-    assert (total_of(measured.histogram), total_of(measured.service)) == (1, 1)
-    assert measured.offer is not None
-    assert measured.offer.due == 10
-    assert measured.offer.due_timeline == [(0, 10), (1, 10), (2, 10)]
-    assert total_of(measured.offer.own_delay) == 1
+    assert (total_of(measured.histogram), total_of(measured.service_histogram)) == (1, 1)
+    assert measured.offered is not None
+    assert measured.offered.due == 10
+    assert measured.offered.due_timeline == [(0, 10), (1, 10), (2, 10)]
+    assert total_of(measured.offered.own_delay) == 1
     assert (measured.start_s, measured.end_s) == pytest.approx((2.0, 10.0))
 
 
@@ -177,32 +171,32 @@ def test_an_answer_after_the_end_counts_for_the_response_time_alone() -> None:
     measured = offer(each_second(), (1.0, 1.0, 1.5), (9.0, 9.0, 14.0))
     assert (measured.count, measured.measured) == (20, 10)
     assert measured.end_s == pytest.approx(10.0)
-    latency = latency_ms(merge_histograms([measured.histogram]))
+    latency = LatencyMs.of(measured.histogram)
     assert latency is not None
     assert latency.max == pytest.approx(5000, rel=0.002)
-    assert measured.offer is not None
-    assert (measured.offer.due, measured.offer.unsent) == (20, 0)
+    assert measured.offered is not None
+    assert (measured.offered.due, measured.offered.unsent) == (20, 0)
     assert measured.timeline == [(1, 10), (14, 10)]
 
 
 def test_what_was_never_sent_counts_with_the_time_that_it_waited() -> None:
     """Ten requests are due; the database answers the first and stalls in the second."""
     measured = offer(each_second(), (0.0, 0.0, 0.1), (1.0, 1.0, 30.0), unsent=2.0)
-    assert measured.offer is not None
-    assert (measured.offer.due, measured.offer.unsent) == (100, 80)
-    assert measured.offer.due_timeline == [(second, 10) for second in range(10)]
+    assert measured.offered is not None
+    assert (measured.offered.due, measured.offered.unsent) == (100, 80)
+    assert measured.offered.due_timeline == [(second, 10) for second in range(10)]
     assert total_of(measured.histogram) == 10
-    assert total_of(measured.service) == 2
-    merged = merge_histograms([measured.histogram])
-    waited = [merged.get_value_at_percentile(10 * n + 5) / 1e6 for n in range(10)]
+    assert total_of(measured.service_histogram) == 2
+    values_us = measured.histogram.values_us([10 * n + 5 for n in range(10)])
+    waited = [us / 1e6 for us in values_us]
     assert waited == pytest.approx([0.1, 1, 2, 3, 4, 5, 6, 7, 8, 29], rel=0.002)
 
 
 def test_of_the_warm_up_what_was_never_sent_is_in_the_timeline_alone() -> None:
     measured = offer(each_second(5.0), unsent=1.0)
-    assert measured.offer is not None
-    assert (measured.offer.due, measured.offer.unsent) == (50, 50)
-    assert [second for second, _ in measured.offer.due_timeline] == list(range(1, 10))
+    assert measured.offered is not None
+    assert (measured.offered.due, measured.offered.unsent) == (50, 50)
+    assert [second for second, _ in measured.offered.due_timeline] == list(range(1, 10))
     assert total_of(measured.histogram) == 5
 
 
@@ -215,13 +209,13 @@ def test_millions_that_were_never_sent_are_counted_at_once() -> None:
     assert time.process_time() - began < 5
     recorder.end()
     measured = recorder.result()
-    assert measured.offer is not None
-    assert measured.offer.unsent == pytest.approx(2_000_000, rel=0.005)
-    assert total_of(measured.histogram) == measured.offer.unsent
+    assert measured.offered is not None
+    assert measured.offered.unsent == pytest.approx(2_000_000, rel=0.005)
+    assert total_of(measured.histogram) == measured.offered.unsent
     # They were due all the time, so they waited from nothing to 10 s.
-    histogram = merge_histograms([measured.histogram])
-    for percent in (1, 10, 50, 90, 99):
-        assert histogram.get_value_at_percentile(percent) == pytest.approx(percent * 1e5, rel=0.02)
+    percents = [1, 10, 50, 90, 99]
+    waited_us = measured.histogram.values_us(percents)
+    assert waited_us == pytest.approx([percent * 1e5 for percent in percents], rel=0.02)
 
 
 def test_a_closed_loop_leaves_its_warm_up_out_too() -> None:
@@ -234,7 +228,7 @@ def test_a_closed_loop_leaves_its_warm_up_out_too() -> None:
     measured = recorder.result()
     assert (measured.count, measured.measured) == (20, 10)
     assert total_of(measured.histogram) == 2
-    assert (measured.service, measured.offer) == (None, None)
+    assert (measured.service_histogram, measured.offered) == (None, None)
     assert measured.timeline == [(1, 5), (2, 10), (12, 5)]
     assert measured.end_s - measured.start_s == pytest.approx(8.0)
 
@@ -303,28 +297,25 @@ def test_merged_histograms_are_the_histogram_of_all() -> None:
     generator = np.random.Generator(np.random.PCG64(0))
     samples = [generator.lognormal(8, 2, 2000).astype(int) + 1 for _ in range(3)]
     merged = merge_histograms(histogram_of(*sample.tolist()) for sample in samples)
-    union = new_histogram()
-    for value in np.concatenate(samples).tolist():
-        union.record_value(value)
-    assert encode_histogram(merged) == encode_histogram(union)
-    assert merged.get_total_count() == 6000
-    for percent in (50, 90, 99, 100):
-        exact = np.percentile(np.concatenate(samples), percent, method="inverted_cdf")
-        assert merged.get_value_at_percentile(percent) == pytest.approx(exact, rel=0.002)
+    assert merged == histogram_of(*np.concatenate(samples).tolist())
+    assert merged.count == 6000
+    percents = [50, 90, 99, 100]
+    exact = np.percentile(np.concatenate(samples), percents, method="inverted_cdf")
+    assert merged.values_us(percents) == pytest.approx(exact.tolist(), rel=0.002)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 10, 99, 101, 396, 600, 1000, 1599])
 def test_a_percentile_is_a_value_that_so_many_percent_dont_exceed(count: int) -> None:
     """Rounded down, the rank would leave out the slowest: of 600 values, 599.4 is the place of p99.9."""
-    histogram = merge_histograms([histogram_of(*range(1, count + 1))])
+    histogram = histogram_of(*range(1, count + 1))
     for percent in ("0", "0.1", "50", "90", "95", "99", "99.9", "100"):
         rank = max(1, math.ceil(Fraction(percent) * count / 100))
-        assert values_at(histogram, [float(percent)]) == [rank], percent
-    assert values_at(new_histogram(), [50]) == [0]
+        assert histogram.values_us([float(percent)]) == [rank], percent
+    assert Histogram().values_us([50]) == [0]
 
 
 def test_percentiles_are_milliseconds() -> None:
-    latencies = latency_ms(merge_histograms([histogram_of(*range(1000, 1_001_000, 1000))]))
+    latencies = LatencyMs.of(histogram_of(*range(1000, 1_001_000, 1000)))
     assert latencies is not None
     shown = (latencies.p50, latencies.p90, latencies.p99, latencies.p99_9, latencies.max)
     assert shown == pytest.approx((500, 900, 990, 999, 1000), rel=0.002)
@@ -389,7 +380,7 @@ def test_histograms_of_the_same_requests_are_filled_in_turns() -> None:
     for number in range(2_000):
         due = number * 0.001
         recorder.record_due(due, due, due + 0.0001, due + 0.0002, 1)
-        after = [histogram._histogram.get_total_count() for histogram in histograms]
+        after = [histogram._histogram.count for histogram in histograms]
         grown = [place for place in range(3) if after[place] > before[place]]
         assert len(grown) <= 1
         filled.update(grown)
@@ -421,28 +412,28 @@ def give_up(
 def test_what_was_due_till_a_run_was_given_up_counts_whether_or_not_it_was_done() -> None:
     measured = give_up(half_past(), told=5, acknowledged=3)
     assert measured.measured == 30
-    assert measured.offer is not None
-    assert (measured.offer.due, measured.offer.unsent) == (90, 40)
-    assert measured.offer.due_timeline == [(second, 10) for second in range(9)]
+    assert measured.offered is not None
+    assert (measured.offered.due, measured.offered.unsent) == (90, 40)
+    assert measured.offered.due_timeline == [(second, 10) for second in range(9)]
     # The two that were begun have no time; those that never were have waited till the end.
     assert total_of(measured.histogram) == 3 + 4
-    response = latency_ms(merge_histograms([measured.histogram]))
+    response = LatencyMs.of(measured.histogram)
     assert response is not None
     assert response.max == pytest.approx(3500, rel=0.1)
 
 
 def test_of_a_run_that_is_given_up_its_warm_up_is_in_the_timeline_alone() -> None:
     measured = give_up(half_past(2.0), told=1, acknowledged=1)
-    assert measured.offer is not None
-    assert (measured.offer.due, measured.offer.unsent) == (70, 70)
-    assert len(measured.offer.due_timeline) == 9
+    assert measured.offered is not None
+    assert (measured.offered.due, measured.offered.unsent) == (70, 70)
+    assert len(measured.offered.due_timeline) == 9
 
 
 def test_no_more_was_due_than_there_was_to_insert() -> None:
     measured = give_up(half_past(duration_s=None), told=5, acknowledged=3, most=65)
-    assert measured.offer is not None
-    assert (measured.offer.due, measured.offer.unsent) == (65, 15)
-    assert measured.offer.due_timeline == [*((second, 10) for second in range(6)), (6, 5)]
+    assert measured.offered is not None
+    assert (measured.offered.due, measured.offered.unsent) == (65, 15)
+    assert measured.offered.due_timeline == [*((second, 10) for second in range(6)), (6, 5)]
 
 
 def test_arrivals_by_chance_are_due_when_they_were_told_to_be() -> None:
@@ -453,8 +444,8 @@ def test_arrivals_by_chance_are_due_when_they_were_told_to_be() -> None:
     schedule = arrivals()
     schedule.begin(0.0)
     times = [schedule.next_due(0.0) for _ in range(20_000)]
-    assert measured.offer is not None
-    assert measured.offer.due_timeline[:9] == [
+    assert measured.offered is not None
+    assert measured.offered.due_timeline[:9] == [
         (second, 10 * sum(second <= due_s < second + 1 for due_s in times)) for second in range(9)
     ]
 
@@ -467,6 +458,6 @@ def test_what_was_left_at_the_end_of_the_schedule_is_left_once() -> None:
     recorder.leave_unsent(schedule.next_due(0.0), 10)
     recorder.give_up(10)
     measured = recorder.result()
-    assert measured.offer is not None
-    assert (measured.offer.due, measured.offer.unsent) == (80, 80)
+    assert measured.offered is not None
+    assert (measured.offered.due, measured.offered.unsent) == (80, 80)
     assert total_of(measured.histogram) == 8

@@ -12,12 +12,11 @@ from simulator.contract import (
     Client,
     GroupResult,
     Load,
+    Offered,
     Queryable,
     Verification,
     WorkerFigures,
-    WorkerOffer,
 )
-from simulator.histograms import merge_histograms
 
 from ..helpers import histogram_of, worker_figures
 
@@ -191,7 +190,7 @@ def test_counts_histograms_and_timelines_add_up() -> None:
     assert run.latency_ms.p50 == pytest.approx(1, rel=0.002)
     assert run.latency_ms.max == pytest.approx(9, rel=0.002)
     assert run.histogram is not None
-    assert merge_histograms([run.histogram]).get_total_count() == 4
+    assert run.histogram.count == 4
 
 
 def test_each_worker_is_told_of() -> None:
@@ -199,7 +198,7 @@ def test_each_worker_is_told_of() -> None:
     assert [span.model_dump() for span in run.per_worker] == [
         {
             "worker": number, "node": f"node-{number}", "start_s": start, "end_s": 10.0,
-            "count": 100, "measured": None, "cpu_s": cpu, "clock_offset_s": 0.0,
+            "count": 100, "measured": 100, "cpu_s": cpu, "clock_offset_s": 0.0,
         }
         for number, start, cpu in ((0, 0.0, 1.0), (1, 0.2, 2.0))
     ]  # fmt: skip
@@ -218,9 +217,9 @@ def open_loop(**changes: Any) -> dict[str, Any]:
     }
     return {
         "measured": 100,
-        "service": histogram_of(500),
+        "service_histogram": histogram_of(500),
         "timeline": [(second, 10) for second in range(10)],
-        "offer": WorkerOffer(**(offer | changes)),
+        "offered": Offered(**(offer | changes)),
     }
 
 
@@ -309,7 +308,7 @@ def test_offers_of_all_workers_add_up() -> None:
     assert run.service_ms is not None
     assert run.service_ms.max == pytest.approx(0.5, rel=0.002)
     assert run.service_histogram is not None
-    assert merge_histograms([run.service_histogram]).get_total_count() == 2
+    assert run.service_histogram.count == 2
 
 
 def test_a_closed_loop_has_neither_offer_nor_service_times() -> None:

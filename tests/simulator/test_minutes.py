@@ -6,28 +6,13 @@ import pytest
 
 from simulator.collector.status import MOST_MINUTES, MinuteSeries
 from simulator.contract import Progress
-from simulator.histograms import (
-    CoarseCounts,
-    add_coarse,
-    coarsen_latencies,
-    find_percentile_ms,
-    read_coarse,
-    subtract_coarse,
-    write_coarse,
-)
+from simulator.histograms import COARSE, Histogram, merge_histograms
 
-FAST, SLOW = coarsen_latencies([0.001] * 200), coarsen_latencies([0.1] * 200)
+FAST, SLOW = Histogram.of([0.001] * 200, COARSE), Histogram.of([0.1] * 200, COARSE)
 
 
-def make_progress(elapsed_s: float, latency: CoarseCounts, worker: int = 0) -> Progress:
+def make_progress(elapsed_s: float, latency: Histogram, worker: int = 0) -> Progress:
     return Progress(worker=worker, stage="run", elapsed_s=elapsed_s, done=0, latency=latency)
-
-
-def test_counts_are_added_and_taken_away_again() -> None:
-    both = add_coarse(FAST, SLOW)
-    assert subtract_coarse(both, SLOW) == FAST
-    assert subtract_coarse(FAST, FAST) == (0, [])
-    assert read_coarse(write_coarse(both)) == both
 
 
 def test_each_minute_has_its_own_percentiles() -> None:
@@ -35,8 +20,8 @@ def test_each_minute_has_its_own_percentiles() -> None:
     for elapsed_s, latency in (
         (10, FAST),
         (59, FAST),
-        (61, add_coarse(FAST, SLOW)),
-        (119, add_coarse(FAST, SLOW)),
+        (61, FAST + SLOW),
+        (119, FAST + SLOW),
     ):
         series.take(make_progress(elapsed_s, latency))
     first, second = series.result()
@@ -48,16 +33,13 @@ def test_each_minute_has_its_own_percentiles() -> None:
 
 def test_workers_and_minutes_add_up_to_the_whole() -> None:
     series = MinuteSeries()
-    whole: CoarseCounts = (0, [])
+    whole = Histogram(digits=COARSE)
     for second in range(300):
-        whole = add_coarse(whole, FAST if second < 297 else SLOW)
+        whole = whole + (FAST if second < 297 else SLOW)
         for worker in range(2):
             series.take(make_progress(second + 0.5, whole, worker))
-    total: CoarseCounts = (0, [])
-    for minute in series.result():
-        total = add_coarse(total, read_coarse(minute.counts))
-    assert total == add_coarse(whole, whole)
-    assert find_percentile_ms([total], 99) == find_percentile_ms([whole], 99)
+    total = merge_histograms(minute.histogram for minute in series.result())
+    assert total == whole + whole
 
 
 def test_latest_minute_is_told_once_it_is_over_for_all() -> None:
@@ -80,9 +62,9 @@ def test_run_of_one_minute_has_none() -> None:
 
 def test_more_than_a_day_by_two_minutes() -> None:
     series = MinuteSeries()
-    whole: CoarseCounts = (0, [])
+    whole = Histogram(digits=COARSE)
     for minute in range(MOST_MINUTES + 10):
-        whole = add_coarse(whole, FAST)
+        whole = whole + FAST
         series.take(make_progress(60 * minute, whole))
     minutes = series.result()
     assert len(minutes) <= MOST_MINUTES

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from simulator.collector.verdicts import extend_offers, find_own_delay, judge_offer
-from simulator.contract import Arrivals, LatencyMs, Load, Offered, Role, WorkerOffer
+from simulator.contract import Arrivals, GroupResult, LatencyMs, Load, Offered, Role
 from simulator.worker.schedule import make_schedule
 
 from ..helpers import histogram_of, worker_figures
@@ -29,7 +29,7 @@ def judged(
     """The verdict on what was due and acknowledged in each second, by one worker of single requests."""
     seconds = len(due)
     load = load or Load(rate_per_s=100.0, duration_s=seconds, warm_up_s=warm_up_s)
-    offer = WorkerOffer(
+    offer = Offered(
         due=sum(due[warm_up_s:]) + failed,
         unsent=unsent,
         failed=failed,
@@ -37,15 +37,22 @@ def judged(
         own_delay=histogram_of(*[5] * 100),
     )
     end_s = float(seconds) if end_s is None else end_s
-    counts = dict(enumerate(acknowledged))
+    group = GroupResult(
+        role=load.role,
+        workers=1,
+        offered=Offered.merge([offer]),
+        timeline=list(enumerate(acknowledged)),
+    )
     achieved = sum(acknowledged[warm_up_s : int(end_s + 1e-6)])
-    offered = judge_offer([offer], load, in_flight, achieved, counts, (float(warm_up_s), end_s))
-    assert offered is not None
-    return offered
+    judge_offer(group, load, in_flight, achieved, (float(warm_up_s), end_s))
+    assert group.offered is not None
+    return group.offered
 
 
 def test_a_closed_loop_offers_nothing() -> None:
-    assert judge_offer([], Load(), 1, 100, {0: 100}, (0.0, 1.0)) is None
+    group = GroupResult(role=Role.WRITE, workers=1, timeline=[(0, 100)])
+    judge_offer(group, Load(), 1, 100, (0.0, 1.0))
+    assert group.offered is None
 
 
 def test_what_was_done_at_once_is_not_saturated() -> None:
@@ -172,7 +179,7 @@ def _judge_answers(
 ) -> Offered:
     size, start = load.events_per_request, load.warm_up_s
     offers = [
-        WorkerOffer(
+        Offered(
             due=size * sum(time >= start for time in own),
             unsent=0,
             due_timeline=sorted((s, n * size) for s, n in Counter(map(int, own)).items()),
@@ -183,9 +190,15 @@ def _judge_answers(
     every = [time for own in answered for time in own]
     seconds = {second: n * size for second, n in Counter(map(int, every)).items()}
     achieved = size * sum(start <= time <= end for time in every)
-    offered = judge_offer(offers, load, 1, achieved, seconds, (start, end))
-    assert offered is not None
-    return offered
+    group = GroupResult(
+        role=load.role,
+        workers=len(offers),
+        offered=Offered.merge(offers),
+        timeline=list(seconds.items()),
+    )
+    judge_offer(group, load, 1, achieved, (start, end))
+    assert group.offered is not None
+    return group.offered
 
 
 def share_saturated(
@@ -267,14 +280,16 @@ def test_arrivals_make_no_difference_to_a_verdict() -> None:
 # --- a run that was given up ----------------------------------------------------------------------
 
 
-def given_up(load: Load, ended_s: float) -> list[WorkerOffer]:
+def given_up(load: Load, ended_s: float) -> list[Offered]:
     """What was due for two workers, of which the first ended then and the second after 10 s."""
-    offer = WorkerOffer(
+    offer = Offered(
         due=200, unsent=20, due_timeline=[(second, 50) for second in range(4)],
         own_delay=histogram_of(*[5] * 100),
     )  # fmt: skip
-    parts = {n: worker_figures(end_s=end_s, offer=offer) for n, end_s in ((0, ended_s), (1, 10.0))}
-    offers = [part.offer for part in extend_offers(parts, load).values()]
+    parts = {
+        n: worker_figures(end_s=end_s, offered=offer) for n, end_s in ((0, ended_s), (1, 10.0))
+    }
+    offers = [part.offered for part in extend_offers(parts, load).values()]
     assert offers[1] == offer
     return [worker_offer for worker_offer in offers if worker_offer is not None]
 

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from simulator.contract import Arrivals, Load, WorkerFigures, WorkerOffer
+from simulator.contract import Arrivals, Load, Offered, WorkerFigures
 from simulator.errors import Retryable
-from simulator.histograms import merge_histograms
+from simulator.histograms import Histogram
 from simulator.modules.sending import Outcome, Payload, Writer
 from simulator.testing.events import insert
 from simulator.worker.feed import Feed
@@ -50,7 +50,7 @@ class Due(Schedule):
 
 
 @dataclass
-class Offered:
+class Sent:
     """What came of an open loop."""
 
     origin: float
@@ -58,10 +58,10 @@ class Offered:
     measured: WorkerFigures
 
     @property
-    def offer(self) -> WorkerOffer:
+    def offer(self) -> Offered:
         """How it kept to its schedule."""
-        assert self.measured.offer is not None
-        return self.measured.offer
+        assert self.measured.offered is not None
+        return self.measured.offered
 
     def response_ms(self, percent: float) -> float:
         """From when a request was due."""
@@ -69,15 +69,15 @@ class Offered:
 
     def service_ms(self, percent: float) -> float:
         """From when a request was sent."""
-        assert self.measured.service is not None
-        return _at(self.measured.service, percent)
+        return _at(self.measured.service_histogram, percent)
 
 
-def _at(encoded: str, percent: float) -> float:
-    return float(merge_histograms([encoded]).get_value_at_percentile(percent)) / 1000
+def _at(histogram: Histogram | None, percent: float) -> float:
+    assert histogram is not None
+    return histogram.values_us([percent])[0] / 1000
 
 
-def offer(writer: Writer, schedule: Schedule, max_retries: int = 8) -> Offered:
+def offer(writer: Writer, schedule: Schedule, max_retries: int = 8) -> Sent:
     """Send single events without end by the schedule."""
     recorder = Recorder(schedule)
     source = Feed(
@@ -88,7 +88,7 @@ def offer(writer: Writer, schedule: Schedule, max_retries: int = 8) -> Offered:
     recorder.begin(origin)
     insert_all(source, writer, recorder, max_retries, lambda: None, schedule)
     recorder.end()
-    return Offered(origin, recorder, recorder.result(in_flight=writer.max_in_flight))
+    return Sent(origin, recorder, recorder.result(in_flight=writer.max_in_flight))
 
 
 class InOrder(FakeWriter):
@@ -195,7 +195,7 @@ def test_a_closed_loop_sends_until_the_end_and_waits_for_what_is_under_way(in_fl
     late = done.recorder.events - done.recorder.measured
     # An answer is taken a little later than it was given.
     assert sum(answered > ends for answered in writer.answered) <= late <= in_flight
-    assert done.measured.offer is None
+    assert done.measured.offered is None
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])

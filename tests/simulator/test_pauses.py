@@ -16,15 +16,14 @@ from simulator.contract import (
     CatchUp,
     FleetPause,
     Load,
+    Offered,
     Phase,
-    WorkerOffer,
-    WorkerPause,
-    WorkerStage,
+    StageResult,
     find_mean_rate,
     parse_stages,
     sum_durations_s,
 )
-from simulator.histograms import merge_histograms, values_at
+from simulator.histograms import Histogram
 from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
@@ -71,8 +70,9 @@ def begin(load: Load, worker: int = 0) -> tuple[Schedule, Recorder]:
     return schedule, recorder
 
 
-def longest_ms(encoded: str) -> float:
-    return values_at(merge_histograms([encoded]), [100])[0] / 1000
+def longest_ms(histogram: Histogram | None) -> float:
+    assert histogram is not None
+    return histogram.range_ms()[1]
 
 
 # --- when requests are sent -----------------------------------------------------------------------
@@ -97,14 +97,14 @@ def test_held_events_are_sent_at_once_in_their_order_before_later_ones() -> None
     first = next(place for place, (due, _) in enumerate(sent) if due >= 2 - 1e-9)
     for place, (_, at) in enumerate(sent[first : first + 375]):
         assert at == pytest.approx(5 + 0.002 * place, abs=1e-6)
-    [pause] = recorder.result().pauses
+    [pause] = recorder.result().catch_ups
     assert pause.held == 300
-    assert pause.caught_up_s == pytest.approx(5.75, abs=0.003)
+    assert pause.after_s == pytest.approx(0.75, abs=0.003)
     # The first waited for the fleet for 3 s, and for nothing else.
     assert pause.lateness_s == pytest.approx(3.002, abs=1e-3)
     # The last of the held ones waited for all before it: that is the database's time.
     assert longest_ms(pause.burst) == pytest.approx(600, rel=0.01)
-    assert longest_ms(pause.after) == pytest.approx(2, rel=0.01)
+    assert longest_ms(pause.later) == pytest.approx(2, rel=0.01)
 
 
 def test_the_outage_is_in_no_response_time_and_no_delay_of_the_client() -> None:
@@ -112,12 +112,12 @@ def test_the_outage_is_in_no_response_time_and_no_delay_of_the_client() -> None:
     send_all(schedule, recorder, takes_s=0.001)
     recorder.end()
     figures = recorder.result()
-    assert figures.offer is not None
+    assert figures.offered is not None
     # The 300th of those that come at once; not the 3 s in which the first was held back.
     assert longest_ms(figures.histogram) == pytest.approx(300, rel=0.01)
-    assert longest_ms(figures.offer.own_delay) < 0.01
+    assert longest_ms(figures.offered.own_delay) < 0.01
     # What devices did not send was due all the same.
-    assert dict(figures.offer.due_timeline)[3] == 100
+    assert dict(figures.offered.due_timeline)[3] == 100
     assert dict(figures.timeline).get(3) is None
 
 
@@ -134,8 +134,8 @@ def test_what_was_late_before_the_outage_has_waited_before_and_after_it() -> Non
     held_s = schedule.pauses.measure_held_s(schedule.begins + due, schedule.begins + at)
     assert held_s == pytest.approx(4.02)
     recorder.end()
-    [pause] = recorder.result().pauses
-    assert pause.caught_up_s is None
+    [pause] = recorder.result().catch_ups
+    assert pause.after_s is None
     assert pause.held == 250
 
 
@@ -161,9 +161,9 @@ def test_what_is_never_sent_has_waited_without_the_outage(
 def test_an_idle_fleet_catches_up_at_once() -> None:
     schedule, recorder = begin(load_of((2.002, 0.003)))
     send_all(schedule, recorder, takes_s=0.001)
-    [pause] = recorder.result().pauses
+    [pause] = recorder.result().catch_ups
     assert (pause.held, pause.lateness_s) == (0, 0.0)
-    assert pause.caught_up_s == pytest.approx(2.005)
+    assert pause.after_s == pytest.approx(0.0, abs=0.001)
 
 
 @pytest.mark.parametrize("in_flight", [1, 4])
@@ -176,7 +176,7 @@ def test_a_worker_holds_its_requests_back(in_flight: int) -> None:
     # One is due every 10 ms.
     sent = {number: at - done.origin for number, at in writer.times.items()}
     assert min(sent[number] for number in range(21, 50) if number in sent) >= 0.5
-    [pause] = figures.pauses
+    [pause] = figures.catch_ups
     assert pause.held >= 29
     assert figures.count + done.offer.unsent == 80
     assert pause.lateness_s >= 0.29
@@ -201,18 +201,18 @@ def test_a_run_that_is_ended_meanwhile_waits_no_longer() -> None:
 # --- what becomes of it ---------------------------------------------------------------------------
 
 
-def pause(**changes: Any) -> WorkerPause:
+def pause(**changes: Any) -> CatchUp:
     values: dict[str, Any] = {
-        "held": 300, "caught_up_s": 5.5, "lateness_s": 3.1, "burst": histogram_of(*[5000] * 200),
-        "after": histogram_of(*[1000] * 200),
+        "begins_s": 2.0, "ends_s": 5.0, "held": 300, "after_s": 0.5, "lateness_s": 3.1,
+        "burst": histogram_of(*[5000] * 200), "later": histogram_of(*[1000] * 200),
     }  # fmt: skip
-    return WorkerPause(**(values | changes))
+    return CatchUp(**(values | changes))
 
 
 def merge(load: Load, *parts: Any, **changes: Any) -> list[CatchUp]:
-    offer = WorkerOffer(due=0, unsent=0, due_timeline=[], own_delay=histogram_of(10))
+    offer = Offered(due=0, unsent=0, due_timeline=[], own_delay=histogram_of(10))
     figures = {
-        worker: worker_figures(offer=offer, pauses=own, **changes)
+        worker: worker_figures(offered=offer, catch_ups=own, **changes)
         for worker, own in enumerate(parts)
     }
     return merge_group(load, figures, dict.fromkeys(figures, "n"), {}).catch_ups
@@ -220,20 +220,20 @@ def merge(load: Load, *parts: Any, **changes: Any) -> list[CatchUp]:
 
 def test_workers_have_caught_up_when_the_last_of_them_has() -> None:
     load = load_of((2.0, 3.0), workers=2)
-    [catch_up] = merge(load, [pause()], [pause(held=10, caught_up_s=6.25, lateness_s=4.0)])
+    [catch_up] = merge(load, [pause()], [pause(held=10, after_s=1.25, lateness_s=4.0)])
     assert (catch_up.begins_s, catch_up.ends_s, catch_up.held) == (2.0, 5.0, 310)
     assert (catch_up.after_s, catch_up.lateness_s) == (1.25, 4.0)
     assert catch_up.burst_ms is not None
     assert catch_up.burst_ms.p99 == pytest.approx(5.0, rel=1e-3)
     assert catch_up.later_ms is not None
     assert catch_up.later_ms.p99 == pytest.approx(1.0, rel=1e-3)
-    [unknown] = merge(load, [pause()], [pause(caught_up_s=None)])
+    [unknown] = merge(load, [pause()], [pause(after_s=None)])
     assert unknown.after_s is None
 
 
 def test_a_time_that_the_run_did_not_come_to_is_left_out() -> None:
     load = load_of((2.0, 3.0), (8.0, 1.0))
-    catch_ups = merge(load, [pause(), pause(held=0)], end_s=7.0)
+    catch_ups = merge(load, [pause(), pause(begins_s=8.0, ends_s=9.0, held=0)], end_s=7.0)
     assert [catch_up.begins_s for catch_up in catch_ups] == [2.0]
 
 
@@ -246,15 +246,20 @@ def test_a_stage_is_not_blamed_for_what_devices_hold_back() -> None:
         rate_per_s=find_mean_rate(stages),
         duration_s=sum_durations_s(stages),
     )
-    offer = WorkerOffer(due=800, unsent=0, due_timeline=[(0, 800)], own_delay=histogram_of(10))
+    offer = Offered(due=800, unsent=0, due_timeline=[(0, 800)], own_delay=histogram_of(10))
 
     def judge(*backlogs: int) -> list[bool]:
         own = [
-            WorkerStage(due=400, achieved=400, backlog=backlog, histogram=histogram_of(10))
+            StageResult(due=400, achieved=400, backlog=backlog, histogram=histogram_of(10))
             for backlog in backlogs
         ]
         part = worker_figures(
-            end_s=8.0, offer=offer, stages=own, pauses=[pause()], measured=800, timeline=[(0, 800)]
+            end_s=8.0,
+            offered=offer,
+            stages=own,
+            catch_ups=[pause()],
+            measured=800,
+            timeline=[(0, 800)],
         )
         return [stage.saturated for stage in merge_group(load, {0: part}, {0: "n"}, {}).stages]
 

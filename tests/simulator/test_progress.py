@@ -21,55 +21,16 @@ from simulator.contract import (
     Stage,
     make_groups,
 )
-from simulator.histograms import (
-    CoarseCounts,
-    coarsen_histogram,
-    find_percentile_ms,
-    new_histogram,
-)
+from simulator.histograms import COARSE, Histogram
 from simulator.worker.base import read_progress
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
 
 from ..helpers import settings
 
-# --- percentiles of all workers together ----------------------------------------------------------
 
-
-def coarse(*latencies_us: float) -> CoarseCounts:
-    histogram = new_histogram()
-    for latency in latencies_us:
-        histogram.record_value(latency)
-    return coarsen_histogram(histogram)
-
-
-@pytest.mark.parametrize("percentile", [1, 50, 99, 99.9, 100])
-@pytest.mark.parametrize("scale_us", [1, 30, 1e3, 1e6, 3e8])
-def test_a_percentile_of_all_together_is_as_good_as_exact(
-    scale_us: float, percentile: float
-) -> None:
-    """With one worker that is far slower: no mean of their percentiles would be near it."""
-    random = np.random.default_rng(0)
-    parts = [1 + random.lognormal(0, 0.3, 300) * scale_us * slow for slow in (1, 1, 1, 2.5)]
-    percentile_ms = find_percentile_ms([coarse(*part) for part in parts], percentile)
-    exact = np.percentile(np.concatenate(parts), percentile, method="inverted_cdf") / 1000
-    assert percentile_ms == pytest.approx(exact, rel=0.035, abs=0.001)
-
-
-def test_coarse_counts_are_few() -> None:
-    assert coarse() == (0, [])
-    # The middles of these parts are theirs: below 32 µs each is of one microsecond.
-    assert coarse(5, 5, 7) == (5, [2, 0, 1])
-    _, counts = coarse(100, 100_000)
-    assert (counts[0], sum(counts), counts[-1]) == (1, 2, 1)
-    # Ten powers of two of 16 parts each; and all that there are.
-    assert len(counts) == pytest.approx(160, abs=2)
-    assert len(coarse(1, 3.6e9)[1]) < 470
-
-
-def test_no_request_has_no_percentile() -> None:
-    assert find_percentile_ms([], 99) is None
-    assert find_percentile_ms([coarse(), coarse()], 99) is None
+def coarse(*latencies_us: float) -> Histogram:
+    return Histogram.of([latency / 1e6 for latency in latencies_us], COARSE)
 
 
 # --- what is due ----------------------------------------------------------------------------------
@@ -135,7 +96,8 @@ def test_a_worker_tells_its_backlog_in_events(clock: list[float]) -> None:
     assert progress.backlog == 450
     # No more than there are, whatever the schedule says.
     assert read_progress(3, "run", recorder, 50, most=330).backlog == 230
-    assert find_percentile_ms([progress.latency], 50) == pytest.approx(40, rel=0.03)
+    assert progress.latency is not None
+    assert progress.latency.percentiles_ms([50]) == [pytest.approx(40, rel=0.01)]
     # Queries that failed wait for nothing.
     assert read_progress(3, "run", recorder, 50, failed=100).backlog == 350
     recorder.end()
@@ -145,10 +107,12 @@ def test_what_is_left_out_of_the_figures_is_left_out_of_progress(clock: list[flo
     recorder = Recorder(OpenLoop(0.1, warm_up_s=5, duration_s=10))
     recorder.begin(100.0)
     recorder.record_due(100.0, 100.0, 100.0, 103.0, 1)
-    assert read_progress(0, "run", recorder).latency == (0, [])
+    latency = read_progress(0, "run", recorder).latency
+    assert latency is not None and latency.count == 0
     recorder.record_due(105.0, 105.0, 105.0, 105.02, 1)
     latency = read_progress(0, "run", recorder).latency
-    assert find_percentile_ms([latency], 100) == pytest.approx(20, rel=0.03)
+    assert latency is not None
+    assert latency.percentiles_ms([100]) == [pytest.approx(20, rel=0.01)]
     recorder.end()
 
 
@@ -158,7 +122,7 @@ def test_a_closed_loop_has_no_backlog_and_a_prefill_no_latency(clock: list[float
     recorder.record(100.0, 100.01, 1)
     assert read_progress(0, "run", recorder).backlog is None
     progress = read_progress(0, "prefill", recorder, 1000)
-    assert (progress.done, progress.backlog, progress.latency) == (1, None, (0, []))
+    assert (progress.done, progress.backlog, progress.latency) == (1, None, None)
     recorder.end()
 
 

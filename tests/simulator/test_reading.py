@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from simulator.contract import Arrivals, Load, Role, WorkerResult
+from simulator.contract import Arrivals, LatencyMs, Load, Role, WorkerResult
 from simulator.errors import Retryable, SimulatorError
-from simulator.histograms import LatencyRecorder, latency_ms, merge_histograms
+from simulator.histograms import LatencyRecorder
 from simulator.modules.asking import Asker, Received, Rows, SplitAsker
 from simulator.modules.sending import Requester
 from simulator.worker.measure import Recorder
@@ -205,7 +205,7 @@ def test_recorders_do_what_takes_long_between_two_questions(
     runner = make_runner(database, turns, recorder, schedule)
     runner.run_queries()
     recorder.end()
-    assert merge_histograms([recorder.result().histogram]).get_total_count() == 1500
+    assert recorder.result().histogram.count == 1500
     assert len(under_way) > 4
     assert not any(under_way)
 
@@ -231,7 +231,7 @@ def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None
     assert database.asked[:4] == ["one", "two", "one", "two"]
     query = reads.queries[0]
     assert query.executions == database.asked.count("one")
-    assert query.warm == query.executions - 1
+    assert len(query.warm_s) == 1 and 0.01 <= query.warm_s[0] < 0.6
     assert query.cold_s is not None and 0.01 <= query.cold_s < 0.6
     # The answers' lengths, which grow here, as its data do in a mixed run.
     assert (query.rows_min, query.rows_max) == (
@@ -248,20 +248,20 @@ def test_a_query_that_outlasts_the_run_counts_with_its_time_but_not_in_the_rate(
     reads = recorder.result(queries=asker.results())
     assert reads.measured == 0
     assert [query.executions for query in reads.queries] == [1, 0]
-    latency = latency_ms(merge_histograms([reads.histogram]))
+    latency = LatencyMs.of(reads.histogram)
     assert latency is not None
     assert latency.max >= 500
     # Those that were due meanwhile have waited, and none of them is skipped.
-    assert reads.offer is not None
-    assert (reads.offer.due, reads.offer.unsent) == (5, 4)
-    assert merge_histograms([reads.histogram]).get_total_count() == 5
+    assert reads.offered is not None
+    assert (reads.offered.due, reads.offered.unsent) == (5, 4)
+    assert reads.histogram.count == 5
 
 
 def test_a_query_that_fails_keeps_no_other_from_being_asked() -> None:
     database = Answers(SimulatorError("no such column"), 0.001)
     asker, recorder = ask(database, OpenLoop(0.01), 10)
     first, second = asker.stats.values()
-    offer = recorder.result().offer
+    offer = recorder.result().offered
     assert (first.errors, first.error) == (1, "no such column")
     assert (second.errors, second.error) == (0, None)
     assert offer is not None and (offer.due, offer.unsent, offer.failed) == (10, 0, 1)
@@ -274,7 +274,7 @@ def test_a_reader_that_lost_its_connection_connects_again(monkeypatch: pytest.Mo
     database = Answers(Retryable("connection_lost", "gone"), 0.001)
     asker, recorder = ask(database, OpenLoop(0.01), 10)
     first, second = asker.stats.values()
-    offer = recorder.result().offer
+    offer = recorder.result().offered
     assert database.connected == 2
     assert first.errors + second.errors == 1
     assert offer is not None and (offer.due, offer.unsent, offer.failed) == (10, 0, 1)
@@ -300,7 +300,7 @@ def test_several_are_in_flight_and_each_has_its_own_time() -> None:
     asker, recorder = ask(database, make_schedule(Load(role=Role.READ, duration_s=0.5), 0, 0))
     recorder.end()
     assert database.most_under_way == 4
-    latency = latency_ms(merge_histograms([recorder.result().histogram]))
+    latency = LatencyMs.of(recorder.result().histogram)
     # Of each by itself: four one after the other would take four times as long.
     assert latency is not None and latency.p50 >= 20
     assert sum(stats.executions for stats in asker.stats.values()) == len(database.asked)
@@ -309,7 +309,7 @@ def test_several_are_in_flight_and_each_has_its_own_time() -> None:
 def test_several_in_flight_keep_to_a_schedule_and_fail_apart() -> None:
     database = Answers(SimulatorError("no such column"), 0.03, in_flight=3)
     asker, recorder = ask(database, OpenLoop(0.02, 0, Arrivals.EVEN, duration_s=0.399))
-    offer = recorder.result().offer
+    offer = recorder.result().offered
     assert offer is not None and (offer.due, offer.failed) == (20, 1)
     assert sum(stats.errors for stats in asker.stats.values()) == 1
     assert 1 < database.most_under_way <= 3

@@ -13,10 +13,10 @@ from simulator.contract import (
     Execution,
     GroupResult,
     Load,
+    Offered,
+    QueryResult,
     Role,
     WorkerFigures,
-    WorkerOffer,
-    WorkerQuery,
 )
 
 from ..helpers import histogram_of
@@ -31,13 +31,13 @@ def asked(**changes: Any) -> WorkerFigures:
     return WorkerFigures.model_validate(values | changes)
 
 
-def query(**changes: Any) -> WorkerQuery:
+def query(**changes: Any) -> QueryResult:
     """What a reader measured of one query."""
     values: dict[str, Any] = {
         "query": "count", "executions": 4, "rows": 4, "bytes": 40, "rows_min": 1, "rows_max": 1,
-        "cold_s": 0.4, "warm_s": 0.6, "warm": 3, "histogram": histogram_of(1, 2, 3, 4),
+        "cold_s": 0.4, "warm_s": [0.2], "histogram": histogram_of(1, 2, 3, 4),
     }  # fmt: skip
-    return WorkerQuery.model_validate(values | changes)
+    return QueryResult.model_validate(values | changes)
 
 
 def merged(
@@ -105,12 +105,12 @@ def test_nothing_answered_is_no_rate() -> None:
 
 
 def test_readers_that_fall_behind_their_rate_are_saturated_not_invalid() -> None:
-    offer = WorkerOffer(
+    offer = Offered(
         due=100, unsent=90, due_timeline=[(second, 10) for second in range(10)],
         own_delay=histogram_of(1),
     )  # fmt: skip
     load = Load(role=Role.READ, workers=1, rate_per_s=10, duration_s=10)
-    run = merged(asked(offer=offer, service=histogram_of(1, 2, 3, 4)), load=load)
+    run = merged(asked(offered=offer, service_histogram=histogram_of(1, 2, 3, 4)), load=load)
     assert run.valid
     assert run.offered is not None
     assert (run.offered.due, run.offered.achieved, run.offered.unsent) == (100, 4, 90)
@@ -181,9 +181,11 @@ def test_pauses_are_a_share_of_the_time_of_all_places() -> None:
 
 
 def test_an_open_loop_waits_by_its_schedule() -> None:
-    offer = WorkerOffer(due=4, unsent=0, due_timeline=[(0, 2), (9, 2)], own_delay=histogram_of(1))
+    offer = Offered(due=4, unsent=0, due_timeline=[(0, 2), (9, 2)], own_delay=histogram_of(1))
     load = Load(role=Role.READ, workers=1, rate_per_s=0.4, duration_s=10)
-    reader = asked(offer=offer, service=histogram_of(1, 2, 3, 4), cpu_s=6.0, pause_s=9.0)
+    reader = asked(
+        offered=offer, service_histogram=histogram_of(1, 2, 3, 4), cpu_s=6.0, pause_s=9.0
+    )
     assert bind(reader, load=load) is None
     client = merged(reader, load=load).client
     assert client is not None
@@ -191,13 +193,13 @@ def test_an_open_loop_waits_by_its_schedule() -> None:
 
 
 def test_a_reader_that_was_late_by_itself_is_the_limit() -> None:
-    offer = WorkerOffer(
+    offer = Offered(
         due=100, unsent=0, due_timeline=[(0, 100)], own_delay=histogram_of(*[20_000] * 100)
     )
     load = Load(role=Role.READ, workers=1, rate_per_s=10, duration_s=10)
     reader = asked(
-        offer=offer, count=100, measured=100, timeline=[(0, 100)],
-        histogram=histogram_of(*[21_000] * 100), service=histogram_of(*[1_000] * 100),
+        offered=offer, count=100, measured=100, timeline=[(0, 100)],
+        histogram=histogram_of(*[21_000] * 100), service_histogram=histogram_of(*[1_000] * 100),
     )  # fmt: skip
     assert str(bind(reader, load=load)).startswith(
         "the load generator was late: it sent requests up to 20 ms"

@@ -21,21 +21,16 @@ from simulator.contract import (
     GroupResult,
     Load,
     Measure,
+    Offered,
     Progress,
     RunLimit,
-    WorkerOffer,
-    WorkerStage,
+    StageResult,
     find_mean_rate,
     format_stages,
     parse_stages,
     sum_durations_s,
 )
-from simulator.histograms import (
-    coarsen_histogram,
-    merge_histograms,
-    new_histogram,
-    values_at,
-)
+from simulator.histograms import COARSE, Histogram
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import Schedule, make_schedule
 
@@ -209,35 +204,32 @@ def test_a_worker_tells_of_each_stage() -> None:
     first, second = recorder.result().stages
     # Two were due in the warm-up, one of which was answered after it.
     assert (first.due, first.achieved, first.backlog) == (20, 20, 10)
-    assert values_at(merge_histograms([first.histogram]), [100])[0] == pytest.approx(
-        400_000, rel=1e-3
-    )
-    own = merge_histograms([second.histogram])
+    assert first.histogram is not None
+    assert second.histogram is not None
+    assert first.histogram.range_ms()[1] == pytest.approx(400, rel=1e-3)
     # Those at 2 s and 2.5 s, and those that were never sent: from 3 s on, ten in a second.
     unsent = second.due // 10 - 2
     assert (second.achieved, second.backlog) == (20, 10 * (1 + unsent))
-    assert own.get_total_count() == 2 + unsent
+    assert second.histogram.count == 2 + unsent
     assert unsent == pytest.approx(10, abs=1)
 
 
-def stage(due: int, achieved: int, backlog: int, *took_us: int) -> WorkerStage:
-    return WorkerStage(
+def stage(due: int, achieved: int, backlog: int, *took_us: int) -> StageResult:
+    return StageResult(
         due=due, achieved=achieved, backlog=backlog, histogram=histogram_of(*took_us)
     )
 
 
-def merge(load: Load, end_s: float, *stages: Sequence[WorkerStage]) -> GroupResult:
+def merge(load: Load, end_s: float, *stages: Sequence[StageResult]) -> GroupResult:
     """The result of workers that have done all that was due."""
     figures = {}
     for worker, parts in enumerate(stages):
         due = sum(part.due for part in parts)
         done = sum(part.achieved for part in parts)
-        offer = WorkerOffer(
-            due=due, unsent=0, due_timeline=[(0, due)], own_delay=histogram_of(10, 10)
-        )
+        offer = Offered(due=due, unsent=0, due_timeline=[(0, due)], own_delay=histogram_of(10, 10))
         figures[worker] = worker_figures(
             start_s=load.warm_up_s, end_s=end_s, count=done, measured=done, timeline=[(0, done)],
-            offer=offer, stages=parts,
+            offered=offer, stages=parts,
         )  # fmt: skip
     return merge_group(load, figures, dict.fromkeys(figures, "n"), {})
 
@@ -290,11 +282,12 @@ def test_a_constant_rate_has_no_stages() -> None:
 
 def test_what_was_due_after_a_worker_gave_up_is_that_of_its_stage() -> None:
     load = load_of("10s:100,10s:1000", workers=2)
-    offer = WorkerOffer(due=0, unsent=0, due_timeline=[], own_delay=histogram_of(1, 1))
+    offer = Offered(due=0, unsent=0, due_timeline=[], own_delay=histogram_of(1, 1))
     parts = {
-        worker: worker_figures(end_s=end_s, offer=offer) for worker, end_s in ((0, 8.0), (1, 13.0))
+        worker: worker_figures(end_s=end_s, offered=offer)
+        for worker, end_s in ((0, 8.0), (1, 13.0))
     }
-    extended = extend_offers(parts, load)[0].offer
+    extended = extend_offers(parts, load)[0].offered
     assert extended is not None
     # Half of 2 s at 100, and of 3 s at 1,000.
     assert extended.due == 100 + 1500
@@ -302,14 +295,10 @@ def test_what_was_due_after_a_worker_gave_up_is_that_of_its_stage() -> None:
 
 def test_limits_know_how_much_can_be_due_in_all_stages() -> None:
     load = load_of("10s:100,10s:1000", warm_up_s=5.0, arrivals=Arrivals.EVEN)
-    histogram = new_histogram()
-    histogram.record_value(10**6, 105)
-    message = Progress(
-        worker=0, stage="run", elapsed_s=9, done=105, latency=coarsen_histogram(histogram)
-    )
+    histogram = Histogram.of([1.0] * 105, COARSE)
+    message = Progress(worker=0, stage="run", elapsed_s=9, done=105, latency=histogram)
     limit = RunLimit(measure=Measure.P99, at_most=10.0)
     # 500 and 10,000 in the window: 105 of them may be slow.
     assert find_loss(limit, Group(load=load), [message], 1) is None
-    histogram.record_value(10**6, 1)
-    worse = message.model_copy(update={"latency": coarsen_histogram(histogram)})
+    worse = message.model_copy(update={"latency": Histogram.of([1.0] * 106, COARSE)})
     assert find_loss(limit, Group(load=load), [worse], 1) is not None

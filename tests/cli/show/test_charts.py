@@ -39,15 +39,8 @@ from cli.show.vega import (
     list_log_ticks,
 )
 from cli.system.errors import ConfigError
-from simulator.contract import Allocation, MinuteLatency, Resources, Storage
-from simulator.histograms import (
-    LatencyRecorder,
-    add_coarse,
-    coarsen_latencies,
-    encode_histogram,
-    latency_ms,
-    write_coarse,
-)
+from simulator.contract import Allocation, LatencyMs, MinuteLatency, Resources, Storage
+from simulator.histograms import COARSE, Histogram, LatencyRecorder
 
 from ..made import (
     STORED,
@@ -216,7 +209,7 @@ def keep_minutes(result: Result, latencies_ms: Sequence[float]) -> None:
         MinuteLatency(
             begins_s=60 * number,
             requests=200,
-            counts=write_coarse(coarsen_latencies([latency_ms / 1000] * 200)),
+            histogram=Histogram.of([latency_ms / 1000] * 200, COARSE),
         )
         for number, latency_ms in enumerate(latencies_ms)
     ]
@@ -240,8 +233,8 @@ def test_p99_of_a_day_is_drawn_for_several_minutes_together() -> None:
     keep_minutes(result, [2.0] * 1439 + [50.0])
     slow = result.writers[0].group.minutes[0]
     # Two of 802 requests, so not one of a hundred.
-    rare = write_coarse(add_coarse(coarsen_latencies([0.05] * 2), coarsen_latencies([0.002] * 200)))
-    result.writers[0].group.minutes[0] = slow.model_copy(update={"counts": rare})
+    rare = Histogram.of([0.05] * 2 + [0.002] * 200, COARSE)
+    result.writers[0].group.minutes[0] = slow.model_copy(update={"histogram": rare})
     points = [row for row in rows(drawn("time", result)) if row["part"] == "p99"]
     assert len(points) == 288
     assert points[0]["events"] == pytest.approx(2.0, rel=0.03)
@@ -321,7 +314,7 @@ def test_latencies_with_a_histogram_are_a_curve() -> None:
     histogram = recorder.finish()
     result = inserts({1: [10.0]})
     group = result.writers[0].group
-    group.histogram, group.latency_ms = encode_histogram(histogram), latency_ms(histogram)
+    group.histogram, group.latency_ms = histogram, LatencyMs.of(histogram)
     figure = drawn("latency", result)
     line, _ = figure.spec["layer"]
     curve = [(row["rank"], row["ms"]) for row in line["data"]["values"]]

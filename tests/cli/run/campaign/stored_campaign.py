@@ -15,7 +15,7 @@ from cli.results.summaries import summarize_inserts, summarize_queries
 from cli.run.campaign.campaign import Campaign, open_campaign
 from cli.system.signals import Interrupts
 from simulator.contract import GroupResult, LatencyMs, Role
-from simulator.histograms import encode_histogram, latency_ms, merge_histograms, new_histogram
+from simulator.histograms import Histogram
 
 RESULTS = Path(__file__).parents[4] / "img" / "results"
 
@@ -128,7 +128,7 @@ def _vary_group(group: GroupResult, speed: float, size: float, at_rate: bool) ->
     elif group.histogram and not at_rate:
         # In a search times are alike at the same share of the capacity.
         group.histogram = _shorten(group.histogram, speed)
-        group.latency_ms = latency_ms(merge_histograms([group.histogram]))
+        group.latency_ms = LatencyMs.of(group.histogram)
     elif group.latency_ms and not at_rate:
         percentiles = group.latency_ms.model_dump()
         group.latency_ms = LatencyMs(
@@ -136,10 +136,9 @@ def _vary_group(group: GroupResult, speed: float, size: float, at_rate: bool) ->
         )
 
 
-def _shorten(histogram: str, speed: float) -> str:
-    shortened, measured = new_histogram(), merge_histograms([histogram])
-    for place, count in enumerate(measured.counts):
-        if count:
-            value = measured.get_highest_equivalent_value(measured.get_value_from_index(place))
-            shortened.record_value(max(1, round(value / speed)), count)
-    return encode_histogram(shortened)
+def _shorten(histogram: Histogram, speed: float) -> Histogram:
+    count, shortened = histogram.count, Histogram()
+    for rank in range(1, count + 1):
+        [us] = histogram.values_us([100 * rank / count])
+        shortened.add([us / speed / 1e6])
+    return shortened

@@ -28,6 +28,7 @@ from simulator.contract import (
     RunSettings,
     Status,
 )
+from simulator.histograms import COARSE, Histogram
 
 from .running import FakeExecutor, open_blackhole
 
@@ -53,7 +54,7 @@ def test_run_is_kept_once_a_minute() -> None:
 
 def test_kept_run_has_figures_and_says_what_it_is() -> None:
     run = UnfinishedRun(PlannedRun("run 1", 1, DataSet(), (LOAD,)))
-    minute = MinuteLatency(begins_s=0, requests=1, counts="5,1")
+    minute = MinuteLatency(begins_s=0, requests=1, histogram=Histogram.of([0.005], COARSE))
     follow(run, 70)
     run.follow(make_status(125, 12_500, minute))
     run.follow(make_status(126, 12_600, minute))
