@@ -2,49 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from simulator.contract import GroupResult, QueryResult
+from simulator.contract import GroupResult
 from simulator.units import format_digits
 
+from .entries import Entry
 from .model import QuerySummary
-
-if TYPE_CHECKING:
-    from .figures import Entry
-
-
-def count_rows(queries: Iterable[QueryResult]) -> int | None:
-    """The rows of all answers together; None if they aren't known. Results of older versions show them only
-    where each execution was kept, or where all answers have the same number."""
-    total = 0
-    for query in queries:
-        if query.rows is not None:
-            total += query.rows
-        elif query.each:
-            total += sum(execution.rows or 0 for execution in query.each)
-        elif query.rows_min == query.rows_max:
-            total += query.executions * (query.rows_max or 0)
-        else:
-            return None
-    return total
-
-
-def count_bytes(queries: Iterable[QueryResult]) -> int | None:
-    """The bytes of all answers together; None if they aren't known: older versions didn't measure them."""
-    sizes = [query.bytes for query in queries if query.executions or query.bytes]
-    measured = [size for size in sizes if size is not None]
-    return sum(measured) if measured and len(measured) == len(sizes) else None
-
-
-Count = Callable[[Iterable[QueryResult]], int | None]
-
-
-def find_mean(queries: Sequence[QueryResult], count: Count) -> float | None:
-    """The mean rows or bytes of an answer; None if they aren't known, or nothing was answered."""
-    total, answered = count(queries), sum(query.executions for query in queries)
-    return total / answered if total is not None and answered else None
+from .summaries import Count, find_mean
 
 
 def of_answer(name: str, count: Count) -> Callable[[Entry], Any]:

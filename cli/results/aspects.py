@@ -15,7 +15,8 @@ from simulator.units import format_count
 
 from .caveats import Place
 from .comparison import collect_samples
-from .figures import FIGURES, Entry, Form, list_entries
+from .entries import Entry, list_entries
+from .figures import FIGURES, Form
 from .model import Result
 from .samples import CandidateFigures, Samples, collect_measured
 from .statistics import t_quantile

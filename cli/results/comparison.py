@@ -10,7 +10,8 @@ from simulator.contract import GroupResult
 
 from ..system.errors import ConfigError
 from .caveats import Place, find_place
-from .figures import COMPARED, list_entries
+from .entries import list_entries
+from .figures import COMPARED
 from .model import GroupRun, Result
 from .statistics import Ratio, combine_cv, count_runs_needed, estimate_ratio
 from .store import StoredResult

@@ -13,17 +13,8 @@ from typing import Any
 
 from simulator.contract import Role
 
-from .figures import (
-    EXPORTED,
-    FIGURES,
-    STAGED,
-    Entry,
-    Figure,
-    list_entries,
-    read_all,
-    split_queries,
-    split_stages,
-)
+from .entries import Entry, list_entries, split_queries, split_stages
+from .figures import EXPORTED, FIGURES, STAGED, Figure, read_all
 from .model import GroupRun, Result
 
 _OF_STAGE = [*(FIGURES[key] for key in ("workers", "run", "valid", "fill_level")), *STAGED]

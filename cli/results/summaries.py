@@ -4,7 +4,7 @@ an event takes on disk. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +22,6 @@ from simulator.contract import (
 )
 from simulator.histograms import Histogram, has_percentile, merge_histograms
 
-from .asking import count_bytes, count_rows, find_mean
 from .model import GroupRun, InsertSummary, QuerySummary, Result, list_groups
 from .statistics import find_percentile, summarize, summarize_times
 
@@ -401,3 +400,38 @@ def _explain(during: Storage | None, storage: Storage, levels: Sequence[Level]) 
     # The estimate was too low if so many events didn't suffice.
     needed = max(events, 2 * (storage.events or 0))
     return f"needs about {float(f'{needed:.2g}'):,.0f} events or more: {allocation.cause}"
+
+
+# --- answers ----------------------------------------------------------------------------------------
+
+
+def count_rows(queries: Iterable[QueryResult]) -> int | None:
+    """The rows of all answers together; None if they aren't known. Results of older versions show them only
+    where each execution was kept, or where all answers have the same number."""
+    total = 0
+    for query in queries:
+        if query.rows is not None:
+            total += query.rows
+        elif query.each:
+            total += sum(execution.rows or 0 for execution in query.each)
+        elif query.rows_min == query.rows_max:
+            total += query.executions * (query.rows_max or 0)
+        else:
+            return None
+    return total
+
+
+def count_bytes(queries: Iterable[QueryResult]) -> int | None:
+    """The bytes of all answers together; None if they aren't known: older versions didn't measure them."""
+    sizes = [query.bytes for query in queries if query.executions or query.bytes]
+    measured = [size for size in sizes if size is not None]
+    return sum(measured) if measured and len(measured) == len(sizes) else None
+
+
+Count = Callable[[Iterable[QueryResult]], int | None]
+
+
+def find_mean(queries: Sequence[QueryResult], count: Count) -> float | None:
+    """The mean rows or bytes of an answer; None if they aren't known, or nothing was answered."""
+    total, answered = count(queries), sum(query.executions for query in queries)
+    return total / answered if total is not None and answered else None

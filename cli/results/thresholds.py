@@ -14,7 +14,8 @@ from ..system.errors import ConfigError
 from .asking import QUERY_TIMES
 from .caveats import Place, find_place
 from .comparison import MetricComparison, collect_samples, compare
-from .figures import LIMITED, Better, list_entries
+from .entries import list_entries
+from .figures import LIMITED, Better
 from .model import Result
 
 METRICS = tuple(LIMITED)

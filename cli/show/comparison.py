@@ -16,7 +16,8 @@ from ..results.conditions import (
     find_declared,
     list_settings,
 )
-from ..results.figures import FIGURES, Form, list_entries
+from ..results.entries import list_entries
+from ..results.figures import FIGURES, Form
 from ..results.model import Result
 from ..results.naming import format_value
 from ..results.statistics import MOST_RUNS, count_events_per_cost

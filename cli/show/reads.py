@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from simulator.contract import GroupResult
 
 from ..results.comparison import Cost
-from ..results.figures import list_entries
+from ..results.entries import list_entries
 from ..results.model import GroupRun, Result
 from ..results.statistics import summarize
 from ..results.summaries import find_slowest, find_unanswered

@@ -11,7 +11,8 @@ from simulator.contract import Machine, Role
 from ..results.bottleneck import find_bottleneck
 from ..results.comparison import compare_with_alone
 from ..results.conditions import flatten_definition
-from ..results.figures import FIGURES, TABLES, list_entries, split_stages
+from ..results.entries import list_entries, split_stages
+from ..results.figures import FIGURES, TABLES
 from ..results.index import ResultLine
 from ..results.model import GroupRun, Result
 from ..results.naming import find_changed_options, format_options, format_value

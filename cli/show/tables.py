@@ -13,7 +13,8 @@ from simulator.contract import GroupResult, LatencyMs, Load, Role, RunResult
 from simulator.units import format_count, format_digits
 
 from ..results.asking import QUERY_TABLE
-from ..results.figures import FIGURES, SUMMED, TABLES, Entry, Figure, list_entries
+from ..results.entries import Entry, list_entries
+from ..results.figures import FIGURES, SUMMED, TABLES, Figure
 from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
 from ..results.rules import limit_of_clients_part
 from ..results.statistics import count_events_per_cost

@@ -5,16 +5,9 @@ from __future__ import annotations
 import pytest
 
 from cli.results.asking import QUERY_TABLE
+from cli.results.entries import list_entries, split_queries
 from cli.results.export import COLUMNS, list_rows
-from cli.results.figures import (
-    EXPORTED,
-    FIGURES,
-    LIMITED,
-    TABLES,
-    list_entries,
-    read_all,
-    split_queries,
-)
+from cli.results.figures import EXPORTED, FIGURES, LIMITED, TABLES, read_all
 from cli.results.thresholds import METRICS
 from cli.show.reads import tabulate_reads
 from simulator.contract import Resources
