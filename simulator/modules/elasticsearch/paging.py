@@ -317,10 +317,8 @@ class Pages:
         self._begin = begin
 
     def add(self, page: Page) -> bytes:
-        """Take the next page; returns the search that follows, empty if that was the last one.
-
-        Raises SimulatorError if there are too many pages for memory or they can't be told apart.
-        """
+        """Take the next page; returns the search that follows, empty if that was the last one. SimulatorError
+        if there are too many pages for memory or they can't be told apart."""
         self.size += page.size
         if self.size > most_answer_bytes():
             raise explain_length(self.size)

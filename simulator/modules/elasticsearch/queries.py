@@ -55,7 +55,17 @@ def compile_query(bound: BoundQuery, schema: Schema, shards: int | None = None) 
     """A bound query; all but its devices and times is the same for each execution. `shards`: how many the
     index has, None if that isn't known."""
     query = bound.query
-    events: Question = {"track_total_hits": False, **_build_filter(bound, schema)}
+    conditions: list[Question] = []
+    if bound.devices is not None:
+        conditions.append({"terms": {find_field(schema, schema.device): list(bound.devices)}})
+    if bound.start_ms is not None and bound.end_ms is not None:
+        window = {"gte": bound.start_ms, "lt": bound.end_ms}
+        conditions.append({"range": {schema.time: window}})
+    if query.where is not None:
+        conditions.append(_compare(query.where, schema))
+    events: Question = {"track_total_hits": False}
+    if conditions:
+        events["query"] = require_all(*conditions)
     if query.newest:
         return Statement(events, _plan_newest(bound, schema))
     if query.events:
@@ -73,8 +83,14 @@ def _plan_groups(
     query = bound.query
     depth = len(query.per)
     read_all = partial(_unnest, key=(), depth=depth, computed=computed)
-    counts = [_count_groups(part, bound, schema) for part in query.per]
-    sizes = [size for size in counts if size is not None]
+    sizes = []
+    for part in query.per:
+        # How many groups there can be, if that is known.
+        if isinstance(part, Every) and bound.start_ms is not None and bound.end_ms is not None:
+            # Wherever the window begins.
+            sizes.append((bound.end_ms - bound.start_ms - 2) // part.every + 2)
+        elif part == schema.device and bound.devices is not None:
+            sizes.append(len(bound.devices))
     if len(sizes) == depth and prod(sizes) <= PAGE:
         return Groups(query, _nest(query, sizes, schema, computed), read_all)
     order = computed.order_terms(query, shards)
@@ -102,19 +118,6 @@ def require_all(*conditions: Mapping[str, Any]) -> Question:
 
 
 # --- conditions -----------------------------------------------------------------------------------
-
-
-def _build_filter(bound: BoundQuery, schema: Schema) -> Question:
-    """The part of a question that says which events it is about."""
-    conditions: list[Question] = []
-    if bound.devices is not None:
-        conditions.append({"terms": {find_field(schema, schema.device): list(bound.devices)}})
-    if bound.start_ms is not None and bound.end_ms is not None:
-        window = {"gte": bound.start_ms, "lt": bound.end_ms}
-        conditions.append({"range": {schema.time: window}})
-    if bound.query.where is not None:
-        conditions.append(_compare(bound.query.where, schema))
-    return {"query": require_all(*conditions)} if conditions else {}
 
 
 def _compare(where: Where, schema: Schema) -> Question:
@@ -150,14 +153,12 @@ class _Columns:
 
     def read(self, hit: Mapping[str, Any]) -> Row:
         """The columns' values, None where there is none."""
-        fields = hit.get("fields", {})
-        return tuple(self._read(name, fields.get(name)) for name in self._fields)
-
-    def _read(self, name: str, values: Sequence[Any] | None) -> Any:
-        if values is None:
-            return None
-        # Times come as text.
-        return int(values[0]) if name in self._times else values[0]
+        fields, row = hit.get("fields", {}), []
+        for name in self._fields:
+            value = fields[name][0] if name in fields else None
+            # Times come as text.
+            row.append(int(value) if value is not None and name in self._times else value)
+        return tuple(row)
 
 
 def _plan_events(query: Query, schema: Schema) -> Plan:
@@ -287,16 +288,6 @@ class _Computed:
 
 
 # --- groups ---------------------------------------------------------------------------------------
-
-
-def _count_groups(part: str | Every, bound: BoundQuery, schema: Schema) -> int | None:
-    """How many groups there can be of a part of `per`; None: nobody knows."""
-    if isinstance(part, Every):
-        if bound.start_ms is None or bound.end_ms is None:
-            return None
-        # Wherever the window begins.
-        return (bound.end_ms - bound.start_ms - 2) // part.every + 2
-    return len(bound.devices) if part == schema.device and bound.devices is not None else None
 
 
 def _group_by(part: str | Every, schema: Schema) -> Question:

@@ -46,8 +46,14 @@ if TYPE_CHECKING:
     from . import Elasticsearch
 
 OK, CREATED, CONFLICT, SERVER_ERROR = 200, 201, 409, 500
-_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND = 401, 403, 404
-_TIMED_OUT, _TOO_LARGE, _TOO_MANY_REQUESTS = 408, 413, 429
+_NOT_FOUND = 404
+_PASSES = {408: "unavailable", 429: "too_many_requests"}
+"""Status -> what it is counted as, if the same may work a little later, as all errors of the server may."""
+_REMEDIES = {
+    401: "check {login}",
+    403: "grant the user the rights, or use another user",
+    413: "use a smaller --batch",
+}
 
 # How long to wait for shards that are being recovered, before the next try.
 _SHARDS_READY_S = 5
@@ -181,20 +187,14 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
     def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
         """What an error means, be it a whole answer or one item of a bulk answer."""
         text = f"{self.place}: {status} {describe_error(answer)}"
-        if status == _UNAUTHORIZED:
-            return SimulatorError(f"{text}; check {self.options.LOGIN}")
-        if status == _FORBIDDEN:
-            return SimulatorError(f"{text}; grant the user the rights, or use another user")
+        if status in _PASSES or status >= SERVER_ERROR:
+            return Retryable(_PASSES.get(status, "unavailable"), text)
         if status == _NOT_FOUND:
             return lost_table(text) if self.expects_tables else missing_table(text, self.job)
-        if status == _TOO_LARGE:
-            return SimulatorError(f"{text}; use a smaller --batch")
         if status == CONFLICT:
             return stored_by_earlier_run(text)
-        if status == _TOO_MANY_REQUESTS:
-            return Retryable("too_many_requests", text)
-        if status == _TIMED_OUT or status >= SERVER_ERROR:
-            return Retryable("unavailable", text)
+        if remedy := _REMEDIES.get(status):
+            text += f"; {remedy.format(login=self.options.LOGIN)}"
         return SimulatorError(text)
 
     # --- visibility and size ----------------------------------------------------------------------
@@ -224,8 +224,8 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         self.flush(names, "force=true&")
 
     def read_segments(self, names: str) -> Storage:
-        """The segments that can be searched so far, on disk or on their way there. Raises Retryable, or
-        SimulatorError if no shard is started."""
+        """The segments that can be searched so far, on disk or on their way there; SimulatorError if no shard
+        is started."""
         timeout_s = self.options.database_timeout_s
         return add_segments(self.manage("GET", f"/{names}/_segments", timeout_s=timeout_s))
 
