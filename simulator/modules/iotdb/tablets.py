@@ -11,7 +11,7 @@ own. So the device's name, and what describes it, is encoded once for each run.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from itertools import groupby, pairwise
 from typing import Any, NamedTuple
@@ -207,16 +207,6 @@ class Values(NamedTuple):
         # A call for each would take a third longer.
         return [len(text).to_bytes(4, "big") + text for text in texts]
 
-    def add_to(self, run: Run) -> None:
-        """Make a value a field of a row, where all values take equally many bytes."""
-        if self.kind is not None:
-            run.take(self.kind, self.data)
-        elif is_constant(self.data):
-            run.keep(with_length(self.data[0]))
-        else:
-            run.keep(self.length.to_bytes(4, "big"))
-            run.take(self.data.dtype.str, self.data)
-
 
 def with_length(text: bytes) -> bytes:
     """A text as tablets have it."""
@@ -256,8 +246,13 @@ def join_parts(parts: Sequence[bytes | Values], count: int) -> list[bytes]:
     for part in parts:
         if isinstance(part, bytes):
             run.keep(part)
+        elif part.kind is not None:
+            run.take(part.kind, part.data)
+        elif part.lengths is None and is_constant(part.data):
+            run.keep(with_length(part.data[0]))
         elif part.lengths is None:
-            part.add_to(run)
+            run.keep(part.length.to_bytes(4, "big"))
+            run.take(part.data.dtype.str, part.data)
         else:
             pieces += [*_make_records(run, count), part.spell(slice(None))]
             run = Run()
@@ -341,7 +336,18 @@ class TabletEncoder(Encoder):
         incomplete = _find_incomplete(gaps, count)
         payloads: list[Payload] = []
         requests: list[list[Sequence[Piece]]] = [[] for _ in range(0, count, batch)]
-        for request, table, begin, end in self._list_tablets(runs, count):
+        # Each tablet's request, its table, and its rows [begin, end) in the runs' order.
+        numbers = runs.requests * len(self._heads) + runs.tables
+        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        begins = runs.starts[firsts].tolist()
+        tablets = zip(
+            runs.requests[firsts].tolist(),
+            runs.tables[firsts].tolist(),
+            begins,
+            [*begins[1:], count],
+            strict=True,
+        )
+        for request, table, begin, end in tablets:
             size = end - begin
             values = cut_values(begin, end)
             if incomplete[begin:end].any():
@@ -354,19 +360,6 @@ class TabletEncoder(Encoder):
             stop = min(number * batch + batch, count)
             payloads.append(Payload(data, stop - number * batch, block, stop - 1))
         return payloads
-
-    def _list_tablets(self, runs: Runs, count: int) -> Iterator[tuple[int, int, int, int]]:
-        """Each tablet's request, its table, and its rows [begin, end) in the runs' order."""
-        numbers = runs.requests * len(self._heads) + runs.tables
-        firsts = np.flatnonzero(np.diff(numbers, prepend=-1))
-        begins = runs.starts[firsts].tolist()
-        return zip(
-            runs.requests[firsts].tolist(),
-            runs.tables[firsts].tolist(),
-            begins,
-            [*begins[1:], count],
-            strict=True,
-        )
 
     def _singles(self, block: EventBlock) -> list[Payload]:
         payloads = []

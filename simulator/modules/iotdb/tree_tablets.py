@@ -109,9 +109,13 @@ class TreeEncoder(Encoder):
             begin_list(3, LIST, count),
             self._written_names * count,
             begin_list(4, TEXT, count),
-            *chain.from_iterable(group.cut_values(begin, end) for group, begin, end in spans),
+            *chain.from_iterable(
+                group.cut(group.values, begin, end) for group, begin, end in spans
+            ),
             begin_list(5, TEXT, count),
-            *(group.cut(group.stamps, begin, end) for group, begin, end in spans),
+            *chain.from_iterable(
+                group.cut(group.stamps, begin, end) for group, begin, end in spans
+            ),
             begin_list(6, LIST, count),
             self._written_codes * count,
             b"".join((begin_list(7, I32, count), *sizes, put_bool(8, True))),
@@ -153,15 +157,15 @@ class TreeEncoder(Encoder):
     ) -> tuple[Sequence[bytes], Sequence[bytes]]:
         """For each event the names of its measurements, as a field, and their values."""
         codes = [bytes([code]) for code in self._codes]
-        masks = [
-            np.zeros(count, bool) if column.missing is None else column.missing
-            for column in columns
-        ]
         if all(column.missing is None for column in columns):
             parts: list[bytes | Values] = []
             for code, column in zip(codes, columns, strict=True):
                 parts += [code, column]
             return [put_list(3, self._written_names)] * count, join_parts(parts, count)
+        masks = [
+            np.zeros(count, bool) if column.missing is None else column.missing
+            for column in columns
+        ]
         names, values = [], []
         fields: dict[tuple[bool, ...], bytes] = {}
         rows = zip(*(column.spell(slice(None)) for column in columns), strict=True)
@@ -197,21 +201,16 @@ class _Group:
         self.runs = runs
         """Their numbers, request by request."""
         self.size, self.paths = size, [paths[run] for run in runs.tolist()]
-        self._values = values.reshape(-1).data if isinstance(values, np.ndarray) else values
+        self.values = values.reshape(-1).data if isinstance(values, np.ndarray) else values
         self.stamps = stamps.reshape(-1).data
 
-    def cut_values(self, begin: int, end: int) -> Sequence[Piece]:
-        """The values of the runs [begin, end) of this group, which are all that it has of some requests."""
-        values = self._values
-        if isinstance(values, memoryview):
-            return [self.cut(values, begin, end)]
-        return values[begin:end]
-
-    def cut(self, octets: memoryview, begin: int, end: int) -> memoryview:
-        """The bytes of the runs [begin, end). Either all runs take equally many, or all requests do and have
-        equally many runs."""
+    def cut(self, values: memoryview | Sequence[bytes], begin: int, end: int) -> Sequence[Piece]:
+        """The stamps or values of the runs [begin, end) of this group, which are all that it has of some
+        requests. Either all runs take equally many bytes, or all requests do and have equally many runs."""
+        if not isinstance(values, memoryview):
+            return values[begin:end]
         runs = len(self.paths)
-        return octets[len(octets) * begin // runs : len(octets) * end // runs]
+        return [values[len(values) * begin // runs : len(values) * end // runs]]
 
 
 def _make_groups(
