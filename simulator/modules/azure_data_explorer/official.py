@@ -18,10 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from azure.kusto.data import KustoClient
 from azure.kusto.data.data_format import DataFormat
-from azure.kusto.data.exceptions import (
-    KustoClientError,
-    KustoError,
-)
+from azure.kusto.data.exceptions import KustoClientError, KustoError
 
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError, one_line

@@ -25,12 +25,7 @@ from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
 from ..asking import Rows as Answer
 from ..base import Job
-from ..kit.http import (
-    AnswerTimeout,
-    ConnectionLost,
-    NoAnswer,
-    TlsRefused,
-)
+from ..kit.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, Rows, list_documents
 from ..kit.tables import deal_in_turn
 from ..options import InsertMode

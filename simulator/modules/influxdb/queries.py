@@ -27,13 +27,7 @@ from ...workloads.queries import Aggregate, Every, Function
 from ...workloads.schema import Schema
 from ..kit.labels import name_device, name_tag, read_tag
 from ..kit.row_order import Row, put_in_order
-from .flux import (
-    Question,
-    Result,
-    quote_text,
-    quote_texts,
-    write_sort,
-)
+from .flux import Question, Result, quote_text, quote_texts, write_sort
 
 
 def compile_query(bound: BoundQuery, schema: Schema, bucket: str) -> Question:

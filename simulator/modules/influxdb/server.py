@@ -39,15 +39,7 @@ from ..kit.sql_queries import Template, make_template
 from ..own_statements import Literals
 from ..sending import Payload
 from .encoding import PRECISION
-from .flux import (
-    Question,
-    Result,
-    count_lines,
-    parse_csv,
-    parse_results,
-    quote_text,
-    write_time,
-)
+from .flux import Question, Result, count_lines, parse_csv, parse_results, quote_text, write_time
 from .options import InfluxOptions
 
 if TYPE_CHECKING:

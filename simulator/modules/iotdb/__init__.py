@@ -54,15 +54,7 @@ from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Tags
-from ..base import (
-    Ageing,
-    Capabilities,
-    Encoding,
-    Job,
-    OfficialClient,
-    Support,
-    support_keys,
-)
+from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
 from ..kit.errors import missing_table
 from ..kit.options import BATCH_MODES
 from ..kit.sql_module import SqlModule

@@ -23,16 +23,7 @@ from ...workloads.schema import EventBlock
 from ..base import Job
 from ..sending import Encoder, Payload
 from .schema import Paths, list_measurements, name_table, write_node
-from .tablets import (
-    Rows,
-    Runs,
-    Values,
-    find_runs,
-    join_parts,
-    measure,
-    measure_times,
-    pack_bits,
-)
+from .tablets import Rows, Runs, Values, find_runs, join_parts, measure, measure_times, pack_bits
 from .thrift import (
     I32,
     LIST,
