@@ -20,7 +20,7 @@ from simulator.contract import Load, PrimaryKey
 from simulator.encoding.columns import quote_name
 from simulator.modules.clickhouse.server import Connection as ClickhouseConnection
 from simulator.modules.influxdb.server import Connection as InfluxConnection
-from simulator.modules.iotdb.options import Model
+from simulator.modules.iotdb.schema import Model
 from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder
 from simulator.modules.questdb.server import WRITE_TARGET
 from simulator.modules.sending import Encoder

@@ -11,9 +11,8 @@ from typing import Any
 from simulator.modules.cassandra.queries import Selection
 from simulator.modules.cassandra.queries import Statement as CqlStatement
 from simulator.modules.influxdb.flux import Question, select_bound
-from simulator.modules.iotdb.options import Model
 from simulator.modules.iotdb.queries import Selection as TreeSelection
-from simulator.modules.iotdb.schema import LEVEL, split_path
+from simulator.modules.iotdb.schema import LEVEL, Model, split_path
 from simulator.modules.kit.labels import name_device
 from simulator.modules.kit.row_order import Row, put_in_order
 from simulator.units import write_duration

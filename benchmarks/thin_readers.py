@@ -31,8 +31,8 @@ from simulator.modules.cassandra.asking import Request as CassandraRequest
 from simulator.modules.cassandra.queries import Statement
 from simulator.modules.cassandra.server import AT_ONCE
 from simulator.modules.cassandra.wire import Reply
+from simulator.modules.iotdb import IotdbOptions
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
-from simulator.modules.iotdb.options import IotdbOptions
 from simulator.modules.iotdb.thrift import Answer as IotdbAnswer
 from simulator.modules.iotdb.thrift import read_answer
 from simulator.modules.kit.http import HttpRequest

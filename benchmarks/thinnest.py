@@ -24,9 +24,10 @@ from cassandra.segment import compute_crc24
 from psycopg import pq
 
 from cli.run.embedded import find_programs
+from simulator.modules.iotdb import IotdbOptions
 from simulator.modules.iotdb.connection import Connection as IotdbConnection
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
-from simulator.modules.iotdb.options import IotdbOptions, Model
+from simulator.modules.iotdb.schema import Model
 from simulator.modules.iotdb.thrift import put_i64
 from simulator.modules.kit.libpq_pipeline import Request as PostgresRequest
 

@@ -289,7 +289,7 @@ class KustoUnderTest(HttpServerUnderTest):
     def fated(self, fate: Fate, wait_s: float = 0.0, **options: Any) -> Iterator[FaultHandle]:
         with pytest.MonkeyPatch.context() as patch:
             # The stand-in shows streamed events at once.
-            patch.setattr("simulator.modules.azure_data_explorer.writing.STREAMED_VISIBLE_S", 0.2)
+            patch.setattr("simulator.modules.azure_data_explorer.server.STREAMED_VISIBLE_S", 0.2)
             with super().fated(fate, wait_s, batch=False, **options) as strike:
                 yield strike
 

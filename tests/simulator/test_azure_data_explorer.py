@@ -22,10 +22,9 @@ from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 
 from simulator.contract import Load, StoredPart, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules.azure_data_explorer import AzureDataExplorer
+from simulator.modules.azure_data_explorer import AdxOptions, AzureDataExplorer
 from simulator.modules.azure_data_explorer.encoding import MAPPING, CsvEncoder, encode_devices
 from simulator.modules.azure_data_explorer.ingestion import make_message
-from simulator.modules.azure_data_explorer.options import AdxOptions
 from simulator.modules.azure_data_explorer.queries import (
     compile_query,
     select_ids,

@@ -12,8 +12,7 @@ import pytest
 
 from simulator.contract import StoredPart
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.azure_data_explorer import AzureDataExplorer
-from simulator.modules.azure_data_explorer.options import AdxOptions
+from simulator.modules.azure_data_explorer import AdxOptions, AzureDataExplorer
 from simulator.modules.azure_data_explorer.queries import Compiled
 from simulator.modules.azure_data_explorer.server import AdxAsker
 from simulator.modules.base import Job

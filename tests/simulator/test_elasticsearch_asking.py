@@ -13,8 +13,7 @@ import pytest
 
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Job
-from simulator.modules.elasticsearch import Elasticsearch
-from simulator.modules.elasticsearch.options import ElasticsearchOptions
+from simulator.modules.elasticsearch import Elasticsearch, ElasticsearchOptions
 from simulator.modules.elasticsearch.paging import (
     EventPages,
     GroupPages,

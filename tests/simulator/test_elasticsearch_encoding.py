@@ -13,10 +13,9 @@ from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding.columns import client_keys, escape_json
 from simulator.errors import OptionError
 from simulator.modules.base import Job
-from simulator.modules.elasticsearch import Elasticsearch
+from simulator.modules.elasticsearch import MODES, Elasticsearch, ElasticsearchOptions
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, Request
 from simulator.modules.elasticsearch.official import configure_nodes
-from simulator.modules.elasticsearch.options import MODES, ElasticsearchOptions
 from simulator.modules.elasticsearch.server import Connection
 from simulator.modules.elasticsearch.writing import ElasticsearchWriter
 from simulator.modules.kit.http import Answer

@@ -14,12 +14,11 @@ import pytest
 
 from simulator.contract import Load, Role
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.asking import Received
+from simulator.modules.asking import Asker, Received
 from simulator.modules.base import Job
 from simulator.modules.iotdb import Iotdb
 from simulator.modules.iotdb.connection import Question
 from simulator.modules.iotdb.queries import Computation
-from simulator.modules.iotdb.server import IotdbAsker
 from simulator.modules.iotdb.thrift import (
     TEXT,
     Answer,
@@ -152,7 +151,7 @@ def make_module(workload: Any, port: int = 6667, **options: Any) -> Iotdb:
 
 
 @contextmanager
-def asking(node: Node, in_flight: int = 1, **options: Any) -> Iterator[IotdbAsker]:
+def asking(node: Node, in_flight: int = 1, **options: Any) -> Iterator[Asker]:
     port = node.listener.getsockname()[1]
     asker = make_module(Temperature(), port, **options).make_asker(in_flight)
     asker.open()

@@ -17,7 +17,7 @@ from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.cassandra.server import translate
 from simulator.modules.cratedb.options import CratedbOptions
 from simulator.modules.cratedb.server import Connection as CratedbConnection
-from simulator.modules.elasticsearch.options import ElasticsearchOptions
+from simulator.modules.elasticsearch import ElasticsearchOptions
 from simulator.modules.elasticsearch.server import Connection as SearchConnection
 from simulator.modules.kit.errors import MissingTable
 from simulator.modules.kit.http import Answer

@@ -46,29 +46,140 @@ import json
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from urllib.parse import urlsplit
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, field_validator
 
-from ...conditions import Condition
-from ...contract import PrimaryKey, Storage
-from ...errors import SimulatorError, one_line
+from ...conditions import ACCESS, Condition
+from ...contract import Load, PrimaryKey, Storage
+from ...errors import OptionError, SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
-from ..asking import Asker
-from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
 from ..kit.connected import MARK, Found, TableModule
 from ..kit.errors import INSERT_REMEDY
 from ..kit.http_database import SHOWN
-from ..options import InsertMode
-from ..sending import Writer
+from ..kit.options import IN_FLIGHT_MEANING, check_url
+from ..options import PAYLOAD, InsertMode, Options
 from .encoding import MAPPING, CsvEncoder, encode_devices
-from .options import CLIENTS, STREAMED_VISIBLE_S, AdxOptions
 from .queries import SHAPES, Compiled, compile_query, quote_name, select_ids, take_statement
 
 if TYPE_CHECKING:
     from .server import Connection
+
+STREAMED_VISIBLE_S = 15.0
+"""Streamed events show up in queries within about ten seconds.
+https://learn.microsoft.com/azure/data-explorer/ingest-data-streaming"""
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("azure-kusto-ingest",),
+        {
+            InsertMode.QUEUED: "azure-kusto-ingest's QueuedIngestClient",
+            InsertMode.STREAMING: "azure-kusto-ingest's KustoStreamingIngestClient",
+        },
+        writer=f"{__package__}.official:OfficialWriter",
+        asker=f"{__package__}.official:OfficialAdxAsker",
+    )
+}
+"""What the option `client` can be."""
+
+
+class AdxOptions(Options):
+    """Options of targets with `module: azure_data_explorer`."""
+
+    IN_FLIGHT: ClassVar[str | None] = "max_in_flight"
+    ADDRESSES: ClassVar[str] = "kusto_uri"
+
+    batch: Annotated[bool, Condition.BATCH, PAYLOAD] = Field(
+        True, description="true: queued ingestion, false: streaming ingestion"
+    )
+    kusto_uri: Annotated[str, Condition.NONE, ACCESS] = Field(
+        description="URI of the cluster, e.g. https://name.region.kusto.windows.net"
+    )
+    kusto_ingest_uri: Annotated[str | None, Condition.NONE, ACCESS] = Field(
+        None, description="URI for ingestion (default: kusto_uri with ingest- before the name)"
+    )
+    kusto_db: Annotated[str, Condition.NONE] = Field(
+        min_length=1, description="name of the database"
+    )
+    adx_aad_app_id: Annotated[str | None, Condition.NONE, ACCESS] = Field(
+        None, description="application (client) id to log in as"
+    )
+    adx_app_key: str | None = Field(None, repr=False, description="its client secret")
+    adx_authority_id: Annotated[str | None, Condition.NONE, ACCESS] = Field(
+        None, description="its tenant's id"
+    )
+    batching_time_s: Annotated[int | None, Condition.BATCH] = Field(
+        None, ge=10, le=1800,
+        description="with batch=true: seconds to collect data before storing them (default: the"
+        " database's, 300 unless changed)",
+    )  # fmt: skip
+    settle_s: Annotated[float, Condition.NONE] = Field(
+        900, gt=0, description="with batch=true: how long to wait for more events to appear"
+    )
+    max_in_flight: Annotated[int, Condition.CLIENT] = Field(
+        1, ge=1, le=256, description=IN_FLIGHT_MEANING
+    )
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="how long to wait for the answer to events, in seconds"
+    )
+    query_timeout_s: Annotated[int, Condition.NONE] = Field(
+        3600, ge=1, le=3600, description="how long a query may take"
+    )
+
+    @field_validator("kusto_uri", "kusto_ingest_uri")
+    @classmethod
+    def _check_url(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        login = "adx_aad_app_id, adx_app_key and adx_authority_id"
+        check_url(value, "https://name.region.kusto.windows.net", login, path=False)
+        parts = urlsplit(value)
+        host = parts.hostname or ""
+        is_loopback = ip_address(host).is_loopback if _is_address(host) else host == "localhost"
+        if parts.scheme == "http" and not is_loopback:
+            raise ValueError("must begin with https://")
+        return value.rstrip("/")
+
+    def mode(self, load: Load) -> InsertMode:
+        return InsertMode.QUEUED if self.batch else InsertMode.STREAMING
+
+    @property
+    def ingest_uri(self) -> str:
+        """The URI for ingestion; that of a server without a name is `kusto_uri`."""
+        if self.kusto_ingest_uri is not None:
+            return self.kusto_ingest_uri
+        host = urlsplit(self.kusto_uri).hostname or ""
+        if "ingest-" in host or host == "localhost" or _is_address(host):
+            return self.kusto_uri
+        return self.kusto_uri.replace("://", "://ingest-", 1)
+
+    def check_login(self) -> None:
+        """OptionError unless there is a way to log in, or no need to (a stand-in on this machine)."""
+        login = {
+            name: getattr(self, name)
+            for name in ("adx_aad_app_id", "adx_app_key", "adx_authority_id")
+        }
+        missing = [name for name, value in login.items() if not value]
+        nobody = len(missing) == len(login)
+        if missing and not (nobody and urlsplit(self.kusto_uri).scheme == "http"):
+            raise OptionError(
+                f"no login for {self.kusto_uri}: option {', '.join(missing)} is missing (on Kubernetes"
+                " it may come from the Secret that existingSecret names)"
+            )
+
+
+def _is_address(host: str) -> bool:
+    with suppress(ValueError):
+        ip_address(host)
+        return True
+    return False
+
 
 _log = logging.getLogger(__name__)
 
@@ -102,6 +213,8 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
     name = "azure_data_explorer"
     PACKAGES = ("azure-kusto-data", "httptools")
     IMPORTED_LATE = ("azure.kusto.data", f"{__name__}.server")
+    WRITER = f"{__name__}.server:AdxWriter"
+    ASKER = f"{__name__}.server:AdxAsker"
     options_model = AdxOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "ingestion": Condition.BATCH,
@@ -134,11 +247,6 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
     @classmethod
     def encoder(cls, options: AdxOptions, job: Job) -> CsvEncoder:
         return CsvEncoder(job)
-
-    def make_writer(self) -> Writer:
-        from .server import AdxWriter
-
-        return AdxWriter(CsvEncoder(self.job), self)
 
     def connect(self) -> Connection:
         from .server import Connection
@@ -250,11 +358,6 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
 
     def describe_statement(self, statement: Compiled) -> str:
         return statement.text
-
-    def make_asker(self, in_flight: int) -> Asker:
-        from .server import AdxAsker
-
-        return AdxAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         [version] = self.connection.ask(".show version")

@@ -51,9 +51,9 @@ from ..kit.http_asking import Conversation, SqlAsker, read_json
 from ..kit.http_database import SHOWN, HttpClient, find_redirect
 from ..kit.sql_queries import Template
 from ..sending import Encoder, Payload
+from . import STREAMED_VISIBLE_S, AdxOptions
 from .encoding import MAPPING, Part
 from .ingestion import QueuedIngestion, make_context
-from .options import STREAMED_VISIBLE_S, AdxOptions
 from .queries import LITERALS, Compiled, Read, quote_name, select_stored
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, Rows, lis
 from ..kit.tables import deal_in_turn
 from ..options import InsertMode
 from ..sending import Payload, limit_wait
-from .options import STREAMING_BULK, ElasticsearchOptions, Flavor
+from . import STREAMING_BULK, ElasticsearchOptions, Flavor
 from .paging import Pages, ParsedPage, Plan, Question, Statement
 from .server import CONFLICT, Connection, read_rows
 from .writing import DocumentWriter

@@ -38,8 +38,8 @@ from ..kit.http_asking import Conversation, HttpAsker, read_json
 from ..kit.http_database import SHOWN, HttpDatabase
 from ..kit.sql_queries import Template, make_template
 from ..own_statements import JSON_LITERALS
+from . import ALLOCATION, ElasticsearchOptions, Flavor
 from .encoding import Request
-from .options import ALLOCATION, ElasticsearchOptions, Flavor
 from .paging import Pages, Plan, ScannedPage, Statement
 
 if TYPE_CHECKING:

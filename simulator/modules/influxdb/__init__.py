@@ -21,31 +21,137 @@ shard has begun and so emptied its write-ahead log. No metric includes the serie
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
-from ...conditions import Condition
-from ...contract import MIB, Allocation, PrimaryKey, Storage
-from ...errors import SimulatorError
+import certifi
+from pydantic import Field
+
+from ...conditions import ACCESS, Condition
+from ...contract import MIB, Allocation, CommaList, PrimaryKey, Storage
+from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
-from ..asking import Asker
-from ..base import Ageing, Capabilities, Encoding, Job, RefusedText, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Encoding,
+    Job,
+    OfficialClient,
+    RefusedText,
+    Support,
+    support_keys,
+)
 from ..kit.connected import MARK, ConnectedModule, Found
 from ..kit.errors import nothing_to_query
 from ..kit.labels import field_columns, find_witness, has_labels
-from ..kit.options import BATCH_MODES
-from ..sending import Writer
+from ..kit.options import (
+    BATCH_MODES,
+    BatchOptions,
+    ClientCertOptions,
+    HttpOptions,
+    InFlightOptions,
+    any_encrypted,
+    is_pem,
+    make_tls_context,
+)
+from ..options import PAYLOAD, InsertMode
 from .encoding import LineEncoder
 from .flux import ALL_TIME, Question, quote_text, select_events, write_time
-from .options import CLIENTS, InfluxOptions
 from .queries import compile_query
 
 if TYPE_CHECKING:
     from influxdb_client.domain.bucket import Bucket
 
     from .server import Connection
+
+BATCHING = "batching"
+
+_PACKAGES = ("influxdb-client", "reactivex")
+_WRITER = f"{__package__}.official:make_writer"
+_ASKER = f"{__package__}.official:OfficialInfluxAsker"
+_REFUSED_TEXTS = (
+    RefusedText(
+        "\t", "a tab", r"which the client stores as \t (a backslash and a t)", tags_only=True
+    ),
+)
+CLIENTS = {
+    "official": OfficialClient(
+        _PACKAGES,
+        dict.fromkeys(BATCH_MODES, "influxdb-client's write of points, synchronous"),
+        in_flight=True,
+        writer=_WRITER,
+        asker=_ASKER,
+        refused_texts=_REFUSED_TEXTS,
+    ),
+    BATCHING: OfficialClient(
+        _PACKAGES,
+        {InsertMode.BATCH: "influxdb-client's write of points, batching"},
+        writer=_WRITER,
+        asker=_ASKER,
+        refused_texts=_REFUSED_TEXTS,
+    ),
+}
+"""What the option `client` can be."""
+
+
+class InfluxOptions(BatchOptions, HttpOptions, ClientCertOptions, InFlightOptions):
+    """Options of targets with `module: influxdb`."""
+
+    EXAMPLE_URL: ClassVar[str] = "https://influxdb:8086"
+    LOGIN: ClassVar[str] = "token"
+    TRUST_REMEDY: ClassVar[str] = "ssl_ca_cert (or set verify_ssl=false)"
+
+    gzip: Annotated[bool, Condition.CLIENT, PAYLOAD] = Field(
+        False, description="compress requests: less traffic for more of the client's CPU"
+    )
+    endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
+        min_length=1, max_length=1, description="URL of the server, e.g. https://influxdb:8086"
+    )
+    org: Annotated[str, Condition.NONE, ACCESS] = Field(
+        min_length=1, description="name of the organisation"
+    )
+    token: str = Field(
+        min_length=1, repr=False, description="API token that may read and write buckets"
+    )
+    bucket: Annotated[str, Condition.NONE] = Field(
+        "iot-benchmark", min_length=1, description="bucket to use; created if it is missing"
+    )
+    shard_group_duration_h: int | None = Field(
+        None, ge=1, description="hours of data in one shard of a new bucket (default: the server's)"
+    )
+    verify_ssl: Annotated[bool, Condition.NONE, ACCESS] = Field(
+        True, description="check the server's certificate"
+    )
+    ssl_ca_cert: Annotated[str | None, Condition.NONE, ACCESS] = Field(
+        None,
+        description=(
+            "certificate authorities to trust: a PEM file, or its text (default: those of certifi)"
+        ),
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600, gt=0, description="how long a query may take"
+    )
+
+    def login(self) -> dict[str, str]:
+        return {"authorization": f"Token {self.token}"}
+
+    def make_tls_context(self) -> ssl.SSLContext | None:
+        if not any_encrypted(self.endpoint):
+            return None
+        # The same authorities as the client trusts by default.
+        authorities = self.ssl_ca_cert or certifi.where()
+        try:
+            make_tls_context(authorities)
+        except SimulatorError as error:
+            named = "its text" if is_pem(authorities) else authorities
+            raise OptionError(
+                f"option ssl_ca_cert: {named} can't be read: {error.__cause__}"
+            ) from error
+        return make_tls_context(authorities, self.verify_ssl, self.client_cert, self.client_key)
+
 
 _SETTINGS = (
     "storage-wal-fsync-delay", "storage-wal-max-concurrent-writes", "storage-wal-max-write-delay",
@@ -73,6 +179,8 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
     name = "influxdb"
     PACKAGES = ("influxdb-client", "urllib3", "httptools")
     IMPORTED_LATE = ("influxdb_client", f"{__name__}.server")
+    WRITER = f"{__name__}.server:InfluxWriter"
+    ASKER = f"{__name__}.server:InfluxAsker"
     options_model = InfluxOptions
     # The API: https://docs.influxdata.com/influxdb/v2/api-guide/
     OLDEST: ClassVar[Mapping[str, str]] = {"InfluxDB": "2.0"}
@@ -116,11 +224,6 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
     @classmethod
     def encoder(cls, options: InfluxOptions, job: Job) -> LineEncoder:
         return LineEncoder(job, options.gzip)
-
-    def make_writer(self) -> Writer:
-        from .server import InfluxWriter
-
-        return InfluxWriter(self.encoder(self.options, self.job), self)
 
     ELSEWHERE = "another bucket"
 
@@ -285,11 +388,6 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         if statement.is_scanned:
             return statement.text
         return f"{statement.text}\nfollowed by a query for rows that the answer may lack"
-
-    def make_asker(self, in_flight: int) -> Asker:
-        from .server import InfluxAsker
-
-        return InfluxAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         from influxdb_client.service.config_service import ConfigService

@@ -31,8 +31,8 @@ from ..kit.labels import field_columns, label, read_labels, tag_columns
 from ..kit.official import ClientAsker, OfficialEncoder, OfficialWriter, list_columns
 from ..kit.tables import deal_in_turn
 from ..sending import limit_wait
+from . import BATCHING
 from .flux import Question, Result, read_text
-from .options import BATCHING
 from .server import OWN_ERRORS, Connection
 
 if TYPE_CHECKING:

@@ -38,9 +38,9 @@ from ..kit.http_database import SHOWN, HttpDatabase, read_retry_after_s
 from ..kit.sql_queries import Template, make_template
 from ..own_statements import Literals
 from ..sending import Payload
+from . import InfluxOptions
 from .encoding import PRECISION
 from .flux import Question, Result, count_lines, parse_csv, parse_results, quote_text, write_time
-from .options import InfluxOptions
 
 if TYPE_CHECKING:
     from . import Influxdb

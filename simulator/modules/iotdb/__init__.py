@@ -43,11 +43,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from numpy.typing import NDArray
+from pydantic import Field
 
-from ...conditions import Condition
+from ...conditions import ACCESS, Condition
 from ...contract import PrimaryKey, Storage
 from ...encoding.columns import quote_name
 from ...errors import OptionError, Retryable, SimulatorError
@@ -56,12 +57,18 @@ from ...workloads.queries import Function
 from ...workloads.schema import Tags
 from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
 from ..kit.errors import missing_table
-from ..kit.options import BATCH_MODES
+from ..kit.options import (
+    BATCH_MODES,
+    BatchOptions,
+    HostList,
+    InFlightOptions,
+    TlsOptions,
+    join_address,
+)
 from ..kit.sql_module import SqlModule
-from ..options import LEAN
+from ..options import LEAN, PAYLOAD
 from ..own_statements import list_own_statements
 from ..sending import Encoder
-from .options import IotdbOptions, Model
 from .queries import Computation, IotdbDialect, Selection, compile_question, compile_statement
 from .schema import (
     LEVEL,
@@ -69,6 +76,7 @@ from .schema import (
     TIME,
     TREE,
     TYPES,
+    Model,
     TableColumn,
     check_measurements,
     check_names,
@@ -81,9 +89,60 @@ from .schema import (
     quote,
     split_path,
 )
-from .server import ALLOCATION, IotdbAsker, IotdbWriter, Server
+from .server import ALLOCATION, Server
 from .tablets import TabletEncoder
 from .tree_tablets import TreeEncoder
+
+
+class IotdbOptions(BatchOptions, InFlightOptions, TlsOptions):
+    """How to reach the data nodes, and where to store."""
+
+    ADDRESSES: ClassVar[str] = "host"
+
+    model: Annotated[Model, Condition.SCHEMA, PAYLOAD] = Field(
+        Model.TABLE,
+        description="table (rows of tables) or tree (a path for each device, of aligned timeseries)",
+    )
+    database: Annotated[str, Condition.NONE, PAYLOAD] = Field(
+        "benchmark",
+        pattern=r"^[a-z_]\w{0,63}$",
+        description="database, created if it is missing; root.<database> with model=tree",
+    )
+    host: Annotated[HostList, Condition.NONE, ACCESS] = Field(
+        min_length=1, description="data nodes, separated by commas; connections go to them in turn"
+    )
+    port: Annotated[int, Condition.NONE, ACCESS] = Field(
+        6667, ge=1, le=65535, description="port of all data nodes (dn_rpc_port)"
+    )
+    tls: Annotated[bool, Condition.CLIENT, ACCESS] = Field(
+        False, description="encrypt the connections; set trust with ca_certs and verify_certs"
+    )
+    username: Annotated[str, Condition.NONE, ACCESS] = Field(
+        "root", min_length=1, description="user name"
+    )
+    password: str = Field(min_length=1, repr=False, description="the user's password")
+    time_partition_interval_s: Annotated[int | None, Condition.SCHEMA] = Field(
+        None,
+        ge=1,
+        description="seconds of data in one partition of a new database (default: a week)",
+    )
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="seconds without an answer after which an insert is sent again"
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600, gt=0, description="how long a query may take"
+    )
+
+    @property
+    def servers(self) -> str:
+        """host:port of the data nodes, for messages."""
+        return ", ".join(join_address(host, self.port) for host in self.host)
+
+    @property
+    def place(self) -> str:
+        """The database, as the server's lists name it."""
+        return f"root.{self.database}" if self.model is Model.TREE else self.database
+
 
 _PROBE = "iot_database_benchmark_regions"
 """A table that is there for a moment."""
@@ -94,6 +153,8 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
     """An IoTDB cluster."""
 
     name = "iotdb"
+    WRITER = f"{__name__}.server:IotdbWriter"
+    ASKER = f"{__name__}.server:IotdbAsker"
     options_model = IotdbOptions
     # The table model, and what its versions tell of databases:
     # https://iotdb.apache.org/UserGuide/latest-Table/Background-knowledge/Data-Model-and-Terminology_apache.html
@@ -162,9 +223,6 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         if options.model is Model.TREE:
             return TreeEncoder(job, options.database)
         return TabletEncoder(job)
-
-    def make_writer(self) -> IotdbWriter:
-        return IotdbWriter(self.encoder(self.options, self.job), self)
 
     def connect(self) -> Server:
         return Server(self.options, self.job)
@@ -310,6 +368,3 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         if isinstance(statement, Computation):
             return statement.describe()
         return statement if isinstance(statement, str) else statement.text
-
-    def make_asker(self, in_flight: int) -> IotdbAsker:
-        return IotdbAsker(self, in_flight)

@@ -24,8 +24,8 @@ from ..asking import carry_out
 from ..kit.official import ClientAsker
 from ..kit.row_order import Row
 from .connection import ServerError
-from .options import Model
 from .queries import Computation, Selection
+from .schema import Model
 from .server import ERRORS, Server
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,6 +24,16 @@ from ...encoding.columns import digits, octets_of
 from ...errors import OptionError
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema, Tags, number_devices
 from .thrift import write_text
+
+
+class Model(StrEnum):
+    """How a database sees its events."""
+
+    TABLE = "table"
+    """As rows of tables."""
+    TREE = "tree"
+    """As points of timeseries, which are leaves of a tree."""
+
 
 TIME = "time"
 """What a table's column of time is always called."""

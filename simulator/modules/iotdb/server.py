@@ -30,13 +30,12 @@ from ..kit.sql_queries import Template, make_template, quote_text
 from ..own_statements import Literals
 from ..sending import TIMEOUTS, Payload, limit_wait, note_arrival
 from .connection import Connection, Question, ServerError
-from .options import IotdbOptions, Model
 from .queries import Computation, Selection
-from .schema import quote
+from .schema import Model, quote
 from .thrift import Answer, Piece, ThriftError
 
 if TYPE_CHECKING:
-    from . import Iotdb
+    from . import Iotdb, IotdbOptions
 
 T = TypeVar("T")
 

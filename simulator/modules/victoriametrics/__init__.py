@@ -35,46 +35,83 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar
 
-from ...conditions import Condition
-from ...contract import PrimaryKey, Storage
+from pydantic import Field
+
+from ...conditions import ACCESS, Condition
+from ...contract import CommaList, PrimaryKey, Storage
 from ...encoding.columns import TEXTS
-from ...errors import Retryable, SimulatorError
+from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Function, Query
+from ...workloads.queries import Function
 from ...workloads.schema import ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.connected import ConnectedModule, Found
 from ..kit.errors import missing_table, nothing_to_query
-from ..kit.exactly_once import SettlingWriter, Span, Wanted
 from ..kit.labels import field_columns, find_witness, has_labels, name_device, tag_columns
-from ..kit.options import BATCH_MODES
-from ..sending import Payload
+from ..kit.options import BATCH_MODES, BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
+from ..options import PAYLOAD
 from .encoding import (
     ALL_TIME,
     DB,
     MOST_WHOLE,
     ChoosingEncoder,
     CsvEncoder,
-    Import,
     ImportEncoder,
     SeriesEncoder,
     name_metric,
 )
 from .forms import select_series, write_span
-from .options import ImportFormat, VictoriaMetricsOptions
 from .queries import IMPOSSIBLE, SHAPES, Question, compile_query
-from .server import (
-    ALLOCATION,
-    FIGURES_S,
-    VISIBLE_S,
-    Connection,
-    Metrics,
-    VictoriaMetricsAsker,
-    find_span,
-    removes_duplicates,
-)
+from .server import ALLOCATION, FIGURES_S, VISIBLE_S, Connection, Metrics, find_span
+
+
+class ImportFormat(StrEnum):
+    """What a request's body is."""
+
+    AUTO = "auto"
+    """What suits a request: JSON if it has many events of each device."""
+    CSV = "csv"
+    """A line for each event."""
+    JSON = "json"
+    """A line for each series that has samples in it."""
+
+
+class VictoriaMetricsOptions(BatchOptions, InFlightOptions, EndpointOptions, LoginOptions):
+    """Options of targets with `module: victoriametrics`."""
+
+    EXAMPLE_URL: ClassVar[str] = "http://victoriametrics:8428"
+    LOGIN: ClassVar[str] = "the options username and password"
+
+    import_format: Annotated[ImportFormat, Condition.BATCH, PAYLOAD] = Field(
+        ImportFormat.AUTO,
+        description="csv (a line for each event), json (a line for each series of a request,"
+        " which costs the server less), or auto: json if a request has 60 numbers or"
+        " more per device, else csv",
+    )
+    db: Annotated[str | None, Condition.NONE, PAYLOAD] = Field(
+        None,
+        min_length=1,
+        description="value of a label _db on all series, to separate them from others on the"
+        " server (default: no such label)",
+    )
+    gzip: Annotated[bool, Condition.CLIENT, PAYLOAD] = Field(
+        False, description="compress requests: less traffic for more of the client's CPU"
+    )
+    endpoint: Annotated[CommaList, Condition.NONE, ACCESS] = Field(
+        min_length=1,
+        max_length=1,
+        description="URL of the server, e.g. http://victoriametrics:8428",
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600,
+        gt=0,
+        description="how long a query may take; the server's own limit (-search.maxQueryDuration,"
+        " 30 s by default) applies, too",
+    )
+
 
 _SETTINGS = (
     "retentionPeriod", "futureRetention", "dedup.minScrapeInterval", "inmemoryDataFlushInterval",
@@ -95,51 +132,12 @@ _ENCODERS: Mapping[ImportFormat, type[ImportEncoder]] = {
 }
 
 
-class VictoriaMetricsWriter(SettlingWriter[Connection]):
-    """Sends payloads of `ImportEncoder`."""
-
-    encoder: ImportEncoder
-    LOOKUPS_APART_S: ClassVar[float | None] = 0.5
-
-    _is_idempotent = False
-    """Whether the server counts a sample once that it gets twice."""
-
-    def open(self) -> None:
-        super().open()
-        metrics = self.connection.read_flags()
-        self._is_idempotent = removes_duplicates(metrics)
-        self.encoder.taken = find_span(metrics)
-
-    def send_request(self, request: Import, payload: Payload) -> None:
-        try:
-            self.connection.write(request.target, request.body)
-        except Retryable:
-            if not self._is_idempotent:
-                request.doubt()
-            raise
-
-    def show_events(self, request: Import) -> None:
-        if not self.connection.flush():
-            # What isn't visible yet would be stored twice.
-            time.sleep(VISIBLE_S)
-
-    def find(self, request: Import, wanted: Wanted) -> Collection[tuple[Any, ...]]:
-        schema, db = self.job.schema, self.connection.options.db
-        devices, times = wanted[schema.device], wanted[schema.time]
-        assert isinstance(times, Span) and not isinstance(devices, Span)
-        query = Query(name="stored", events=schema.row_key)
-        bound = BoundQuery(query, tuple(devices), times.first, times.last + 1)
-        rows: list[tuple[Any, ...]] = []
-        for table in self.job.table_names:
-            question = compile_query(bound, schema, db, table)
-            rows += question.read(question.forms, list(map(self.connection.answer, question.forms)))
-        return rows
-
-
 class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
     """VictoriaMetrics, over its HTTP API."""
 
     name = "victoriametrics"
+    WRITER = f"{__name__}.server:VictoriaMetricsWriter"
+    ASKER = f"{__name__}.server:VictoriaMetricsAsker"
     PACKAGES = ("httptools",)
     options_model = VictoriaMetricsOptions
     # The oldest that was tried.
@@ -180,9 +178,6 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
     @classmethod
     def encoder(cls, options: VictoriaMetricsOptions, job: Job) -> ImportEncoder:
         return _ENCODERS[options.import_format](job, options.gzip, options.db)
-
-    def make_writer(self) -> VictoriaMetricsWriter:
-        return VictoriaMetricsWriter(self.encoder(self.options, self.job), self)
 
     ELSEWHERE = "another value of the option db"
 
@@ -330,9 +325,6 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
 
     def describe_statement(self, statement: Question) -> str:
         return statement.describe()
-
-    def make_asker(self, in_flight: int) -> VictoriaMetricsAsker:
-        return VictoriaMetricsAsker(self, in_flight)
 
     def server_info(self) -> dict[str, Any]:
         metrics = self.connection.read_flags()

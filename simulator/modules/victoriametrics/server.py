@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote_plus, urlencode
@@ -18,14 +18,17 @@ from ...contract import MIB, Allocation, Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ...units import parse_duration_ms
 from ...workloads.drawing import BoundQueries, BoundQuery
-from ...workloads.queries import Every
+from ...workloads.queries import Every, Query
 from ..asking import Received, Rows, explain_length, most_answer_bytes
 from ..base import Job
+from ..kit.exactly_once import SettlingWriter, Wanted
+from ..kit.exactly_once import Span as KeySpan
 from ..kit.http import Answer, HttpRequest, parse_body
 from ..kit.http_asking import Conversation, HttpAsker
 from ..kit.http_database import SHOWN, HttpDatabase
 from ..kit.sql_queries import Template
-from .encoding import ALL_TIME, Span
+from ..sending import Payload
+from .encoding import ALL_TIME, Import, ImportEncoder, Span
 from .forms import (
     FORM_HEADERS,
     Form,
@@ -37,11 +40,10 @@ from .forms import (
     write_form,
     write_seconds,
 )
-from .options import VictoriaMetricsOptions
-from .queries import Question
+from .queries import Question, compile_query
 
 if TYPE_CHECKING:
-    from . import Victoriametrics
+    from . import Victoriametrics, VictoriaMetricsOptions
 
 _log = logging.getLogger(__name__)
 
@@ -71,7 +73,7 @@ _SAMPLE = re.compile(
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
-class Connection(HttpDatabase[VictoriaMetricsOptions]):
+class Connection(HttpDatabase["VictoriaMetricsOptions"]):
     """Imports and questions."""
 
     SYSTEM = "VictoriaMetrics"
@@ -370,4 +372,45 @@ class VictoriaMetricsAsker(HttpAsker[Connection]):
             rows: Rows = question.read(forms, answers)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise SimulatorError(f"unreadable answer: {error!r}") from error
+        return rows
+
+
+class VictoriaMetricsWriter(SettlingWriter[Connection]):
+    """Sends payloads of `ImportEncoder`."""
+
+    encoder: ImportEncoder
+    LOOKUPS_APART_S: ClassVar[float | None] = 0.5
+
+    _is_idempotent = False
+    """Whether the server counts a sample once that it gets twice."""
+
+    def open(self) -> None:
+        super().open()
+        metrics = self.connection.read_flags()
+        self._is_idempotent = removes_duplicates(metrics)
+        self.encoder.taken = find_span(metrics)
+
+    def send_request(self, request: Import, payload: Payload) -> None:
+        try:
+            self.connection.write(request.target, request.body)
+        except Retryable:
+            if not self._is_idempotent:
+                request.doubt()
+            raise
+
+    def show_events(self, request: Import) -> None:
+        if not self.connection.flush():
+            # What isn't visible yet would be stored twice.
+            time.sleep(VISIBLE_S)
+
+    def find(self, request: Import, wanted: Wanted) -> Collection[tuple[Any, ...]]:
+        schema, db = self.job.schema, self.connection.options.db
+        devices, times = wanted[schema.device], wanted[schema.time]
+        assert isinstance(times, KeySpan) and not isinstance(devices, KeySpan)
+        query = Query(name="stored", events=schema.row_key)
+        bound = BoundQuery(query, tuple(devices), times.first, times.last + 1)
+        rows: list[tuple[Any, ...]] = []
+        for table in self.job.table_names:
+            question = compile_query(bound, schema, db, table)
+            rows += question.read(question.forms, list(map(self.connection.answer, question.forms)))
         return rows
