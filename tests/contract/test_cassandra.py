@@ -33,7 +33,7 @@ from simulator.modules.kit.http import SOCKET_OPTIONS
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import insert, insert_with, most_at_once, rows_of
 from simulator.testing.server import as_observer, new_job
-from simulator.testing.suite.test_described import DEFINED_PARTS, list_queries
+from simulator.testing.suite.test_answers import DEFINED_PARTS, list_queries
 from simulator.testing.suite.test_queries import (
     SEED,
     assert_same,

@@ -17,7 +17,7 @@ from simulator.modules.sending import Payload
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import insert, insert_with, rows_of
 from simulator.testing.server import ServerUnderTest, new_job
-from simulator.testing.suite.test_described import list_queries
+from simulator.testing.suite.test_answers import list_queries
 from simulator.worker import connect
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu

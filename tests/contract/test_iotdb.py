@@ -13,7 +13,7 @@ import trustme
 from simulator.errors import SimulatorError
 from simulator.testing.events import insert_with
 from simulator.testing.server import new_job
-from simulator.testing.suite.test_described import APART, fill_and_draw, find_wrong
+from simulator.testing.suite.test_answers import APART, fill_and_draw, find_wrong
 from simulator.testing.suite.test_queries import prepare_queries
 from simulator.workloads.drawing import bind
 from simulator.workloads.queries import Query

@@ -14,7 +14,7 @@ from simulator.modules.questdb.asking import QuestdbAsker
 from simulator.modules.questdb.pgwire import PgWireAsker
 from simulator.testing.events import insert_with, rows_of
 from simulator.testing.server import new_job
-from simulator.testing.suite.test_asking import IN_FLIGHT, WORKLOADS, check_answers
+from simulator.testing.suite.test_answers import ASKED_IN_FLIGHT, ASKED_WORKLOADS, check_answers
 from simulator.workloads.defined import define
 from simulator.workloads.drawing import bind
 from simulator.workloads.queries import Query
@@ -151,7 +151,7 @@ def test_the_same_events_again_change_nothing(server: QuestdbUnderTest) -> None:
     module.close()
 
 
-@pytest.mark.parametrize("in_flight", [1, IN_FLIGHT])
+@pytest.mark.parametrize("in_flight", [1, ASKED_IN_FLIGHT])
 def test_queries_go_over_http_without_a_connection_string(
     server: QuestdbUnderTest, in_flight: int
 ) -> None:
@@ -160,7 +160,7 @@ def test_queries_go_over_http_without_a_connection_string(
     module = server.module(new_job(Temperature.schema), options=over_http)
     assert isinstance(module.make_asker(1), QuestdbAsker)
     assert isinstance(server.module(module.job).make_asker(1), PgWireAsker)
-    for workload in WORKLOADS:
+    for workload in ASKED_WORKLOADS:
         check_answers(server, workload, in_flight, over_http)
 
 

@@ -16,8 +16,8 @@ from simulator.modules.base import connect
 from simulator.testing.events import Sundry
 from simulator.testing.fixtures import find_official_clients
 from simulator.testing.server import ServerUnderTest, new_job
-from simulator.testing.suite.test_asking import check_answers
-from simulator.testing.suite.test_official import check_stored
+from simulator.testing.suite.test_answers import check_answers
+from simulator.testing.suite.test_inserts import check_stored
 from simulator.workloads.drawing import bind
 from simulator.workloads.queries import Query
 

@@ -19,7 +19,7 @@ from simulator.errors import SimulatorError
 from simulator.modules.base import Job, await_count, connect
 from simulator.testing.events import insert_with, make_schema, rows_of
 from simulator.testing.server import new_job
-from simulator.testing.suite import test_storage
+from simulator.testing.suite import test_tables
 from simulator.workloads.base import Workload
 from simulator.workloads.defined import define
 from simulator.workloads.drawing import bind
@@ -172,7 +172,7 @@ def test_size_on_disk(
     with own_server(os.environ["VICTORIAMETRICS_URL"], tmp_path, "-retentionPeriod=100y") as own:
         monkeypatch.setitem(server.options, "endpoint", own)
         monkeypatch.setattr(server, "tells_size", True, raising=False)
-        test_storage.test_the_size_on_disk_grows_with_the_events(server)
+        test_tables.test_the_size_on_disk_grows_with_the_events(server)
 
 
 @pytest.mark.parametrize("status", [404, 405])

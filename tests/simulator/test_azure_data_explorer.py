@@ -40,8 +40,8 @@ from simulator.modules.base import Job
 from simulator.modules.kit.http import Answer
 from simulator.modules.options import parse_options
 from simulator.testing.server import new_job
-from simulator.testing.suite.test_described import APART, list_queries
-from simulator.testing.suite.test_described import WORKLOADS as DESCRIBED
+from simulator.testing.suite.test_answers import APART, list_queries
+from simulator.testing.suite.test_answers import WORKLOADS as DESCRIBED
 from simulator.testing.suite.test_tags import READING, TRUCKS
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu

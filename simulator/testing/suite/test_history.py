@@ -1,14 +1,18 @@
-"""A history, and what follows it: stored, counted, recognized, and asked about together."""
+"""A history and what follows it; what is deleted because of its age; and what is asked while events come
+in."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Any
 
 import pytest
 
 from ...collector.lookup import look_up
-from ...contract import Load, Lookup, StoredPart
-from ...modules.base import await_count, connect
+from ...contract import Load, Lookup, Retention, StoredPart, Tables, find_step_ms
+from ...errors import OptionError, Retryable, SimulatorError
+from ...modules.base import AnyModule, Job, await_count, connect
 from ...oracle.answers import answer_all, compare_answers
 from ...oracle.survey import (
     Beginning,
@@ -21,9 +25,10 @@ from ...oracle.survey import (
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.drawing import BoundQuery, Stored
-from ...workloads.history import History, WithHistory
-from ...workloads.queries import Query
-from ..events import insert
+from ...workloads.history import History, WithHistory, find_time_ms
+from ...workloads.queries import Aggregate, Function, Query, Window
+from ...workloads.temperature import Temperature
+from ..events import insert, insert_with
 from ..server import ServerUnderTest, batch_of, new_job
 from .test_queries import make_settings, prepare_queries
 
@@ -126,3 +131,128 @@ def test_the_questions_find_both() -> None:
     times = block.columns["ts"].tolist()
     assert times[DEVICES] - times[0] == EVERY_MS
     assert times[DEVICES + 1] - times[DEVICES] == 1000
+
+
+PERIOD_MS = 40 * 86_400_000
+STEP_MS = find_step_ms(PERIOD_MS)
+AGEING_EVENTS = 1_000
+# All of them together are of a hundred days.
+AGEING = Temperature(
+    seed=3, device_spread=10, clock_factor=100 * 86_400_000 // (450 * AGEING_EVENTS)
+)
+
+
+def _keep(workload: Temperature) -> Retention:
+    return Retention(
+        period_ms=PERIOD_MS, step_ms=STEP_MS, until_ms=find_time_ms(workload, 0, AGEING_EVENTS)
+    )
+
+
+def test_what_is_too_old_is_deleted_and_nothing_else(
+    server: ServerUnderTest, tables: Tables
+) -> None:
+    ageing = server.module_type.CAPABILITIES.ageing
+    job = new_job(AGEING.schema, batch=50, tables=tables, retention=_keep(AGEING))
+    if not ageing.way:
+        with pytest.raises(OptionError, match="can't do --retention: "):
+            server.module(job)
+        return
+    try:
+        with server.prepare(job) as observer:
+            _check_deletions(server, job, observer)
+    except OptionError as error:
+        # The database is a relative of the module's that can't delete what is too old.
+        if "can't do --retention: " not in str(error):
+            raise
+    except SimulatorError as error:
+        if "lacks the module" in str(error):
+            pytest.skip(str(error))
+        raise
+
+
+def _check_deletions(server: ServerUnderTest, job: Job, observer: AnyModule) -> None:
+    half = AGEING_EVENTS // 2
+    insert_with(server.module(job), AGEING, half)
+    # So old that nothing goes, and then a part of what is there; again, and nothing more goes.
+    _check(observer, half, AGEING.schema.epoch_ms // STEP_MS * STEP_MS)
+    first = _find_limit(half) + 5 * STEP_MS
+    _check(observer, half, first)
+    _check(observer, half, first)
+    more = Thread(
+        target=insert_with, args=(server.module(job), AGEING, half), kwargs={"first": half}
+    )
+    more.start()
+    _delete(observer, first + STEP_MS)
+    more.join()
+    _check(observer, AGEING_EVENTS, _find_limit(AGEING_EVENTS))
+
+
+def _find_limit(events: int) -> int:
+    return _keep(AGEING).find_limit(find_time_ms(AGEING, 0, events))
+
+
+def _delete(observer: AnyModule, limit_ms: int) -> None:
+    try:
+        observer.delete_older(limit_ms)
+    except Retryable:
+        # As the collector does: it may be repeated.
+        observer.delete_older(limit_ms)
+
+
+def _check(observer: AnyModule, inserted: int, limit_ms: int) -> None:
+    """Delete, and count what is there, in all and of what should be gone."""
+    _delete(observer, limit_ms)
+    expected = Stored(AGEING, [StoredPart(0, 0, inserted)]).count_since(limit_ms)
+    assert 0 < expected <= inserted
+    assert await_count(observer.count, expected, observer.settle_s) == expected
+    if observer.job.load.tables is Tables.SINGLE:
+        begin_ms = AGEING.schema.epoch_ms - PERIOD_MS
+        older = Query(
+            name="older",
+            window=Window(span=limit_ms - begin_ms),
+            compute=(Aggregate(function=Function.COUNT),),
+        )
+        rows = observer.fetch(observer.compile(BoundQuery(older, None, begin_ms, limit_ms)))
+        assert sum(row[0] or 0 for row in rows) == 0
+
+
+_BEFORE, _MEANWHILE = 200, 400
+
+
+def test_queries_are_answered_while_events_come_in(server: ServerUnderTest) -> None:
+    workload = Temperature(seed=6, device_spread=3)
+    job = new_job(workload.schema, batch=10)
+    reader_job = new_job(workload.schema, clean=False)
+    counts = []
+    with server.prepare(job) as observer, connect(server.module(reader_job)) as reader:
+        insert_with(server.module(job), workload, _BEFORE)
+        assert await_count(observer.count, _BEFORE, observer.settle_s) == _BEFORE
+        reader.prepare_queries()
+        queries = reader.queries()
+        with ThreadPoolExecutor(1) as thread:
+            writing = thread.submit(
+                insert_with, server.module(job), workload, _MEANWHILE, first=_BEFORE
+            )
+            over = False
+            while not over:
+                over = writing.done()
+                for name, statement in queries.items():
+                    rows = reader.fetch(statement)
+                    assert rows, name
+                    if name == "count-events":
+                        counts.append(rows[0][0])
+            recorder = writing.result()
+        # With a refresh between, a database may tell of them later than it has them.
+        assert all(_BEFORE <= count <= _BEFORE + _MEANWHILE for count in counts)
+        assert (recorder.events, recorder.retries, recorder.errors) == (_MEANWHILE, 0, {})
+        whole = _BEFORE + _MEANWHILE
+        assert await_count(observer.count, whole, observer.settle_s) == whole
+
+
+def test_readers_begin_before_there_are_events(server: ServerUnderTest) -> None:
+    """In a run with writers: nothing is an answer then."""
+    with server.prepare(new_job(Temperature.schema)) as module:
+        module.prepare_queries()
+        answers = {name: module.fetch(statement) for name, statement in module.queries().items()}
+    assert answers["count-events"] == [(0,)]
+    assert answers["newest-per-device"] == []

@@ -1,8 +1,10 @@
-"""What is stored is what was generated: every column of every event, in every way of sending."""
+"""What is stored is what was generated: every column of every event, in every way of sending, by the lean
+path and by the vendor's client."""
 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Mapping
 
 import pytest
 
@@ -10,14 +12,29 @@ from ...collector.lookup import look_up
 from ...contract import Lookup, PrimaryKey, StoredPart, Tables
 from ...errors import OptionError
 from ...modules.base import Encoding, Job, Support, await_count, connect
+from ...modules.capabilities import find_refused_text
 from ...modules.options import LEAN, PREFILL_BATCH
+from ...oracle.answers import answer, compare_answers
 from ...worker.measure import Recorder
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
-from ...workloads.schema import EventBlock
+from ...workloads.drawing import Stored, bind
+from ...workloads.queries import Query
+from ...workloads.schema import ColumnType, EventBlock
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Awkward, insert, insert_with, most_at_once, rows_of
-from ..server import IN_FLIGHT, ServerUnderTest, batch_of, full, new_job, table_modes
+from ..events import TESTED, Awkward, insert, insert_with, make_texts, most_at_once, rows_of
+from ..server import (
+    IN_FLIGHT,
+    ServerUnderTest,
+    batch_of,
+    full,
+    new_job,
+    table_modes,
+    two_key_modes,
+    workloads_of,
+)
+from .test_queries import prepare_queries
+from .test_recovery import BATCH, insert_during
 
 
 def stored_as_generated(
@@ -218,3 +235,150 @@ def test_a_mode_that_does_not_fit_the_batch_is_refused(
     batch = 0 if encoding.batched else 10
     with pytest.raises(OptionError, match=encoding.label.split()[0]):
         server.module(new_job(Temperature.schema, batch=batch), encoding)
+
+
+_OFFICIAL_EVENTS = 45
+
+
+def check_stored(
+    server: ServerUnderTest, official: tuple[str, Encoding], workload: Workload, tables: Tables
+) -> None:
+    """Insert by the client; all is stored as it was generated, as by the lean path."""
+    client, encoding = official
+    key = two_key_modes(server.module_type)[-1]
+    job = new_job(workload.schema, batch=batch_of(encoding, 10), tables=tables, primary_key=key)
+    with server.prepare(job, encoding) as observer:
+        module = server.module(job, encoding, {"client": client})
+        recorder = insert_with(module, workload, _OFFICIAL_EVENTS, first=3)
+        assert (recorder.events, recorder.retries, recorder.errors) == (_OFFICIAL_EVENTS, 0, {})
+        assert await_count(observer.count, _OFFICIAL_EVENTS, observer.settle_s) == _OFFICIAL_EVENTS
+    check_dealt(server, job, workload.block(0, 3, _OFFICIAL_EVENTS))
+
+
+def test_an_official_client_stores_events_of_all_types(
+    server: ServerUnderTest, official: tuple[str, Encoding]
+) -> None:
+    """Also those that lack values, where the database has such."""
+    names = workloads_of(server.module_type)
+    workload = TESTED["sundry" if "sundry" in names else names[-1]](seed=5, device_spread=4)
+    check_stored(server, official, workload, Tables.SINGLE)
+
+
+def test_an_official_client_stores_awkward_events_in_several_tables(
+    server: ServerUnderTest, official_client: tuple[str, Encoding]
+) -> None:
+    """Texts with all that some format escapes."""
+    workload = Awkward(device_spread=3)
+    workload.int32_range = server.module_type.CAPABILITIES.int32_range
+    workload.int64_range = server.module_type.CAPABILITIES.int64_range
+    check_stored(server, official_client, workload, table_modes(server.module_type)[-1])
+
+
+def test_an_official_client_stores_events_exactly_once(
+    server: ServerUnderTest, official_client: tuple[str, Encoding]
+) -> None:
+    client, encoding = official_client
+    faults = [fault for fault in type(server).FAULTS if fault.thorough]
+    workload = Temperature(seed=1, device_spread=2)
+    key = two_key_modes(server.module_type)[-1]
+    for fault in faults[:1]:
+        job = new_job(workload.schema, batch=batch_of(encoding, BATCH), primary_key=key)
+        insert_during(server, fault, job, workload, encoding, client)
+
+
+def test_an_official_client_holds_several_requests_in_flight(
+    server: ServerUnderTest, official_in_flight: tuple[str, Encoding]
+) -> None:
+    client, encoding = official_in_flight
+    workload = Temperature(seed=4, device_spread=3)
+    job = new_job(workload.schema, batch=batch_of(encoding, 5), in_flight=IN_FLIGHT)
+    insert_in_flight(server, job, workload, 30, encoding, client)
+
+
+def test_only_the_clients_that_a_module_has_can_be_chosen(server: ServerUnderTest) -> None:
+    clients = server.module_type.CAPABILITIES.clients
+    with pytest.raises(OptionError, match=r"has no client=offical.*\(known: lean") as refused:
+        server.module(new_job(Temperature.schema), options={"client": "offical"})
+    assert "\n" not in str(refused.value)
+    assert all(name in str(refused.value) for name in clients)
+    for name, client in clients.items():
+        for encoding in server.module_type.ENCODINGS:
+            job = new_job(Temperature.schema, batch=batch_of(encoding, 10))
+            if encoding.label.split()[0] not in client.ways:
+                with pytest.raises(OptionError, match="has no way to insert in mode"):
+                    server.module(job, encoding, {"client": name})
+                continue
+            module = server.module(job, encoding, {"client": name})
+            assert set(client.packages) <= set(module.packages)
+            several = new_job(Temperature.schema, batch=job.load.batch, in_flight=IN_FLIGHT)
+            if not client.in_flight:
+                with pytest.raises(OptionError, match="holds one request in flight"):
+                    server.module(several, encoding, {"client": name})
+
+
+AWKWARD_TEXTS = {
+    "quotes": ['say "\\"', "it''s", "a\\, b=c d", "\\N", "$1 %s {} ?", "ﬀ", "🌡"],
+    "tabs": ["\t", "a\tb", "\x0b", "\x1f\x85\u2028x"],
+    "breaks": ["\n", "a\n,b", "back\\"],
+    "returns": ["\r", "a\r\n,b", "c\r"],
+}
+_TEXT_EVENTS = 40
+
+kinds = pytest.mark.parametrize("kind", AWKWARD_TEXTS)
+
+
+def find_workload(server: ServerUnderTest, kind: str) -> Workload:
+    """Events with these texts, also in columns of their own where the module has such."""
+    can_hold = ColumnType.TEXT in server.module_type.CAPABILITIES.column_types
+    return make_texts(AWKWARD_TEXTS[kind], in_events=can_hold)
+
+
+def check_kept(
+    server: ServerUnderTest, workload: Workload, encoding: Encoding, options: Mapping[str, str]
+) -> None:
+    job = new_job(workload.schema, batch=batch_of(encoding, 10))
+    with server.prepare(job, encoding) as observer:
+        insert_with(server.module(job, encoding, options), workload, _TEXT_EVENTS)
+        assert await_count(observer.count, _TEXT_EVENTS, observer.settle_s) == _TEXT_EVENTS
+    expected = sorted(rows_of(workload.block(0, 0, _TEXT_EVENTS)))
+    assert server.rows(workload.schema, workload.schema.table) == expected
+
+
+@kinds
+def test_texts_are_kept_or_refused(server: ServerUnderTest, kind: str) -> None:
+    can, workload = server.module_type.CAPABILITIES, find_workload(server, kind)
+    schema = workload.schema
+    if not server.can_hold(schema):
+        with pytest.raises(OptionError, match="use another value"):
+            can.require_workload(schema, "texts", server.module_type.name)
+        return
+    for encoding in server.module_type.ENCODINGS:
+        check_kept(server, workload, encoding, {})
+    query = Query(name="all", events=tuple(column.name for column in schema.columns))
+    if not schema.shapes_of(query) <= frozenset(can.shapes):
+        return
+    bound = bind(query, schema.epoch_ms)
+    right = answer(bound, Stored(workload, [StoredPart(0, 0, _TEXT_EVENTS)]))
+    askers = [name for name, client in can.clients.items() if client.asker]
+    for options in [{}, *({"client": name} for name in askers)]:
+        with prepare_queries(server, workload, options) as module, connect(module.asker()) as asker:
+            received = asker.send(asker.encode_statement(module.compile(bound)))
+            assert received.rows == _TEXT_EVENTS
+            assert compare_answers(right, asker.decode(received)) is None
+
+
+@kinds
+def test_an_official_client_keeps_the_texts(
+    server: ServerUnderTest, official_client: tuple[str, Encoding], kind: str
+) -> None:
+    client, encoding = official_client
+    workload = find_workload(server, kind)
+    if not server.can_hold(workload.schema):
+        pytest.skip("refused, as tried above")
+    if find_refused_text(
+        server.module_type.CAPABILITIES.clients[client].refused_texts, workload.schema
+    ):
+        with pytest.raises(OptionError, match="use another value"):
+            check_kept(server, workload, encoding, {"client": client})
+    else:
+        check_kept(server, workload, encoding, {"client": client})

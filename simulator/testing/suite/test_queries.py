@@ -1,9 +1,10 @@
-"""The queries' answers are those that follow from the seed."""
+"""The queries' answers are those that follow from the seed, also to statements of a workload's own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,8 @@ from ...collector.database import Indexing
 from ...contract import Load, Role, RunSettings, StoredPart, make_groups
 from ...errors import OptionError, SimulatorError
 from ...modules.base import AnyModule, Support, await_count, connect
-from ...oracle.answers import Answer, answer, compare_answers
-from ...workloads import WORKLOADS
+from ...oracle.answers import Answer, answer, answer_all, compare_answers
+from ...workloads import WORKLOADS, load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import (
     HIGH_CPU_ABOVE,
@@ -25,8 +26,9 @@ from ...workloads.cpu import (
     METRICS,
     Cpu,
 )
-from ...workloads.drawing import Stored, bind
-from ...workloads.schema import ColumnType
+from ...workloads.drawing import Stored, bind, draw_block
+from ...workloads.queries import Query
+from ...workloads.schema import ColumnType, Schema
 from ...workloads.temperature import Temperature
 from ..events import TESTED, Awkward, insert_with
 from ..server import ServerUnderTest, new_job
@@ -283,3 +285,80 @@ def test_a_query_that_fails_says_why(server: ServerUnderTest) -> None:
         server.clear()
         with pytest.raises(SimulatorError, match="events"):
             module.fetch(queries["count-events"])
+
+
+OWN_EXECUTIONS = 4
+OWN_PARTS = ((0, 0, 300), (1, 0, 100))
+MACHINES = load_workload("machines")(seed=SEED, device_spread=4)
+MACHINES_FIELD = MACHINES.schema.fields[0]
+
+_SQL = (
+    'SELECT "{field}" FROM :table WHERE "{device}" = :device AND "{time}" >= :start AND "{time}" < :end'
+    ' AND "{field}" > :above'
+)
+OWN_STATEMENTS = {
+    "SQL": _SQL,
+    "CQL": f"{_SQL} ALLOW FILTERING;",
+    "AQL": "FOR e IN :table FILTER e.`{device}` == :device AND e.`{time}` >= :start AND e.`{time}` < :end"
+    " AND e.`{field}` > :above RETURN [e.`{field}`]",
+    "KQL": ":table | where ['{time}'] >= :start and ['{time}'] < :end | where ['{device}'] == :device"
+    " | where ['{field}'] > :above | project v0 = ['{field}']",
+}
+"""Language -> a statement that asks the same as the description below."""
+
+
+def write_text(server: ServerUnderTest, schema: Schema) -> str:
+    """Such a statement for the server's module."""
+    language = server.module_type.CAPABILITIES.statements
+    assert language is not None
+    time = server.time_column or schema.time
+    return OWN_STATEMENTS[language].format(field=MACHINES_FIELD, device=schema.device, time=time)
+
+
+def describe_own(module: str, text: str) -> Query:
+    """A query with a statement of the workload's own."""
+    return Query.model_validate(
+        {
+            "name": "own",
+            "devices": 1,
+            "window": {"span": "10m"},
+            "where": {"column": MACHINES_FIELD, "above": 45.1},
+            "events": [MACHINES_FIELD],
+            "statement": {module: text},
+        }
+    )
+
+
+def ask_own(server: ServerUnderTest, query: Query, stored: Stored) -> list[str | None]:
+    """What is wrong with the answer of each execution: asked as a reader does, and then by itself."""
+    bounds = draw_block(query, stored, 0, 0, OWN_EXECUTIONS)
+    rights = answer_all(list(bounds), stored)
+    assert any(len(right) for right in rights)
+    with prepare_queries(server, MACHINES) as module, closing(module.make_asker(1)) as asker:
+        requests = list(asker.encode(bounds))
+        asker.open()
+        prepared = [asker.decode(asker.send(request)) for request in requests]
+        alone = [module.fetch(module.make_statement(bound)) for bound in bounds]
+    return [
+        compare_answers(right, rows)
+        for answers in (prepared, alone)
+        for right, rows in zip(rights, answers, strict=True)
+    ]
+
+
+def test_a_workloads_own_statement(server: ServerUnderTest) -> None:
+    can, name = server.module_type.CAPABILITIES, server.module_type.name
+    if can.statements is None or not server.takes_statements:
+        query = describe_own(name, "SELECT 1")
+        schema = replace(MACHINES.schema, descriptions=(query,))
+        with pytest.raises(OptionError, match="query own: statement: "):
+            server.module(new_job(schema))
+        return
+    if not server.can_hold(MACHINES.schema):
+        pytest.skip("the module doesn't store it")
+    fill(server, MACHINES, OWN_PARTS)
+    stored = Stored(MACHINES, [StoredPart(*part) for part in OWN_PARTS])
+    text = write_text(server, MACHINES.schema)
+    assert ask_own(server, describe_own(name, text), stored) == [None] * 2 * OWN_EXECUTIONS
+    wrong = text.replace(":end", ":start")
+    assert any(ask_own(server, describe_own(name, wrong), stored))

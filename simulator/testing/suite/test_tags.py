@@ -1,30 +1,47 @@
-"""Tags in a table of their own: the same events come out of fewer bytes, in every way of sending."""
+"""Events that are stored in parts: with tags in a table of their own, or each value by itself. The same
+events come out of fewer bytes, and one of which a part is lost counts as lost."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from ...contract import PrimaryKey, StoredPart
+from ...collector.counting import EVENTS, count_values
+from ...collector.database import Preparation
+from ...collector.lookup import look_up
+from ...collector.report import count_stored
+from ...contract import (
+    DataSet,
+    Lookup,
+    PrimaryKey,
+    RunSettings,
+    StoredPart,
+    Tables,
+    Verification,
+    make_groups,
+)
 from ...errors import OptionError, SimulatorError
-from ...modules.base import Encoding, Support, connect
+from ...modules.base import AnyModule, Encoding, Job, Support, await_count, connect
 from ...oracle.answers import answer, compare_answers
 from ...workloads import load_workload
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.drawing import Stored, bind
 from ...workloads.queries import Query
-from ...workloads.schema import number_devices
+from ...workloads.schema import EventBlock, number_devices
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Sundry, insert_with, rows_of
+from ..events import TESTED, Sparse, Sundry, insert, insert_with, rows_of, store_devices_of
 from ..server import Fault, ServerUnderTest, as_observer, batch_of, key_modes, new_job, table_modes
 from .test_inserts import stored_as_generated
 from .test_queries import EXPECTED, assert_same, fill, prepare_queries, workload_of
 from .test_recovery import BATCH, insert_during
 
-DEVICES = 3
+_DEVICES = 3
 
 
 def need_table(server: ServerUnderTest) -> None:
@@ -46,7 +63,7 @@ def test_every_way_of_inserting_stores_events_without_their_tags(
     keys, tables = key_modes(module), table_modes(module)
     number = [candidate.label for candidate in module.ENCODINGS].index(encoding.label)
     kinds = list(TESTED.values())
-    workload = kinds[number % len(kinds)](seed=5, device_spread=DEVICES, tags="table")
+    workload = kinds[number % len(kinds)](seed=5, device_spread=_DEVICES, tags="table")
     schema = workload.schema
     key = keys[number % len(keys)]
     job = new_job(
@@ -57,7 +74,7 @@ def test_every_way_of_inserting_stores_events_without_their_tags(
     )
     blocks = stored_as_generated(server, job, workload, encoding)
     assert server.tables() == {*job.table_names, schema.tags_table}
-    assert count_devices(server, workload) == 2 * DEVICES
+    assert count_devices(server, workload) == 2 * _DEVICES
     columns = set(server.columns(job.table_names[0])) - {"id"}
     assert columns == set(server.expected_columns(replace(schema, columns=schema.row)))
     if key is PrimaryKey.CLIENT:
@@ -173,3 +190,131 @@ def test_own_queries_have_the_same_answers(server: ServerUnderTest) -> None:
                 for name, statement in queries.items():
                     assert name.removesuffix("-tuned") in EXPECTED
                     assert_same(module.fetch(statement), name)
+
+
+_COUNT = 60
+
+
+def count_there(block: EventBlock, name: str) -> int:
+    """How many events have a value in a column."""
+    missing = block.missing.get(name)
+    return len(block) if missing is None else int(np.count_nonzero(~missing))
+
+
+@pytest.mark.parametrize("kind", [Sparse, Sundry])
+def test_an_event_that_lost_a_value_is_not_whole(
+    server: ServerUnderTest, tables: Tables, kind: type[Workload]
+) -> None:
+    """Counted for each column, and looked up for each event: with events that never had a value, and late
+    ones."""
+    workload = kind(seed=8, device_spread=_DEVICES)
+    if not server.can_hold(workload.schema):
+        pytest.skip("the module doesn't store it")
+    job = new_job(workload.schema, batch=20, tables=tables)
+    names = server.module(job).list_kept_apart()
+    if not names:
+        pytest.skip("it keeps an event in one piece")
+    with server.prepare(job) as observer:
+        block, parts = workload.block(0, 0, _COUNT), [StoredPart(0, 0, _COUNT)]
+        insert_with(server.module(job), workload, _COUNT)
+        assert await_count(observer.count, _COUNT, observer.settle_s) == _COUNT
+        due = {EVENTS: _COUNT} | {name: count_there(block, name) for name in names}
+        assert count_values(observer) == due
+        whole = Lookup(events=_COUNT, missing=0, incomplete=0, doubled=0, per_group=1)
+        assert look_up(observer, workload, parts) == whole
+
+        lost = np.zeros(_COUNT, dtype=np.bool_)
+        # An event may lose several values; it is missing once. The last column is what events are counted by.
+        fields = [column for column in workload.schema.columns if column.name in names]
+        nullable = next(column.name for column in fields if column.nullable)
+        first, second = (device.decode() for device in block.devices[:2].tolist())
+        losses = {first: [nullable, fields[-2].name], second: [fields[-1].name]}
+        server.lose_values(job, block, losses)
+        for device, losing in losses.items():
+            own = np.flatnonzero(block.devices == device.encode())
+            for name in losing:
+                there = own[~block.missing[name][own]] if name in block.missing else own
+                lost[there] = True
+                due[name] -= len(there)
+        check_counted(observer, workload, {name: due[name] for name in names}, lost)
+        missing = int(np.count_nonzero(lost))
+        found = look_up(observer, workload, parts)
+        assert found == whole.model_copy(
+            update={"missing": missing, "incomplete": found.incomplete}
+        )
+        # Where nothing is left of what events are counted by, they look as if they were gone altogether.
+        assert 0 < found.incomplete <= missing
+    check_next_run(server, job, workload)
+
+
+def describe_run(job: Job, **data: Any) -> RunSettings:
+    """Settings of a run of one writer."""
+    return RunSettings(
+        run_id=job.run_id, token="", target="x", module="x", options={}, data=DataSet(**data),
+        groups=make_groups(job.load),
+    )  # fmt: skip
+
+
+def find_lacking(block: EventBlock) -> dict[str, int]:
+    """As writers tell it."""
+    return {name: len(block) - count_there(block, name) for name in block.missing}
+
+
+def check_counted(
+    observer: AnyModule, workload: Workload, there: Mapping[str, int], lost: NDArray[np.bool_]
+) -> None:
+    """The run's count says which columns lack values, and that no more events are whole than these columns
+    have values."""
+    lacking = find_lacking(workload.block(0, 0, _COUNT))
+    prepared = Preparation(describe_run(observer.job), observer, workload)
+    verification, values = count_stored(describe_run(observer.job), prepared, _COUNT, lacking)
+    assert {name: values[name] for name in there} == there
+    due = {name: _COUNT - lacking.get(name, 0) for name in there}
+    wrong = {name: (there[name], due[name]) for name in there if there[name] != due[name]}
+    assert (verification.ok, verification.columns) == (False, wrong)
+    assert verification.stored == _COUNT - max(after - before for before, after in wrong.values())
+    assert verification.partial == _COUNT - verification.stored <= np.count_nonzero(lost)
+
+
+def check_next_run(server: ServerUnderTest, job: Job, workload: Workload) -> None:
+    """What was lost before a run is not lost in it."""
+    settings = describe_run(job, clean=False)
+    module = server.module(replace(as_observer(job), clean=False))
+    prepared = Preparation(settings, module, workload)
+    try:
+        prepared.prepare()
+        assert prepared.baseline == _COUNT
+        insert_with(server.module(job), workload, 20, first=_COUNT)
+        lacking = find_lacking(workload.block(0, _COUNT, 20))
+        verification, _ = count_stored(settings, prepared, _COUNT + 20, lacking)
+        assert verification == Verification(
+            expected=_COUNT + 20, stored=_COUNT + 20, ok=True, partial=0
+        )
+    finally:
+        prepared.close()
+
+
+def test_an_event_whose_tags_are_lost_is_missing(server: ServerUnderTest) -> None:
+    need_table(server)
+    workload = Temperature(seed=8, device_spread=_DEVICES, tags="table")
+    job = new_job(workload.schema, batch=5)
+    rows = list(workload.device_rows(0))
+    with server.prepare(job) as observer:
+        with connect(server.module(job)) as module:
+            module.store_devices(
+                [{name: values[1:] for name, values in some.items()} for some in rows]
+            )
+            with connect(module.writer()) as writer:
+                insert(writer, workload, _COUNT)
+        assert await_count(observer.count, _COUNT, observer.settle_s) == _COUNT
+        lookup = look_up(observer, workload, [StoredPart(0, 0, _COUNT)])
+        assert (lookup.missing, lookup.doubled) == (_COUNT // _DEVICES, 0)
+        lost = Preparation(describe_run(job), observer, workload).find_lost_devices([0])
+        assert lost == [f"table events_tags has {_DEVICES - 1} devices instead of {_DEVICES}"]
+        # Where others' are there, too, their number doesn't tell.
+        store_devices_of(server.module(job), workload, 1)
+        after = Preparation(describe_run(job, clean=False), observer, workload)
+        text = f"{_COUNT // _DEVICES} events have no row in table events_tags"
+        assert after.find_lost_devices([0]) == [text]
+        store_devices_of(server.module(job), workload, 0)
+        assert after.find_lost_devices([0]) == []
