@@ -30,7 +30,7 @@ from simulator.encoding.columns import text_format
 from simulator.encoding.rows import format_requests
 from simulator.modules.base import Job, await_count
 from simulator.modules.influxdb.encoding import LineEncoder
-from simulator.modules.kit.labels import field_columns
+from simulator.modules.kit.series import field_columns
 from simulator.modules.options import parse_options
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.modules.victoriametrics.encoding import CsvEncoder, SeriesEncoder

@@ -15,8 +15,8 @@ from psycopg.conninfo import make_conninfo
 from simulator.contract import Load, PrimaryKey, Role
 from simulator.modules import load_module
 from simulator.modules.base import AnyModule, Job, await_count
-from simulator.modules.indexes import IndexedModule
-from simulator.modules.kit.labels import name_device
+from simulator.modules.kit.module import IndexedModule
+from simulator.modules.kit.series import name_device
 from simulator.modules.kit.sql_queries import (
     Newest,
     SqlDialect,

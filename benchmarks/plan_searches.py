@@ -17,7 +17,7 @@ from simulator.modules.elasticsearch.paging import (
     write_tail,
 )
 from simulator.modules.elasticsearch.queries import PAGE, find_field
-from simulator.modules.kit.row_order import Row
+from simulator.modules.kit.series import Row
 from simulator.worker import connect
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import HOUR_MS, Query

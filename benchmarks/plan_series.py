@@ -13,8 +13,7 @@ from simulator.modules.cassandra.queries import Statement as CqlStatement
 from simulator.modules.influxdb.flux import Question, select_bound
 from simulator.modules.iotdb.queries import Selection as TreeSelection
 from simulator.modules.iotdb.schema import LEVEL, Model, split_path
-from simulator.modules.kit.labels import name_device
-from simulator.modules.kit.row_order import Row, put_in_order
+from simulator.modules.kit.series import Row, name_device, put_in_order
 from simulator.units import write_duration
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import HOUR_MS, Query

@@ -21,8 +21,8 @@ from copy import copy
 from statistics import median
 
 from simulator.contract import StoredPart
-from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
+from simulator.modules.sending import Asker
 from simulator.oracle.answers import answer, compare_answers
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, Stored, draw_block

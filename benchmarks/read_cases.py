@@ -18,7 +18,7 @@ from simulator.contract import Load, Role
 from simulator.encoding.columns import quote_name
 from simulator.modules import load_module
 from simulator.modules.base import AnyModule, Job, await_count
-from simulator.modules.indexes import IndexedModule
+from simulator.modules.kit.module import IndexedModule
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload

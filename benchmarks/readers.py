@@ -12,8 +12,8 @@ from time import perf_counter
 from typing import NamedTuple
 
 from simulator.contract import Go, StoredPart
-from simulator.modules.asking import Asker
 from simulator.modules.base import AnyModule
+from simulator.modules.sending import Asker
 from simulator.worker import garbage_collection_paused
 from simulator.worker.measure import Recorder
 from simulator.worker.questions import Questions

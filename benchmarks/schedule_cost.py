@@ -46,11 +46,10 @@ from simulator.contract import (
     WorkerResult,
     make_groups,
 )
-from simulator.modules.asking import Asker, Received, Rows
 from simulator.modules.base import Job
 from simulator.modules.blackhole import Blackhole, BlackholeOptions, BlackholeWriter
 from simulator.modules.kit.sql_queries import SqlDialect, compile_query
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Asker, Payload, Received, Rows
 from simulator.worker.base import CollectorClient
 from simulator.worker.reading import ReadingWorker
 from simulator.worker.schedule import sharpen_sleep

@@ -16,9 +16,9 @@ import numpy as np
 
 from ..contract import CarriedState, Role, RunSettings, StoredPart
 from ..errors import Retryable, SimulatorError
+from ..modules import check_versions
 from ..modules.base import AnyModule, await_count
-from ..modules.indexes import CreateIndices, IndexedModule
-from ..modules.versions import check_versions
+from ..modules.kit.module import CreateIndices, IndexedModule
 from ..oracle.survey import (
     Beginning,
     OtherEvents,

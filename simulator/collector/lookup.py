@@ -9,9 +9,8 @@ from collections.abc import Sequence
 from ..contract import Lookup, Role, RunSettings, StoredPart, Timestamps
 from ..encoding.columns import bounds
 from ..errors import Retryable, SimulatorError
-from ..modules.asking import Rows
 from ..modules.base import AnyModule
-from ..modules.sending import find_unsent
+from ..modules.sending import Rows, find_unsent
 from ..oracle.answers import Malformed, answer, answer_blocks, describe_answer, normalize
 from ..workloads.base import Workload
 from ..workloads.drawing import BoundQuery, Stored, bind

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
+from typing import TYPE_CHECKING
 
 from ..contract import Role, RunSettings
-from ..errors import OptionError, did_you_mean
+from ..errors import OptionError, SimulatorError, did_you_mean
 from ..logs import hide
 from ..plugins import load_plugin, plugin_names
 from ..workloads import load_workload
@@ -23,6 +25,10 @@ from ..workloads.history import add_history, make_retention
 from .base import AnyModule, Job, Module
 from .options import Options, parse_options
 from .own_statements import refuse_statements
+
+if TYPE_CHECKING:
+    from .base import AnyModule
+
 
 ENTRY_POINTS = "iot_database_benchmark.modules"
 
@@ -126,3 +132,31 @@ def list_ignored_keys(settings: RunSettings, model: type[Options]) -> list[str]:
     """Keys of the mounted Secret that are no options of the module."""
     names = model.option_names({**settings.options, **settings.secret})
     return sorted(settings.secret.keys() - set(names))
+
+
+_NUMBER = re.compile(r"(?:[A-Za-z]+ )*v?(\d+(?:\.\d+)*)")
+"""`18.4` of `PostgreSQL 18.4 (Debian)`, `23.1.11` of `CockroachDB CCL v23.1.11`, `2.0.1` of `2.0.1-beta`."""
+
+
+def check_versions(module: AnyModule) -> None:
+    """SimulatorError if the server is older than `Module.OLDEST` says. One whose version has an unknown form
+    is not refused. Called after `open`."""
+    for product, version in module.read_versions().items():
+        oldest, number = module.OLDEST[product], find_number(version)
+        if number and _is_older(number, oldest):
+            raise SimulatorError(
+                f"the server has {product} {number}, and module {module.name} needs {oldest} or later:"
+                f" {module.UPGRADE}"
+            )
+
+
+def find_number(version: str) -> str | None:
+    """The number in a version as a server tells it; None: there is none where it is looked for."""
+    match = _NUMBER.match(version)
+    return match and match[1]
+
+
+def _is_older(number: str, than: str) -> bool:
+    """Whether a number is lower than another, as far as both go."""
+    found, other = ([int(part) for part in text.split(".")] for text in (number, than))
+    return found[: len(other)] < other[: len(found)]

@@ -23,7 +23,6 @@ from ..errors import OptionError, Retryable, SimulatorError, did_you_mean
 from ..machine import find_version
 from ..workloads.drawing import BoundQuery, bind
 from ..workloads.queries import Query as Description
-from .asking import Asker, CallingAsker, Rows
 from .capabilities import (
     Ageing,
     Capabilities,
@@ -37,7 +36,7 @@ from .capabilities import (
 )
 from .options import LEAN, TABLE_COUNT, InsertMode, Job, OptionsT
 from .own_statements import check_own_statements, find_own_statement, refuse_statements
-from .sending import Encoder, Writer
+from .sending import Asker, CallingAsker, Encoder, Rows, Writer
 
 __all__ = [
     "TABLE_COUNT",

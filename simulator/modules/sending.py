@@ -1,5 +1,8 @@
-"""How requests are made and sent: what a module's encoder and writer must be able to do, how long a thread
-waits for an answer, and when the kernel saw it come.
+"""How requests are made and sent: what a module's encoder, writer and asker must be able to do.
+
+A module compiles a query to a statement in its database's language. An `Asker` makes a request of it before
+it is due, sends that, and takes the answer in without decoding it: what an answer costs its reader is not the
+database's. Only what is checked is decoded, after all that is measured.
 
 When to send, retrying and measuring are the loop's affair (`simulator.worker.loop`).
 """
@@ -7,23 +10,30 @@ When to send, retrying and measuring are the loop's affair (`simulator.worker.lo
 from __future__ import annotations
 
 import math
-import select
-import socket
-import ssl
-import struct
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..encoding.columns import bounds
+from ..errors import SimulatorError
+from ..machine import find_memory_bytes
+from ..workloads.drawing import BoundQueries
 from ..workloads.schema import EventBlock, join_blocks
 from .options import Job
+from .waiting import Poll, find_arrival, find_sending, read_deadline, set_deadline
+
+if TYPE_CHECKING:
+    from .base import AnyModule
+
 
 LAST_ANSWERS_S = 5.0
 """How long a writer waits for what is under way when no more is to be sent."""
@@ -199,198 +209,225 @@ class Writer(Requester[Payload, int]):
         return False
 
 
-# --- waiting --------------------------------------------------------------------------------------
-#
-# A call's time limit, many connections at once, and the deadline of the request that a thread is at work on.
-#
-# With `settimeout`, Python makes two system calls or more out of each: it asks whether the socket is ready
-# and then sends or receives what there is room for. Each time the thread gives up the interpreter's lock and
-# has to get it back. A call that blocks is one, and the kernel can end its wait as well (SO_RCVTIMEO,
-# SO_SNDTIMEO: https://man7.org/linux/man-pages/man7/socket.7.html).
-
-TIMEOUTS = (TimeoutError, BlockingIOError)
-"""What a call raises that has waited too long: by Python's clock, and by the kernel's."""
-
-_TIMEVAL = struct.Struct("ll")
-_MILLION = 1_000_000
+Rows = Sequence[tuple[Any, ...]]
+"""A decoded answer; its columns are what the query's description says."""
 
 
-def limit_waits(stream: socket.socket, timeout_s: float) -> None:
-    """End each call on the socket after so long: it then raises one of `TIMEOUTS`."""
-    # OpenSSL would try again when the kernel gives up.
-    if isinstance(stream, ssl.SSLSocket):
-        stream.settimeout(timeout_s)
-        return
-    stream.settimeout(None)
-    # The kernel takes zero for no limit.
-    limit = _TIMEVAL.pack(*divmod(max(1, round(timeout_s * _MILLION)), _MILLION))
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-    stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+class Received(NamedTuple):
+    """An answer that is complete and free of errors."""
+
+    rows: int
+    """By the protocol's own count, or a scan."""
+    bytes: int
+    """As they came: what stands around the rows is counted, HTTP's headers and TLS are not."""
+    data: Any
+    """What `Asker.decode` needs. It must not refer to a buffer that is used again."""
 
 
-# Waiting for many connections at once, to the µs.
+class Asker(Requester[Any, Received]):
+    """Asks one reader's questions, by connections of its own. A request is what `encode` makes.
 
-_SELECTABLE = 1024
-"""Descriptors below this one can be given to select (FD_SETSIZE)."""
+    A question that fails raises Retryable if the connection is lost or the server is away (`recover` is
+    called before the next), SimulatorError if the database refuses it. It is never asked again.
+    """
 
+    def __init__(self, module: AnyModule, in_flight: int = 1) -> None:
+        super().__init__()
+        self.module = module
+        self.max_in_flight = in_flight
 
-class Poll:
-    """As `select.poll`, but a wait doesn't end up to a millisecond late, by which the next request of an open
-    loop would leave late."""
+    def encode(self, bounds: BoundQueries) -> Iterable[Any]:
+        """A request for each execution, in order. Work that is left for when they are iterated over is done
+        one by one, just before a question is due. Needs no connection; a module that can do better than
+        compile each anew does so."""
+        make = self.module.make_statement
+        return [self.encode_statement(make(bound)) for bound in bounds]
 
-    def __init__(self) -> None:
-        self._poll = select.poll()
-        self._events: dict[int, int] = {}
+    @abstractmethod
+    def encode_statement(self, statement: Any) -> Any:
+        """The request for what `Module.make_statement` gives, or `Module.workload_queries`. Needs no
+        connection."""
 
-    def register(self, descriptor: int, events: int) -> None:
-        """Wait for these events of a connection from now on, and no longer for others."""
-        self._poll.register(descriptor, events)
-        self._events[descriptor] = events
+    @abstractmethod
+    def decode(self, received: Received) -> Rows:
+        """The rows of an answer. Needs no connection. SimulatorError if it is not in the form of one."""
 
-    def unregister(self, descriptor: int) -> None:
-        """Wait for nothing of a connection any more."""
-        self._poll.unregister(descriptor)
-        del self._events[descriptor]
+    def recover(self) -> None:
+        """After a Retryable: connect again what was lost. Raises Retryable or SimulatorError if it can't."""
 
-    def wait(self, timeout_s: float) -> list[tuple[int, int]]:
-        """The connections that have something, and what, as `select.poll` tells. None after that time or
-        up to 1 ms earlier: the caller looks at the clock."""
-        if timeout_s >= 0.001:
-            # The rest is waited for next time.
-            return self._poll.poll(math.floor(min(timeout_s, 3600.0) * 1000))
-        if timeout_s > 0 and max(self._events, default=0) < _SELECTABLE:
-            writing = [at for at, events in self._events.items() if events & select.POLLOUT]
-            select.select(list(self._events), writing, (), timeout_s)
-            return self._poll.poll(0)
-        return self._poll.poll(max(0.0, timeout_s * 1000))
-
-
-# When the request that a thread is at work on is given up (`--patience`).
-#
-# Whoever waits for a server asks here how long it may. A try gets half of the time that is left, so that one
-# whose answer never comes leaves time for another, on another connection or node.
-
-SHORTEST_TRY_S = 1.0
-"""A try gets this much even if less is left: patience is overrun by so much at most."""
+    def fetch(self, statement: Any) -> Rows:
+        """Ask and decode: for whoever isn't measured."""
+        return self.decode(self.send(self.encode_statement(statement)))
 
 
-class _Own(threading.local):
-    at_s = math.inf
+class SplitAsker(Asker):
+    """An asker that sends and waits apart: meanwhile its reader notes the last answer, and encodes the next
+    question."""
+
+    def send(self, request: Any) -> Received:
+        self.begin(request)
+        return self.finish()
+
+    @abstractmethod
+    def begin(self, request: Any) -> None:
+        """The first half of `send`: the request goes out. Raises as `send`."""
+
+    @abstractmethod
+    def finish(self) -> Received:
+        """The other half: wait for the answer to what was begun. Raises as `send`."""
 
 
-_own = _Own()
+class PolledAsker(SplitAsker):
+    """Has several questions under way in one thread, by a connection for each: threads would take turns with
+    the interpreter's lock, which costs more than most questions. `submit` registers a connection with
+    `_poll`, and what ends a question adds its outcome to `_found`."""
+
+    def __init__(self, module: AnyModule, in_flight: int, timeout_s: float) -> None:
+        """`timeout_s`: how long an answer may take."""
+        super().__init__(module, in_flight)
+        self._timeout_s = timeout_s
+        self._poll = Poll()
+        self._found: list[Outcome[Received]] = []
+        self._late_at_s = 0.0
+        """When to look for late answers next."""
+
+    @abstractmethod
+    def list_asked(self) -> Iterable[tuple[int, float]]:
+        """The descriptors of connections by which an answer is to come, and when its question was sent."""
+
+    @abstractmethod
+    def take(self, descriptor: int) -> None:
+        """Read what has come by a connection."""
+
+    @abstractmethod
+    def end_late(self, descriptor: int) -> None:
+        """Wait no longer for what is to come by a connection."""
+
+    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
+        until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
+        while not self._found:
+            now_s = time.perf_counter()
+            if now_s >= until_s:
+                break
+            if now_s >= self._late_at_s:
+                self._end_all_late(now_s)
+                continue
+            for descriptor, _ in self._poll.wait(min(until_s, self._late_at_s) - now_s):
+                self.take(descriptor)
+        outcomes, self._found = self._found, []
+        return outcomes
+
+    def _end_all_late(self, now_s: float) -> None:
+        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
+        for descriptor, sent_s in list(self.list_asked()):
+            if sent_s + self._timeout_s <= now_s:
+                self.end_late(descriptor)
+
+    def stop_submitting(self) -> None:
+        """What is under way is cut off by `close`."""
 
 
-def set_deadline(at_s: float) -> None:
-    """What this thread does from now on is given up then, by `time.perf_counter`; inf: never."""
-    _own.at_s = at_s
+class CallingAsker(Asker):
+    """Asks by `Module.answer`, over the module's own connection, which is open."""
+
+    def open(self) -> None:
+        """The module has a connection."""
+
+    def close(self) -> None:
+        """The module keeps it."""
+
+    def recover(self) -> None:
+        self.module.close()
+        self.module.open()
+
+    def encode_statement(self, statement: Any) -> Any:
+        return statement
+
+    def send(self, request: Any) -> Received:
+        rows = self.module.answer(request)
+        return Received(len(rows), 0, rows)
+
+    def decode(self, received: Received) -> Rows:
+        rows: Rows = received.data
+        return rows
 
 
-def read_deadline() -> float:
-    """When this thread's request is given up, by `time.perf_counter`."""
-    return _own.at_s
+# --- answers that are too long ----------------------------------------------------------------------
+
+_SHARE = 4
+_LEAST_BYTES, _MOST_BYTES = 64 << 20, 2 << 30
 
 
-def limit_wait(timeout_s: float) -> float:
-    """How long this thread may wait for one answer: `timeout_s`, or less if the deadline is near."""
-    at_s = _own.at_s
-    if at_s == math.inf:
-        return timeout_s
-    # Rounded, so that sockets whose limit is that already needn't be told.
-    half_s = round((at_s - time.perf_counter()) / 2, 1)
-    return min(timeout_s, max(SHORTEST_TRY_S, half_s))
+@lru_cache(maxsize=1)
+def most_answer_bytes() -> int:
+    """How long an answer may be: a quarter of the memory that this container, or machine, has, so that one
+    ends its own question and not the worker."""
+    return max(_LEAST_BYTES, min(find_memory_bytes() // _SHARE, _MOST_BYTES))
 
 
-# --- the kernel's time stamps ----------------------------------------------------------------------
-#
-# When a request went out, and when its answer arrived at this machine, as the kernel says.
-#
-# Python hears of an answer when its thread has been woken and has got the interpreter's lock: 0.1 ms later
-# on an idle machine, and milliseconds later where threads wait for each other. None of that is the
-# database's. So in an open loop, whose latencies are what a device would feel, the kernel's time stamp of
-# the answer counts: https://docs.kernel.org/networking/timestamping.html (SO_TIMESTAMPNS). A closed loop
-# doesn't ask for it: there the client's delay is a part of the rate, and so of what a latency means.
-#
-# Over TLS, and elsewhere than on Linux, there are no such stamps; then an answer has come when it was read.
-
-_SO_TIMESTAMPNS = 35
-_TIMESPEC = struct.Struct("qq")
-_SPACE = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
-_CLOCK_JITTER_S, _MOST_SLEW = 0.001, 0.001
-"""A wall clock that gains or loses more against `time.perf_counter` was set; the kernel slews it by 0.0005 at
-most (adjtimex(2))."""
-_KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
+def explain_length(size: int) -> SimulatorError:
+    """The error of an answer that is longer than `most_answer_bytes`."""
+    return SimulatorError(
+        f"the answer has {size >> 20:,} MB or more, too much for this worker's memory (at most"
+        f" {most_answer_bytes() >> 20:,} MB): ask for a shorter window or fewer devices, or give"
+        " workers more memory"
+    )
 
 
-class _Latest(threading.local):
-    """What a thread has last sent by a stamped socket, and read from one."""
-
-    sent_s = 0.0
-    arrived_s = 0.0
-    ahead_s = math.nan
-    compared_s = 0.0
-    """By how much the wall clock was ahead of `time.perf_counter`, and when."""
+StepT = TypeVar("StepT")
+PartT = TypeVar("PartT")
+AnswerT = TypeVar("AnswerT")
 
 
-_latest = _Latest()
+def carry_out(steps: Generator[StepT, PartT, AnswerT], answer: Callable[[StepT], PartT]) -> AnswerT:
+    """What a plan of several questions comes to; `answer`: asks each, for which the plan is sent its part."""
+    try:
+        step = next(steps)
+        while True:
+            step = steps.send(answer(step))
+    except StopIteration as end:
+        result: AnswerT = end.value
+        return result
 
 
-def stamp_arrivals(stream: socket.socket) -> bool:
-    """Have the kernel stamp what arrives here; False if it can't."""
-    if not _KNOWN:
-        return False
-    with suppress(OSError):
-        stream.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        return True
-    return False
+TableT = TypeVar("TableT")
 
 
-def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview, flags: int = 0) -> int:
-    """`recv_into` of a stamped socket."""
-    size, more, _, _ = stream.recvmsg_into([buffer], _SPACE, flags)
-    for _, kind, stamp in more:
-        if kind == _SO_TIMESTAMPNS:
-            seconds, nanoseconds = _TIMESPEC.unpack(stamp)
-            wall_ns = _read_wall_clock()
-            ago_s = 0.0
-            if wall_ns is not None:
-                ago_s = max(0.0, (wall_ns - seconds * 1_000_000_000 - nanoseconds) / 1e9)
-            _latest.arrived_s = _latest.compared_s - ago_s
-    return size
+class Share(NamedTuple):
+    """What one table gets of a request."""
+
+    table: int
+    rows: range
+    """The events' rows in the block that was dealt out."""
 
 
-def _read_wall_clock() -> int | None:
-    """The time of day in ns, by which the kernel stamps; None if it may have been set since this thread read
-    it last: then a stamp says nothing."""
-    for _ in range(2):  # this thread may be interrupted between its two clocks, but hardly twice
-        wall_ns, now_s = time.time_ns(), time.perf_counter()
-        ahead_s = wall_ns / 1e9 - now_s
-        slewed_s = _MOST_SLEW * (now_s - _latest.compared_s)
-        if not abs(ahead_s - _latest.ahead_s) > _CLOCK_JITTER_S + slewed_s:
-            break
-    else:
-        wall_ns = 0
-    _latest.ahead_s, _latest.compared_s = ahead_s, now_s
-    return wall_ns or None
+def deal_rows(block: EventBlock, start: int, stop: int, tables: int) -> list[Share]:
+    """The rows [start, stop) of a block dealt to so many tables: only those that get some."""
+    return [
+        Share((block.first + row) % tables, range(row, stop, tables))
+        for row in range(start, min(start + tables, stop))
+    ]
 
 
-def note_sending(at_s: float | None = None) -> None:
-    """A request goes out now (None), or went out then: what was done to make it was the client's own work."""
-    _latest.sent_s = time.perf_counter() if at_s is None else at_s
+def deal_block(block: EventBlock, tables: int) -> list[tuple[Share, EventBlock]]:
+    """A whole block dealt to so many tables, and the events of each share, as views."""
+    if tables == 1:
+        return [(Share(0, range(len(block))), block)] if len(block) else []
+    return [
+        (share, block.part(share.rows.start, len(block), tables))
+        for share in deal_rows(block, 0, len(block), tables)
+    ]
 
 
-def note_arrival() -> None:
-    """The answer is complete only now, since the client had a part in it."""
-    _latest.arrived_s = time.perf_counter()
+def deal_in_turn(block: EventBlock, tables: Sequence[TableT]) -> list[TableT]:
+    """The table of each event, out of these, whatever stands for a table."""
+    first = block.first % len(tables)
+    turn = [*tables[first:], *tables[:first]]
+    return (turn * -(-len(block) // len(tables)))[: len(block)]
 
 
-def find_sending(began_s: float) -> float:
-    """When this thread sent the request that it began to make then; that time itself if nobody noted it."""
-    return max(began_s, _latest.sent_s)
-
-
-def find_arrival(sent_s: float) -> float:
-    """When the answer came that this thread has just read, to what was sent then; now if the kernel didn't
-    say. By `time.perf_counter`."""
-    arrived_s = _latest.arrived_s
-    return arrived_s if arrived_s >= sent_s else time.perf_counter()
+def number_tables(block: EventBlock, tables: int) -> NDArray[np.int64]:
+    """The table of each event as a number."""
+    if tables == 1:
+        return np.zeros(len(block), dtype=np.int64)
+    return (block.first + np.arange(len(block))) % tables

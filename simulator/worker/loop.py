@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from ..errors import GaveUp, Retryable, SimulatorError
-from ..modules.sending import Outcome, Payload, Writer, find_arrival, find_sending, set_deadline
+from ..modules.sending import Outcome, Payload, Writer
+from ..modules.waiting import find_arrival, find_sending, set_deadline
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule
 

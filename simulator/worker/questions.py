@@ -14,8 +14,8 @@ from typing import Any
 
 from ..contract import GivenAnswer, Go, WorkerAnswers
 from ..errors import SimulatorError
-from ..modules.asking import Asker, Received
 from ..modules.base import AnyModule
+from ..modules.sending import Asker, Received
 from ..oracle.answers import Malformed, describe_answer, normalize
 from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.drawing import BoundQuery, Stored, bind, draw, draw_block, find_row_count

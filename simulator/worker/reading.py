@@ -16,9 +16,9 @@ from ..contract import Execution, Progress, QueryProgress, QueryResult, Stage, W
 from ..errors import Retryable, SimulatorError
 from ..histograms import LatencyRecorder
 from ..logs import redact
-from ..modules.asking import Asker, Received, SplitAsker
 from ..modules.base import connect
-from ..modules.sending import find_arrival, find_sending
+from ..modules.sending import Asker, Received, SplitAsker
+from ..modules.waiting import find_arrival, find_sending
 from .base import EARLY_S, Worker, garbage_collection_paused, read_progress, reporting
 from .measure import Recorder
 from .questions import FirstAnswers, Questions

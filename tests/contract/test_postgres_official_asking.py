@@ -14,9 +14,8 @@ import pytest
 
 from simulator.contract import Load, Role
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.asking import Asker, Received
 from simulator.modules.base import Job
-from simulator.modules.sending import Outcome
+from simulator.modules.sending import Asker, Outcome, Received
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

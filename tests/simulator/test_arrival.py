@@ -17,9 +17,8 @@ from simulator.modules.cassandra.wire import Connection, Pending
 from simulator.modules.kit.http import HttpPool
 from simulator.modules.kit.libpq import Connection as PgConnection
 from simulator.modules.kit.libpq_pipeline import make_pipeline
-from simulator.modules.sending import (
-    Payload,
-    Writer,
+from simulator.modules.sending import Payload, Writer
+from simulator.modules.waiting import (
     find_arrival,
     find_sending,
     note_sending,

@@ -38,7 +38,7 @@ from simulator.modules.cassandra.server import (
     explain_failure,
     translate,
 )
-from simulator.modules.kit.row_order import put_in_order
+from simulator.modules.kit.series import put_in_order
 from simulator.modules.options import parse_options
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery

@@ -13,7 +13,6 @@ import pytest
 from cassandra.cqltypes import DoubleType, LongType, UTF8Type
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.asking import Received
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.cassandra.asking import CassandraAsker, PreparedQuestion, Request, read_page
@@ -21,6 +20,7 @@ from simulator.modules.cassandra.encoding import Prepared
 from simulator.modules.cassandra.queries import Plan, Selection, Statement
 from simulator.modules.cassandra.server import ClusterSession, translate
 from simulator.modules.cassandra.wire import Connection, Node, Reply
+from simulator.modules.sending import Received
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature

@@ -13,9 +13,9 @@ import pytest
 from simulator.contract import Answers, Go, GroupResult, Load, Role, StoredPart
 from simulator.contract.messages import WorkerAnswers
 from simulator.machine import free_memory_bytes
-from simulator.modules.asking import Received
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
+from simulator.modules.sending import Received
 from simulator.oracle.answers import answer
 from simulator.oracle.checking import Checker, add_answers, describe_parameters
 from simulator.oracle.survey import (

@@ -15,11 +15,11 @@ import pytest
 from simulator.contract import StoredPart
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules import load_module
-from simulator.modules.asking import Received
 from simulator.modules.base import Job
 from simulator.modules.kit.http import HttpRequest
-from simulator.modules.kit.http_asking import SqlAsker
+from simulator.modules.kit.http_database import SqlAsker
 from simulator.modules.options import parse_options
+from simulator.modules.sending import Received
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload

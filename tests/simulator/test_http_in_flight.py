@@ -15,11 +15,10 @@ import trustme
 
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules import load_module
-from simulator.modules.asking import Received
 from simulator.modules.base import Job
-from simulator.modules.kit.http_asking import HttpAsker
+from simulator.modules.kit.http_database import HttpAsker
 from simulator.modules.options import parse_options
-from simulator.modules.sending import Outcome
+from simulator.modules.sending import Outcome, Received
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import eventually

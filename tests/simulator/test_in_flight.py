@@ -12,11 +12,10 @@ import pytest
 from simulator.contract import Load, Role
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
-from simulator.modules.asking import Asker, CallingAsker
 from simulator.modules.base import AnyModule, Capabilities, Job, OfficialClient, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
-from simulator.modules.sending import Outcome
+from simulator.modules.sending import Asker, CallingAsker, Outcome
 from simulator.workloads.temperature import Temperature
 
 OWN_NAMES = {

@@ -11,7 +11,7 @@ from simulator.contract import Load, Phase, Report, Role, make_groups
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import Support
-from simulator.modules.indexes import CreateIndices, IndexedModule, IndexOptions
+from simulator.modules.kit.module import CreateIndices, IndexedModule, IndexOptions
 from simulator.modules.options import parse_options
 from simulator.workloads.temperature import Temperature
 

@@ -14,7 +14,6 @@ import pytest
 
 from simulator.contract import Load, Role
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.asking import Asker, Received
 from simulator.modules.base import Job
 from simulator.modules.iotdb import Iotdb
 from simulator.modules.iotdb.connection import Question
@@ -32,6 +31,7 @@ from simulator.modules.iotdb.thrift import (
     write_i32s,
     write_texts,
 )
+from simulator.modules.sending import Asker, Received
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query

@@ -10,11 +10,10 @@ import pytest
 from simulator.contract import Load, PrimaryKey
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Capabilities, Job, Support
-from simulator.modules.kit.connected import MARK
-from simulator.modules.kit.errors import MissingTable
 from simulator.modules.kit.exactly_once import SettlingWriter, Wanted
 from simulator.modules.kit.http import Answer
 from simulator.modules.kit.http_database import HttpDatabase
+from simulator.modules.kit.module import MARK, MissingTable
 from simulator.modules.kit.official import Rows, RowsEncoder
 from simulator.modules.kit.options import EndpointOptions, LoginOptions
 from simulator.modules.kit.sql_module import SqlModule

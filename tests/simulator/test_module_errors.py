@@ -6,7 +6,7 @@ import pytest
 
 from simulator.contract import DataSet, Load, RunSettings, make_groups
 from simulator.modules.base import Job
-from simulator.modules.kit.errors import connection_lost, missing_table, nothing_to_query
+from simulator.modules.kit.module import connection_lost, missing_table, nothing_to_query
 from simulator.workloads.cpu import Cpu
 
 

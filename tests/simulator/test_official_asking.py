@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.asking import Received, Rows
-from simulator.modules.kit.errors import connection_lost
+from simulator.modules.kit.module import connection_lost
 from simulator.modules.kit.official import ClientAsker
+from simulator.modules.sending import Received, Rows
 
 
 class Database:

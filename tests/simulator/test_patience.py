@@ -15,22 +15,15 @@ from simulator.errors import GaveUp, Retryable
 from simulator.modules.base import Job
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection
-from simulator.modules.kit.errors import connection_lost
 from simulator.modules.kit.http import HttpPool, NoAnswer
+from simulator.modules.kit.module import connection_lost
 from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.postgres.dialects import Dialect
 from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder
 from simulator.modules.postgres.options import PostgresOptions
 from simulator.modules.postgres.writer import PostgresWriter
-from simulator.modules.sending import (
-    LAST_ANSWERS_S,
-    SHORTEST_TRY_S,
-    Outcome,
-    Payload,
-    Writer,
-    limit_wait,
-    set_deadline,
-)
+from simulator.modules.sending import LAST_ANSWERS_S, Outcome, Payload, Writer
+from simulator.modules.waiting import SHORTEST_TRY_S, limit_wait, set_deadline
 from simulator.testing.events import insert
 from simulator.workloads.temperature import Temperature
 

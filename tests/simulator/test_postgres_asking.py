@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 from simulator.errors import SimulatorError
-from simulator.modules.asking import Received
 from simulator.modules.base import Job
 from simulator.modules.kit.libpq import Connection, ServerError
 from simulator.modules.kit.libpq_lines import LibpqLine, MessageLine, Question, read_rows
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.asking import PostgresAsker
+from simulator.modules.sending import Received
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, BoundQuery
 from simulator.workloads.temperature import Temperature

@@ -13,9 +13,9 @@ import pytest
 from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredPart, Timestamps
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
-from simulator.modules.asking import Asker, CallingAsker
 from simulator.modules.base import Job, Query
 from simulator.modules.blackhole import Blackhole
+from simulator.modules.sending import Asker, CallingAsker
 from simulator.oracle.answers import answer
 from simulator.oracle.survey import Beginning, find_stored
 from simulator.worker.questions import Questions

@@ -14,8 +14,7 @@ import pytest
 from simulator.contract import Arrivals, LatencyMs, Load, Role, WorkerResult
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import LatencyRecorder
-from simulator.modules.asking import Asker, Received, Rows, SplitAsker
-from simulator.modules.sending import Requester
+from simulator.modules.sending import Asker, Received, Requester, Rows, SplitAsker
 from simulator.worker.measure import Recorder
 from simulator.worker.reading import QueryRunner, take_turns
 from simulator.worker.schedule import OpenLoop, Schedule, make_schedule

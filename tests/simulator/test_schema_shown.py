@@ -10,7 +10,7 @@ import pytest
 from simulator.contract import Load, Tables
 from simulator.modules import load_module
 from simulator.modules.base import Job
-from simulator.modules.kit.errors import MissingTable
+from simulator.modules.kit.module import MissingTable
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload
 

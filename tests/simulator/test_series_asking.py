@@ -18,7 +18,7 @@ from simulator.modules import load_module
 from simulator.modules.base import Job
 from simulator.modules.influxdb.flux import count_lines, parse_results
 from simulator.modules.influxdb.server import InfluxAsker
-from simulator.modules.kit.errors import MissingTable
+from simulator.modules.kit.module import MissingTable
 from simulator.modules.options import parse_options
 from simulator.modules.victoriametrics.forms import (
     Form,

@@ -13,9 +13,9 @@ from pydantic import ValidationError
 from simulator.contract import Load
 from simulator.errors import OptionError
 from simulator.modules.kit.options import EndpointOptions, LoginOptions, check_url
-from simulator.modules.kit.tables import deal_block, deal_in_turn, deal_rows, number_tables
 from simulator.modules.options import InsertMode, choose_mode
-from simulator.modules.sending import Poll
+from simulator.modules.sending import deal_block, deal_in_turn, deal_rows, number_tables
+from simulator.modules.waiting import Poll
 from simulator.workloads.temperature import Temperature
 
 

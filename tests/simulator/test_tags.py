@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from simulator.collector.database import Preparation
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules import load_module, module_names
-from simulator.modules.asking import Rows
 from simulator.modules.base import Job, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
+from simulator.modules.sending import Rows
 from simulator.testing.events import Sundry, rows_of
 from simulator.worker.feed import store_devices
 from simulator.workloads.base import Workload, device_ids

@@ -8,9 +8,8 @@ import pytest
 
 from simulator.collector.database import Preparation
 from simulator.errors import SimulatorError
-from simulator.modules import load_module, module_names
+from simulator.modules import check_versions, find_number, load_module, module_names
 from simulator.modules.base import connect
-from simulator.modules.versions import check_versions, find_number
 from simulator.testing.server import new_job
 from simulator.workloads.temperature import Temperature
 

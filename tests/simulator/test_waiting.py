@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from simulator.modules.sending import TIMEOUTS, limit_waits
+from simulator.modules.waiting import TIMEOUTS, limit_waits
 
 
 def test_the_kernel_ends_what_waits_too_long() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from simulator.contract import DataSet, Load, StoredPart
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job
-from simulator.modules.indexes import CreateIndices, IndexedModule
+from simulator.modules.kit.module import CreateIndices, IndexedModule
 from simulator.modules.own_statements import find_own_statement
 from simulator.workloads.base import Workload, device_ids
 from simulator.workloads.drawing import BoundQuery, Stored, bind, draw

@@ -20,8 +20,8 @@ from simulator.contract import PrimaryKey
 from simulator.encoding.columns import quote_name, with_client_key
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Capabilities, Encoding, Job, Support, support_keys
-from simulator.modules.kit.connected import ConnectedWriter
-from simulator.modules.kit.errors import missing_table, stored_by_earlier_run
+from simulator.modules.kit.exactly_once import ConnectedWriter
+from simulator.modules.kit.module import missing_table, stored_by_earlier_run
 from simulator.modules.kit.official import RowsEncoder, sent_columns
 from simulator.modules.kit.sql_module import SqlModule
 from simulator.modules.options import Options

@@ -48,9 +48,16 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ID, ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..indexes import IndexedModule
-from ..kit.connected import MARK, CountingModule, Found
-from ..kit.errors import INSERT_REMEDY, QUERY_REMEDY, made_otherwise, nothing_to_query
+from ..kit.module import (
+    INSERT_REMEDY,
+    MARK,
+    QUERY_REMEDY,
+    CountingModule,
+    Found,
+    IndexedModule,
+    made_otherwise,
+    nothing_to_query,
+)
 from ..own_statements import JSON_LITERALS, fill_statement
 from .encoding import DocumentEncoder, encode_devices
 from .options import CLIENTS, MODES, ArangoOptions

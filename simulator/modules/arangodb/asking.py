@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 from arango.exceptions import ArangoServerError
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..asking import Received, Rows, explain_length, most_answer_bytes
 from ..kit.http import HttpRequest
-from ..kit.http_asking import Conversation, SqlAsker, read_json
+from ..kit.http_database import Conversation, SqlAsker, read_json
 from ..kit.official import ClientAsker
 from ..kit.sql_queries import Template
 from ..own_statements import JSON_LITERALS
+from ..sending import Received, Rows, explain_length, most_answer_bytes
 from . import server
 from .server import SHOWN, Connection
 from .writing import UNANSWERED, explain_silence, make_client

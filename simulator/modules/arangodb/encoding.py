@@ -20,9 +20,8 @@ from ...encoding.rows import (
 )
 from ...workloads.schema import ID, EventBlock, Schema
 from ..kit import exactly_once
-from ..kit.tables import deal_block, deal_in_turn
 from ..options import InsertMode, Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, deal_block, deal_in_turn
 
 # What stands between documents. No document has a line break: within strings they are escaped.
 _SEPARATORS = {

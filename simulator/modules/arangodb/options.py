@@ -10,8 +10,8 @@ from pydantic import Field
 from ...conditions import ACCESS, Condition
 from ...contract import CommaList, Load
 from ..base import OfficialClient
-from ..indexes import IndexOptions
 from ..kit.http import basic_auth
+from ..kit.module import IndexOptions
 from ..kit.options import EndpointOptions, InFlightOptions
 from ..options import PAYLOAD, InsertMode, among, choose_mode
 

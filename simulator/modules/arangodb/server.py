@@ -17,9 +17,9 @@ from arango.response import Response
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..kit.errors import lost_table, missing_table, stored_by_earlier_run
 from ..kit.http import Answer, Probe, parse_body
 from ..kit.http_database import HttpDatabase
+from ..kit.module import lost_table, missing_table, stored_by_earlier_run
 from .options import ArangoOptions
 
 SHOWN = 300

@@ -26,12 +26,13 @@ from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
-from ..kit.errors import connection_lost, stored_by_earlier_run
 from ..kit.exactly_once import SettlingWriter, Span, Wanted
 from ..kit.http import Answer, parse_body
+from ..kit.module import connection_lost, stored_by_earlier_run
 from ..kit.official import ClientWriter, Rows, RowsEncoder, list_documents
 from ..options import InsertMode
-from ..sending import Encoder, Payload, limit_wait
+from ..sending import Encoder, Payload
+from ..waiting import limit_wait
 from .encoding import DocumentEncoder, Request
 from .options import ArangoOptions
 from .queries import name_field

@@ -60,9 +60,8 @@ from ...errors import OptionError, SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
-from ..kit.connected import MARK, Found, TableModule
-from ..kit.errors import INSERT_REMEDY
 from ..kit.http_database import SHOWN
+from ..kit.module import INSERT_REMEDY, MARK, Found, TableModule
 from ..kit.options import IN_FLIGHT_MEANING, check_url
 from ..options import PAYLOAD, InsertMode, Options
 from .encoding import MAPPING, CsvEncoder, encode_devices

@@ -17,8 +17,7 @@ from ...encoding.rows import TextFormat, format_rows
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from ..base import Job
 from ..kit.http_connection import compress
-from ..kit.tables import deal_block
-from ..sending import Encoder, Payload, make_payloads
+from ..sending import Encoder, Payload, deal_block, make_payloads
 
 _ESCAPES = ((b'"', b'""'),)
 

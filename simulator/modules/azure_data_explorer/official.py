@@ -23,10 +23,9 @@ from azure.kusto.data.exceptions import KustoClientError, KustoError
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import ColumnType, EventBlock
-from ..asking import Rows
 from ..kit.http_database import SHOWN
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, list_columns
-from ..kit.tables import deal_block
+from ..sending import Rows, deal_block
 from .encoding import MAPPING, Part
 from .ingestion import report_unclear
 from .queries import Compiled

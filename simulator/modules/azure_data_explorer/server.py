@@ -34,10 +34,8 @@ from azure.kusto.data.exceptions import (
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
-from ..asking import Received, Rows
 from ..base import Job
-from ..kit.connected import ConnectedWriter
-from ..kit.errors import CONNECTION_LOST, connection_lost, missing_table
+from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import (
     CONNECT_TIMEOUT_S,
     Answer,
@@ -47,10 +45,10 @@ from ..kit.http import (
     scheme_port,
 )
 from ..kit.http import Connection as HttpConnection
-from ..kit.http_asking import Conversation, SqlAsker, read_json
-from ..kit.http_database import SHOWN, HttpClient, find_redirect
+from ..kit.http_database import SHOWN, Conversation, HttpClient, SqlAsker, find_redirect, read_json
+from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.sql_queries import Template
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, Received, Rows
 from . import STREAMED_VISIBLE_S, AdxOptions
 from .encoding import MAPPING, Part
 from .ingestion import QueuedIngestion, make_context

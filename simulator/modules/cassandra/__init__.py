@@ -73,8 +73,7 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..kit.connected import MARK, ConnectedModule, Found
-from ..kit.errors import nothing_to_query
+from ..kit.module import MARK, ConnectedModule, Found, nothing_to_query
 from ..kit.options import BATCH_MODES
 from .encoding import CassandraEncoder, has_key_column
 from .options import (

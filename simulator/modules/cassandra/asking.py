@@ -25,10 +25,10 @@ from cassandra.protocol import ErrorMessage, ExecuteMessage, PreparedQueryNotFou
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
 from ...workloads.schema import ColumnType
-from ..asking import Asker, Received, Rows, explain_length, most_answer_bytes
-from ..kit.row_order import Row
+from ..kit.series import Row
 from ..own_statements import find_own_statement
-from ..sending import Outcome, note_arrival
+from ..sending import Asker, Outcome, Received, Rows, explain_length, most_answer_bytes
+from ..waiting import note_arrival
 from .encoding import CONSISTENCY_CODES, Prepared, begin_execute
 from .pool import ConnectionPool
 from .queries import Plan, Selection, Statement, Steps

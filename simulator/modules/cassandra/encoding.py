@@ -21,8 +21,7 @@ from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names, quote_name
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
-from ..kit.tables import number_tables
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, number_tables
 
 MAX_BATCH = 65_535
 """Statements in a BATCH: their number is sent in 16 bits."""

@@ -28,13 +28,12 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import EventBlock
-from ..asking import Rows, carry_out
 from ..base import Job
 from ..kit.official import ClientAsker, OfficialWriter, list_columns
-from ..kit.row_order import Row
-from ..kit.tables import number_tables
+from ..kit.series import Row
 from ..options import InsertMode
-from ..sending import Encoder, Payload, limit_wait
+from ..sending import Encoder, Payload, Rows, carry_out, number_tables
+from ..waiting import limit_wait
 from .encoding import BatchType, CassandraEncoder, sort_by_device
 from .options import EXECUTE_CONCURRENT
 from .queries import Parts, Plan, Selection

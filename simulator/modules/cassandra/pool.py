@@ -16,8 +16,9 @@ from cassandra import InvalidRequest, OperationTimedOut
 from cassandra.protocol import BatchMessage, ExecuteMessage, PreparedQueryNotFound
 
 from ...errors import one_line
-from ..kit.connected import ConnectedWriter
-from ..sending import LAST_ANSWERS_S, Outcome, Payload, Poll, limit_wait
+from ..kit.exactly_once import ConnectedWriter
+from ..sending import LAST_ANSWERS_S, Outcome, Payload
+from ..waiting import Poll, limit_wait
 from .encoding import CassandraEncoder, Prepared, Request
 from .server import ERRORS, RECONNECT_INTERVAL_S, RECONNECT_S, ClusterSession
 from .wire import Connection, Node, Pending

@@ -20,10 +20,10 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Function, Parameter, Where, parse_statement
 from ...workloads.queries import Query as Description
 from ...workloads.schema import ColumnType, Schema
-from ..asking import carry_out
-from ..kit import partials
-from ..kit.row_order import Row, put_in_order
+from ..kit import series
+from ..kit.series import Row, put_in_order
 from ..own_statements import write_constants
+from ..sending import carry_out
 from .options import CassandraOptions, Flavor
 
 _SHOWN = 2
@@ -129,7 +129,7 @@ def read_column(name: str, schema: Schema) -> str:
 
 def compare(where: Where, schema: Schema) -> tuple[str, float]:
     """Sign and limit of a condition, the limit in the column's own type."""
-    sign, limit = partials.compare(where, schema)
+    sign, limit = series.compare(where, schema)
     bits = _BITS.get(schema.column(where.column).type)
     if bits is None:
         return sign, limit
@@ -142,7 +142,7 @@ def compare(where: Where, schema: Schema) -> tuple[str, float]:
     return sign, limit
 
 
-class Computation(partials.Partials):
+class Computation(series.Partials):
     """A bound query with computed values."""
 
     COUNTS_SUMS = True

@@ -53,10 +53,9 @@ from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 from ...contract import MIB, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..kit.connected import MARK
-from ..kit.errors import CONNECTION_LOST, connection_lost, lost_table, missing_table
 from ..kit.http import SOCKET_OPTIONS
-from ..kit.row_order import Row
+from ..kit.module import CONNECTION_LOST, MARK, connection_lost, lost_table, missing_table
+from ..kit.series import Row
 from . import wire
 from .encoding import CONSISTENCY_CODES, Prepared
 from .options import ALLOCATION, CassandraOptions, Flavor

@@ -35,7 +35,7 @@ from cassandra.protocol import (
 from cassandra.segment import compute_crc24
 
 from ..kit.http_connection import SOCKET_OPTIONS, connect_socket
-from ..sending import find_arrival, receive_stamped, stamp_arrivals
+from ..waiting import find_arrival, receive_stamped, stamp_arrivals
 from .encoding import Prepared
 
 _HEADER = struct.Struct("!BBhBi")

@@ -50,7 +50,7 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..kit.connected import MARK
+from ..kit.module import MARK
 from ..kit.options import BATCH_MODES
 from ..kit.sql_module import SqlModule
 from .encoding import TYPES, NativeEncoder, encode_devices

@@ -11,11 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..asking import Received, Rows
-from ..kit.errors import connection_lost
 from ..kit.http import HttpRequest
-from ..kit.http_asking import Conversation, SqlAsker
+from ..kit.http_database import Conversation, SqlAsker
+from ..kit.module import connection_lost
 from ..kit.official import ClientAsker
+from ..sending import Received, Rows
 from .native import NotNative, count_rows, read_rows
 from .server import Connection, find_exception
 from .writing import make_client

@@ -23,9 +23,8 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds, is_constant, octets_of, with_client_key
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from ..kit.http_connection import compress as compress_gzip
-from ..kit.tables import Share, deal_block
 from ..options import Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, Share, deal_block
 from .options import Compression
 
 # https://clickhouse.com/docs/sql-reference/data-types

@@ -12,9 +12,9 @@ from ...contract import MIB, Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..kit.errors import missing_table
 from ..kit.http import Answer, ConnectionLost, NoAnswer
 from ..kit.http_database import HttpDatabase
+from ..kit.module import missing_table
 from ..kit.official import sent_columns
 from .encoding import Part
 from .options import ClickhouseOptions, Compression

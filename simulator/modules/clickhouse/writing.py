@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ...errors import Retryable, one_line
-from ..kit.connected import ConnectedModule, ConnectedWriter
-from ..kit.errors import connection_lost, unreachable
+from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S, Answer
+from ..kit.module import ConnectedModule, connection_lost, unreachable
 from ..kit.official import ClientWriter, RowsEncoder, sent_columns
-from ..sending import Payload, limit_wait
+from ..sending import Payload
+from ..waiting import limit_wait
 from .encoding import make_tokens
 from .server import Connection
 

@@ -47,7 +47,7 @@ from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.schema import Column, ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..kit.errors import QUERY_REMEDY, MissingTable, nothing_to_query
+from ..kit.module import QUERY_REMEDY, MissingTable, nothing_to_query
 from ..kit.sql_module import SqlModule
 from .asking import CratedbDialect
 from .encoding import StatementEncoder, encode_devices, is_object

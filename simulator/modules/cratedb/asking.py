@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import Schema
-from ..asking import Received, Rows
-from ..kit.errors import connection_lost
 from ..kit.http import HttpRequest
-from ..kit.http_asking import SqlAsker, read_json
+from ..kit.http_database import SqlAsker, read_json
+from ..kit.module import connection_lost
 from ..kit.official import ClientAsker
 from ..kit.sql_queries import NewestByFunction, Template, quote_text
 from ..own_statements import quote_json
+from ..sending import Received, Rows
 from .server import Connection
 from .writing import make_client, read_status
 

@@ -19,9 +19,8 @@ from ...encoding.rows import TextFormat, format_rows, format_singles
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from ..kit.exactly_once import Request
 from ..kit.official import sent_columns
-from ..kit.tables import deal_in_turn, deal_rows
 from ..options import InsertMode, Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, deal_in_turn, deal_rows
 
 
 @dataclass(slots=True)

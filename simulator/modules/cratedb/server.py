@@ -18,9 +18,9 @@ from ...contract import MIB, Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..kit.errors import insert_command, lost_table, missing_table, stored_by_earlier_run
 from ..kit.http import Answer, Probe, parse_body
 from ..kit.http_database import HttpDatabase
+from ..kit.module import insert_command, lost_table, missing_table, stored_by_earlier_run
 from .options import CratedbOptions
 
 # https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#error-codes

@@ -20,13 +20,13 @@ import orjson
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import EventBlock
-from ..kit.connected import ConnectedModule
-from ..kit.errors import connection_lost
 from ..kit.exactly_once import Request, SettlingWriter, Span, Wanted, keep_refused
 from ..kit.http import parse_body
+from ..kit.module import ConnectedModule, connection_lost
 from ..kit.official import ClientWriter, Rows, RowsEncoder, sent_columns
 from ..options import InsertMode
-from ..sending import Payload, limit_wait
+from ..sending import Payload
+from ..waiting import limit_wait
 from .encoding import Part, StatementEncoder, is_object, list_statements
 from .server import BAD_REQUEST, DUPLICATE_KEY, SERVER_ERROR, Connection, reason
 

@@ -48,8 +48,7 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Column, ColumnType, Schema
 from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
-from ..kit.connected import MARK, ConnectedModule, Found
-from ..kit.errors import MissingTable, nothing_to_query
+from ..kit.module import MARK, ConnectedModule, Found, MissingTable, nothing_to_query
 from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..options import PAYLOAD, InsertMode, among, choose_mode
 from .encoding import DocumentEncoder

@@ -13,9 +13,8 @@ from ...encoding.columns import bounds, client_keys
 from ...encoding.rows import format_requests, format_rows, json_columns, json_object_format
 from ...workloads.schema import EventBlock
 from ..kit import exactly_once
-from ..kit.tables import deal_in_turn
 from ..options import InsertMode, Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, deal_in_turn
 
 _BULK_PARAMETERS = (
     "require_alias=true&filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"

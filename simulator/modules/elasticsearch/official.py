@@ -23,13 +23,13 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
-from ..asking import Rows as Answer
 from ..base import Job
 from ..kit.http import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, Rows, list_documents
-from ..kit.tables import deal_in_turn
 from ..options import InsertMode
-from ..sending import Payload, limit_wait
+from ..sending import Payload, deal_in_turn
+from ..sending import Rows as Answer
+from ..waiting import limit_wait
 from . import STREAMING_BULK, ElasticsearchOptions, Flavor
 from .paging import Pages, ParsedPage, Plan, Question, Statement
 from .server import CONFLICT, Connection, read_rows

@@ -15,8 +15,8 @@ import orjson
 
 from ...errors import SimulatorError
 from ...workloads.queries import Query
-from ..asking import explain_length, most_answer_bytes
-from ..kit.row_order import Row, put_in_order
+from ..kit.series import Row, put_in_order
+from ..sending import explain_length, most_answer_bytes
 
 Question = dict[str, Any]
 Bucket = Mapping[str, Any]

@@ -20,7 +20,7 @@ from typing import Any
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ColumnType, Schema
-from ..kit.row_order import Row
+from ..kit.series import Row
 from .paging import (
     GROUPS,
     Bucket,

@@ -30,14 +30,13 @@ from elasticsearch import Elasticsearch as ElasticClient
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
-from ..asking import Received, Rows
 from ..base import Job
-from ..kit.errors import lost_table, missing_table, stored_by_earlier_run
 from ..kit.http import Answer, HttpRequest, Probe, parse_body
-from ..kit.http_asking import Conversation, HttpAsker, read_json
-from ..kit.http_database import SHOWN, HttpDatabase
+from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, read_json
+from ..kit.module import lost_table, missing_table, stored_by_earlier_run
 from ..kit.sql_queries import Template, make_template
 from ..own_statements import JSON_LITERALS
+from ..sending import Received, Rows
 from . import ALLOCATION, ElasticsearchOptions, Flavor
 from .encoding import Request
 from .paging import Pages, Plan, ScannedPage, Statement

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import orjson
 
 from ...errors import Retryable, SimulatorError
-from ..kit.errors import connection_lost
 from ..kit.exactly_once import Request as AnyRequest
 from ..kit.exactly_once import SettlingWriter, Span, Wanted, keep_refused
+from ..kit.module import connection_lost
 from ..options import InsertMode
-from ..sending import Encoder, Payload, limit_wait
+from ..sending import Encoder, Payload
+from ..waiting import limit_wait
 from .encoding import DocumentEncoder, Request
 from .paging import GroupPages, Pages, ScannedPage, Statement
 from .queries import PAGE, find_field, require_all

@@ -44,9 +44,7 @@ from ..base import (
     Support,
     support_keys,
 )
-from ..kit.connected import MARK, ConnectedModule, Found
-from ..kit.errors import nothing_to_query
-from ..kit.labels import field_columns, find_witness, has_labels
+from ..kit.module import MARK, ConnectedModule, Found, nothing_to_query
 from ..kit.options import (
     BATCH_MODES,
     BatchOptions,
@@ -57,6 +55,7 @@ from ..kit.options import (
     is_pem,
     make_tls_context,
 )
+from ..kit.series import field_columns, find_witness, has_labels
 from ..options import PAYLOAD, InsertMode
 from .encoding import LineEncoder
 from .flux import ALL_TIME, Question, quote_text, select_events, write_time

@@ -23,9 +23,8 @@ from ...errors import SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
 from ..kit.http_connection import compress
-from ..kit.labels import Labels, field_columns, read_labels, tag_columns
-from ..kit.tables import deal_in_turn
-from ..sending import Encoder, Payload, make_payloads
+from ..kit.series import Labels, field_columns, read_labels, tag_columns
+from ..sending import Encoder, Payload, deal_in_turn, make_payloads
 
 PRECISION = "ms"
 

@@ -24,8 +24,7 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query, Where
 from ...workloads.schema import FLOATS, Column, ColumnType, Schema
-from ..kit.labels import field_columns, find_witness, label, name_device
-from ..kit.row_order import Row
+from ..kit.series import Row, field_columns, find_witness, label, name_device
 
 ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
 """The first time that the delete API accepts, and the last that storage can hold."""

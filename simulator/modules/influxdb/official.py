@@ -25,12 +25,11 @@ from influxdb_client.domain.write_precision import WritePrecision
 from ...encoding.columns import TEXTS, bounds
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
-from ..asking import Rows
 from ..base import Job
-from ..kit.labels import field_columns, label, read_labels, tag_columns
 from ..kit.official import ClientAsker, OfficialEncoder, OfficialWriter, list_columns
-from ..kit.tables import deal_in_turn
-from ..sending import limit_wait
+from ..kit.series import field_columns, label, read_labels, tag_columns
+from ..sending import Rows, deal_in_turn
+from ..waiting import limit_wait
 from . import BATCHING
 from .flux import Question, Result, read_text
 from .server import OWN_ERRORS, Connection

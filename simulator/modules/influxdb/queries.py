@@ -25,8 +25,7 @@ from ...units import write_duration
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function
 from ...workloads.schema import Schema
-from ..kit.labels import name_device, name_tag, read_tag
-from ..kit.row_order import Row, put_in_order
+from ..kit.series import Row, name_device, name_tag, put_in_order, read_tag
 from .flux import Question, Result, quote_text, quote_texts, write_sort
 
 

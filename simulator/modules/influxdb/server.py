@@ -19,10 +19,8 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
-from ..asking import Received, Rows
 from ..base import Job
-from ..kit.connected import ConnectedWriter
-from ..kit.errors import MissingTable, missing_table
+from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import (
     CONNECT_TIMEOUT_S,
     Answer,
@@ -33,11 +31,11 @@ from ..kit.http import (
     TlsRefused,
     parse_body,
 )
-from ..kit.http_asking import Conversation, HttpAsker
-from ..kit.http_database import SHOWN, HttpDatabase, read_retry_after_s
+from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, read_retry_after_s
+from ..kit.module import MissingTable, missing_table
 from ..kit.sql_queries import Template, make_template
 from ..own_statements import Literals
-from ..sending import Payload
+from ..sending import Payload, Received, Rows
 from . import InfluxOptions
 from .encoding import PRECISION
 from .flux import Question, Result, count_lines, parse_csv, parse_results, quote_text, write_time

@@ -56,7 +56,7 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Tags
 from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
-from ..kit.errors import missing_table
+from ..kit.module import missing_table
 from ..kit.options import (
     BATCH_MODES,
     BatchOptions,

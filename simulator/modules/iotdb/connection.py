@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any
 
 from ...errors import one_line
-from ..asking import explain_length, most_answer_bytes
 from ..kit.http_connection import open_stream
-from ..sending import limit_waits, note_sending, receive_stamped, stamp_arrivals
+from ..sending import explain_length, most_answer_bytes
+from ..waiting import limit_waits, note_sending, receive_stamped, stamp_arrivals
 from .queries import Selection
 from .thrift import (
     END_CALL,

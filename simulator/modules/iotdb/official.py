@@ -20,9 +20,9 @@ from iotdb.utils.IoTDBConstants import TSDataType
 from thrift.Thrift import TException
 
 from ...errors import Retryable, SimulatorError
-from ..asking import carry_out
 from ..kit.official import ClientAsker
-from ..kit.row_order import Row
+from ..kit.series import Row
+from ..sending import carry_out
 from .connection import ServerError
 from .queries import Computation, Selection
 from .schema import Model

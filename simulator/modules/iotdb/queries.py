@@ -12,8 +12,7 @@ from ...encoding.columns import TEXTS, quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function, Query
 from ...workloads.schema import ID, Column, ColumnType, Schema
-from ..kit.partials import Partials, compare
-from ..kit.row_order import Row, put_in_order
+from ..kit.series import Partials, Row, compare, put_in_order
 from ..kit.sql_queries import NewestByFunction, compile_query
 from .schema import LEVEL, TIME, TYPES, describe_tags, find_steady, list_columns, quote, split_path
 from .thrift import Answer, count_texts
@@ -106,7 +105,7 @@ def compile_statement(bound: BoundQuery, schema: Schema) -> str:
 # In the rest the client has a part, which is in the query's time (`Computation`). The tree computes nothing
 # of several devices together but by `GROUP BY LEVEL`, which knows no condition on a value and no tags, which
 # are values here. So where those are asked for, the server computes something per device, and
-# `kit/partials.py` puts that together, as an application would. `GROUP BY ([begin, end), step)` needs a
+# `kit/series.py` puts that together, as an application would. `GROUP BY ([begin, end), step)` needs a
 # beginning and an end: a query without asks for them first, in the same execution.
 #
 # Of 2.0.1, three functions aren't used, because of their answers: `avg` beside `sum` or `count` of the same

@@ -18,17 +18,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
-from ..asking import Asker, Received, Rows, carry_out
 from ..base import Job
-from ..kit.connected import ConnectedWriter
-from ..kit.errors import CONNECTION_LOST, connection_lost, missing_table
+from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S
 from ..kit.http_connection import HandshakeCut, NoAnswer, TlsRefused
+from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.options import TRUST_REMEDY
-from ..kit.row_order import Row
+from ..kit.series import Row
 from ..kit.sql_queries import Template, make_template, quote_text
 from ..own_statements import Literals
-from ..sending import TIMEOUTS, Payload, limit_wait, note_arrival
+from ..sending import Asker, Payload, Received, Rows, carry_out
+from ..waiting import TIMEOUTS, limit_wait, note_arrival
 from .connection import Connection, Question, ServerError
 from .queries import Computation, Selection
 from .schema import Model, quote

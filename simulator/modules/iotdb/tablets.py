@@ -31,8 +31,7 @@ from ...encoding.columns import (
 )
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
-from ..kit.tables import deal_block
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, deal_block
 from .schema import TableColumn, list_columns
 from .thrift import (
     Piece,

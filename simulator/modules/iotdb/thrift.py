@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import SimulatorError
-from ..kit.row_order import Row
+from ..kit.series import Row
 
 _VERSION = 0x80010000
 _CALL, _REPLY, _EXCEPTION = 1, 2, 3

@@ -23,13 +23,42 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Generic, NamedTuple
 
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
-from ..sending import Encoder, Payload
-from .connected import ConnectedModule, ConnectedWriter, ConnectionT
+from ..sending import Encoder, Payload, Writer
+from .module import (
+    ConnectedModule,
+    ConnectionT,
+)
+
+
+class ConnectedWriter(Writer, Generic[ConnectionT]):
+    """A writer with a connection like its module's, shared by the threads that have requests in flight."""
+
+    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
+        super().__init__(encoder)
+        self.job = module.job
+        self.max_in_flight = module.options.in_flight(module.job.load)
+        self._connect = module.connect
+        self._connection: ConnectionT | None = None
+
+    def open(self) -> None:
+        self._connection = self._connect()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @property
+    def connection(self) -> ConnectionT:
+        """The connection of an open writer."""
+        assert self._connection is not None
+        return self._connection
+
 
 _AT_ONCE = 1_000
 """Events looked up by one question."""

@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 import orjson
 
 from ...errors import Retryable, SimulatorError
-from ..sending import limit_wait
-from .errors import CONNECTION_LOST
+from ..waiting import limit_wait
 from .http_connection import (
     SOCKET_OPTIONS,
     Answer,
@@ -39,6 +38,7 @@ from .http_connection import (
     TlsRefused,
     connect,
 )
+from .module import CONNECTION_LOST
 
 __all__ = [
     "CONNECT_TIMEOUT_S",

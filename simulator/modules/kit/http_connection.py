@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 from httptools import HttpParserError, HttpResponseParser
 
 from ...errors import one_line
-from ..asking import explain_length, most_answer_bytes
-from ..sending import TIMEOUTS, limit_waits, note_sending, receive_stamped, stamp_arrivals
+from ..sending import explain_length, most_answer_bytes
+from ..waiting import TIMEOUTS, limit_waits, note_sending, receive_stamped, stamp_arrivals
 
 SOCKET_OPTIONS = [
     # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,

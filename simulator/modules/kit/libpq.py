@@ -23,7 +23,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import AfterValidator, Field
 
 from ...errors import SimulatorError, one_line
-from ..sending import limit_wait, stamp_arrivals
+from ..waiting import limit_wait, stamp_arrivals
 from .sql_queries import quote_text
 
 # Bytes that a Unix socket is to have room for, as far as the kernel allows: by default it has less than a

@@ -18,8 +18,8 @@ from psycopg import pq
 from psycopg.adapt import Transformer
 
 from ...encoding.postgres_rows import HEADER, SYNC
-from ..asking import Received, Rows, explain_length, most_answer_bytes
-from ..sending import TIMEOUTS, limit_waits, receive_stamped
+from ..sending import Received, Rows, explain_length, most_answer_bytes
+from ..waiting import TIMEOUTS, limit_waits, receive_stamped
 from .libpq import Connection, list_types, lost, no_answer, read_error
 
 INT8_OID = 20

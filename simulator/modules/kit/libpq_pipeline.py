@@ -30,7 +30,7 @@ import psycopg
 from psycopg import pq
 
 from ...encoding.postgres_rows import HEADER, ValueCutter
-from ..sending import receive_stamped
+from ..waiting import receive_stamped
 from .libpq import Connection, ServerError, lost, make_error, no_answer, read_error
 
 Insert = tuple[bytes, Any]

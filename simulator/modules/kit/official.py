@@ -22,13 +22,11 @@ from ...contract import PrimaryKey
 from ...encoding.columns import KEY_COLUMN, TEXTS, bounds, with_client_key
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import FLOATS, Column, ColumnType, EventBlock
-from ..asking import Asker, Received
-from ..asking import Rows as Answer
 from ..base import Job
-from ..sending import Encoder, Payload, make_payloads
-from .connected import ConnectedModule, ConnectedWriter, ConnectionT
-from .exactly_once import Request
-from .tables import deal_rows
+from ..sending import Asker, Encoder, Payload, Received, deal_rows, make_payloads
+from ..sending import Rows as Answer
+from .exactly_once import ConnectedWriter, Request
+from .module import ConnectedModule, ConnectionT
 
 
 class OfficialEncoder(Encoder):

@@ -14,8 +14,7 @@ from ...encoding.columns import KEY_COLUMN, quote_name
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ..options import OptionsT
-from .connected import MARK, Closable, Found, TableModule
-from .errors import INSERT_REMEDY, MissingTable
+from .module import INSERT_REMEDY, MARK, Closable, Found, MissingTable, TableModule
 from .sql_queries import SqlDialect, compile_query, fill_sql
 
 

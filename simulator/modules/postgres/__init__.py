@@ -63,13 +63,11 @@ from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Query
 from ...workloads.schema import ID, Column, ColumnType
-from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support
-from ..indexes import IndexedModule
-from ..kit.connected import MARK
+from ..kit.module import MARK, IndexedModule
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import Newest, SqlDialect, compile_query, quote_text
-from ..sending import Writer
+from ..sending import Asker, Writer
 from .asking import PostgresAsker
 from .dialects import DIALECTS, NEWEST, Dialect, dialect_of
 from .encoding import PostgresEncoder

@@ -13,7 +13,6 @@ from psycopg.adapt import Transformer
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
-from ..asking import PolledAsker, Received, Rows
 from ..kit.libpq import Connection, Connector, ServerError, no_answer
 from ..kit.libpq_lines import (
     INT8_OID,
@@ -27,7 +26,8 @@ from ..kit.libpq_lines import (
     read_rows,
 )
 from ..kit.sql_queries import make_template
-from ..sending import Outcome, find_arrival
+from ..sending import Outcome, PolledAsker, Received, Rows
+from ..waiting import find_arrival
 from .server import is_lost, translate
 
 if TYPE_CHECKING:

@@ -16,9 +16,8 @@ from ...encoding.postgres_rows import TYPE_OIDS, bind_rows, copy_binary, text_ro
 from ...encoding.rows import ROW_SEPARATOR
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..kit.libpq_pipeline import Insert
-from ..kit.tables import deal_block
 from ..options import InsertMode, Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Payload, deal_block
 
 
 class CopyFormat(StrEnum):

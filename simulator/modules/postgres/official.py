@@ -34,13 +34,13 @@ from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from ...workloads.schema import EventBlock
-from ..asking import Rows as Answers
 from ..kit.libpq import Connector, ServerError, fill, lost, no_answer
 from ..kit.libpq_pipeline import Answer
 from ..kit.official import ClientAsker, Rows, RowsEncoder, sent_columns
 from ..kit.sql_queries import Template, make_template
 from ..options import InsertMode
-from ..sending import limit_wait
+from ..sending import Rows as Answers
+from ..waiting import limit_wait
 from .server import Session, translate
 from .writer import PostgresWriter
 

@@ -14,8 +14,8 @@ from ...contract import CommaList, Load, Role
 from ...errors import OptionError
 from ...workloads.schema import ColumnType
 from ..base import OfficialClient
-from ..indexes import IndexOptions
 from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
+from ..kit.module import IndexOptions
 from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
 from .dialects import DIALECTS, Dialect, DialectName
 from .encoding import CopyFormat

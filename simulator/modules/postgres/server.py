@@ -13,8 +13,8 @@ from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import Schema
 from ..base import Job
-from ..kit.errors import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.libpq import Connection, Connector, ServerError, server_name
+from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.sql_queries import quote_text
 from .dialects import Dialect, dialect_of
 from .options import ServerOptions

@@ -13,20 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ...contract import MAX_IN_FLIGHT, PrimaryKey
 from ...encoding.columns import client_keys, quote_name
 from ...errors import Retryable, SimulatorError
-from ..kit.errors import connection_lost
 from ..kit.libpq import Connection, Connector, ServerError, no_answer, write_constant
 from ..kit.libpq_pipeline import Answer, Pipeline, make_pipeline
+from ..kit.module import connection_lost
 from ..options import InsertMode, Job
-from ..sending import (
-    LAST_ANSWERS_S,
-    Encoder,
-    Outcome,
-    Payload,
-    Poll,
-    Writer,
-    find_arrival,
-    limit_wait,
-)
+from ..sending import LAST_ANSWERS_S, Encoder, Outcome, Payload, Writer
+from ..waiting import Poll, find_arrival, limit_wait
 from .dialects import Dialect, ServerConnection
 from .options import ServerOptions
 from .server import is_lost, repeat_refused, translate

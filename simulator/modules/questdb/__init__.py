@@ -38,12 +38,11 @@ from ...contract import PrimaryKey, Role, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.schema import ID, Column, EventBlock
-from ..asking import Asker
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import SqlDialect
 from ..options import LEAN
-from ..sending import Writer
+from ..sending import Asker, Writer
 from .asking import QuestdbAsker
 from .encoding import (
     INT32_RANGE,

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote_plus
 
 from ...errors import one_line
-from ..asking import Received, Rows
 from ..kit.http import HttpRequest
-from ..kit.http_asking import SqlAsker, read_json
+from ..kit.http_database import SqlAsker, read_json
+from ..sending import Received, Rows
 from .queries import QuestdbDialect
 from .server import ASK_TARGET, Connection, limit_time, read_rows
 

@@ -28,9 +28,8 @@ from ...encoding.columns import KEY_COLUMN, TEXTS, bounds, client_keys, escape, 
 from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import SimulatorError
 from ...workloads.schema import FLOATS, ID, Column, ColumnType, EventBlock, Schema
-from ..kit.tables import deal_in_turn
 from ..options import Job
-from ..sending import Encoder, Payload, make_payloads
+from ..sending import Encoder, Payload, deal_in_turn, make_payloads
 
 TYPES = {
     ColumnType.TIMESTAMP_MS: "TIMESTAMP",

@@ -23,7 +23,6 @@ from psycopg import pq
 from ...encoding.columns import KEY_COLUMN, Columns, client_keys
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
-from ..asking import Received, Rows
 from ..kit.libpq_lines import Question as PreparedQuestion
 from ..options import InsertMode, Job
 from ..postgres.asking import PostgresAsker
@@ -32,6 +31,7 @@ from ..postgres.encoding import CopyFormat, PostgresEncoder
 from ..postgres.official import DriverAsker, Question
 from ..postgres.options import PostgresOptions
 from ..postgres.writer import PostgresWriter
+from ..sending import Received, Rows
 from .encoding import as_sent, find_sent_values
 from .options import QuestdbOptions
 from .queries import QuestdbDialect

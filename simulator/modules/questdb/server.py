@@ -20,9 +20,9 @@ import numpy as np
 from ...contract import Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
-from ..kit.errors import connection_lost, missing_table
 from ..kit.http import CONNECT_TIMEOUT_S, Answer, parse_body
 from ..kit.http_database import HttpDatabase
+from ..kit.module import connection_lost, missing_table
 from ..kit.sql_queries import quote_text
 from .encoding import PRECISION
 from .options import QuestdbOptions

@@ -18,12 +18,12 @@ from ...encoding.columns import KEY_COLUMN, bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.schema import ColumnType, EventBlock
 from ..base import Job
-from ..kit.connected import ConnectedModule, ConnectedWriter
-from ..kit.errors import connection_lost
+from ..kit.exactly_once import ConnectedWriter
+from ..kit.module import ConnectedModule, connection_lost
 from ..kit.official import OfficialEncoder, OfficialWriter, list_columns
 from ..kit.options import bracket
-from ..kit.tables import deal_in_turn
-from ..sending import Payload, limit_wait
+from ..sending import Payload, deal_in_turn
+from ..waiting import limit_wait
 from .encoding import LineFormat, as_sent, find_sent_values, is_symbol
 from .server import BINARY_VERSION, Connection
 

@@ -48,10 +48,9 @@ from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
-from ..kit.connected import ConnectedModule, Found
-from ..kit.errors import missing_table, nothing_to_query
-from ..kit.labels import field_columns, find_witness, has_labels, name_device, tag_columns
+from ..kit.module import ConnectedModule, Found, missing_table, nothing_to_query
 from ..kit.options import BATCH_MODES, BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
+from ..kit.series import field_columns, find_witness, has_labels, name_device, tag_columns
 from ..options import PAYLOAD
 from .encoding import (
     ALL_TIME,

@@ -48,9 +48,8 @@ from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
 from ..kit.exactly_once import Request
 from ..kit.http_connection import compress
-from ..kit.labels import Labels, field_columns, read_labels, tag_columns
-from ..kit.tables import number_tables
-from ..sending import Encoder, Payload
+from ..kit.series import Labels, field_columns, read_labels, tag_columns
+from ..sending import Encoder, Payload, number_tables
 
 ALL_TIME = (86_400_000, 4_102_444_800_000)
 """From 2 January 1970 to 2100, in ms, the end excluded. A server looks some minutes before a window, and one

@@ -17,9 +17,8 @@ from urllib.parse import urlencode
 from ...errors import SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Schema
-from ..kit.http_asking import read_json
-from ..kit.http_database import SHOWN
-from ..kit.labels import name_device
+from ..kit.http_database import SHOWN, read_json
+from ..kit.series import name_device
 from .encoding import ALL_TIME, DB, name_metric
 
 FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}

@@ -25,8 +25,7 @@ import orjson
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Aggregate, Every, Function, Shape
 from ...workloads.schema import FLOATS, Column, ColumnType, Schema
-from ..kit.labels import field_columns, find_witness, name_tag, read_tag
-from ..kit.row_order import Row, put_in_order
+from ..kit.series import Row, field_columns, find_witness, name_tag, put_in_order, read_tag
 from .encoding import ALL_TIME, name_metric
 from .forms import (
     PART,

@@ -19,15 +19,13 @@ from ...errors import Retryable, SimulatorError, one_line
 from ...units import parse_duration_ms
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Every, Query
-from ..asking import Received, Rows, explain_length, most_answer_bytes
 from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Wanted
 from ..kit.exactly_once import Span as KeySpan
 from ..kit.http import Answer, HttpRequest, parse_body
-from ..kit.http_asking import Conversation, HttpAsker
-from ..kit.http_database import SHOWN, HttpDatabase
+from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase
 from ..kit.sql_queries import Template
-from ..sending import Payload
+from ..sending import Payload, Received, Rows, explain_length, most_answer_bytes
 from .encoding import ALL_TIME, Import, ImportEncoder, Span
 from .forms import (
     FORM_HEADERS,

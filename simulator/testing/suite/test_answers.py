@@ -13,8 +13,8 @@ import pytest
 from ...collector.lookup import look_up
 from ...contract import Lookup, StoredPart
 from ...errors import OptionError, Retryable, SimulatorError
-from ...modules.asking import Asker, Received
 from ...modules.base import AnyModule, Module, Support, connect
+from ...modules.sending import Asker, Received
 from ...oracle.answers import Answer, answer, answer_all, compare_answers
 from ...oracle.survey import UnknownEvents, recognize_events, survey_devices
 from ...workloads import load_workload

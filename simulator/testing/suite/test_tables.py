@@ -12,9 +12,9 @@ import pytest
 
 from ...contract import Role, Storage, Tables
 from ...errors import Retryable, SimulatorError
+from ...modules import check_versions, find_number
 from ...modules.base import AnyModule, Job, Module, Support, await_count, connect
-from ...modules.indexes import CreateIndices, IndexedModule
-from ...modules.versions import check_versions, find_number
+from ...modules.kit.module import CreateIndices, IndexedModule
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.schema import Schema, Tags

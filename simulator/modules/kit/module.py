@@ -1,4 +1,5 @@
-"""What modules that ask by one connection have in common: the module, its writers, and tables of rows."""
+"""What modules that ask by one connection have in common: the module, tables of rows, indexes, and the errors
+that every database has, in the same words for all of them."""
 
 from __future__ import annotations
 
@@ -6,15 +7,99 @@ from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from enum import StrEnum
+from typing import Annotated, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
 
+from pydantic import BeforeValidator, Field
+
+from ...conditions import Condition
 from ...encoding.columns import KEY_COLUMN
-from ...errors import OptionError
+from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.schema import Tags
-from ..base import Module
-from ..options import OptionsT
-from ..sending import Encoder, Writer
-from .errors import QUERY_REMEDY, made_otherwise, nothing_to_query, somebody_elses
+from ..base import Job, Module
+from ..options import Options, OptionsT
+
+CONNECTION_LOST = "connection_lost"
+"""The kind under which lost connections are counted in a result."""
+
+
+def connection_lost(detail: object) -> Retryable:
+    """A connection was lost; whether the request was stored has to be found out."""
+    return Retryable(CONNECTION_LOST, one_line(detail))
+
+
+class MissingTable(SimulatorError):
+    """There is no such table."""
+
+
+def missing_table(problem: str, job: Job) -> MissingTable:
+    """A table that isn't there, and the command that makes and fills it.
+
+    `problem`: what the database says, or what was asked for.
+    """
+    return MissingTable(f"{problem}; run insert first ({insert_command(job)})")
+
+
+def lost_table(problem: str) -> Retryable:
+    """A node doesn't know a table that this run has made."""
+    return Retryable(
+        "missing_table",
+        f"{problem}; this run created it: a node that has just started may not know it yet, or the"
+        " table was dropped",
+    )
+
+
+def nothing_to_query(table: str, job: Job) -> MissingTable:
+    """The table that the queries are about isn't there."""
+    return MissingTable(
+        f"there is no table {table} to query: run insert first, with --tables single"
+        f" ({insert_command(job)})"
+    )
+
+
+def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
+    """A table that was there before doesn't go with the run's events; `remedy`: what to do, before
+    `of the run that made it`."""
+    return SimulatorError(
+        f"table {table} was made for other columns: {reason}; {remedy} of the run that made it"
+        " (for example tags=row or table)"
+    )
+
+
+def somebody_elses(names: Sequence[str], elsewhere: str) -> SimulatorError:
+    """A run needs names of tables that somebody else has made; `elsewhere`: where it could make its own."""
+    return SimulatorError(
+        f"the run needs the names {', '.join(names)}, but this tool did not make what has them, so nothing"
+        f" was dropped or written: use {elsewhere}, or another name for the workload's table; if"
+        " nobody needs them, rename or drop them yourself"
+    )
+
+
+INSERT_REMEDY = "run without --no-clean, or with the options"
+"""The remedy of `made_otherwise` for a run that inserts."""
+QUERY_REMEDY = "use the options"
+"""The same for a run that asks."""
+
+
+def insert_command(job: Job) -> str:
+    """The command that fills the tables of the job's workload."""
+    return f"{job.program} insert --target {job.target} --workload {job.workload}"
+
+
+def stored_by_earlier_run(text: str) -> SimulatorError:
+    """The database has an event already, and no request of this run can have stored it."""
+    return SimulatorError(
+        f"{text}; an earlier run has stored the event: run without --no-clean, or with another --seed"
+    )
+
+
+def unreachable(system: str, failure: Retryable) -> SimulatorError:
+    """No node of the endpoint could be reached. `failure` names the last one and says why."""
+    return SimulatorError(
+        f"can't connect to {system} at {failure};"
+        " check that the server runs and that endpoint names it"
+    )
+
 
 MARK = "made by iot-database-benchmark"
 """Says in the database that a table is this tool's, which may drop it."""
@@ -138,31 +223,6 @@ class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
         return ours
 
 
-class ConnectedWriter(Writer, Generic[ConnectionT]):
-    """A writer with a connection like its module's, shared by the threads that have requests in flight."""
-
-    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
-        super().__init__(encoder)
-        self.job = module.job
-        self.max_in_flight = module.options.in_flight(module.job.load)
-        self._connect = module.connect
-        self._connection: ConnectionT | None = None
-
-    def open(self) -> None:
-        self._connection = self._connect()
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @property
-    def connection(self) -> ConnectionT:
-        """The connection of an open writer."""
-        assert self._connection is not None
-        return self._connection
-
-
 class CountingModule(ConnectedModule[OptionsT, ConnectionT]):
     """A module that counts table by table."""
 
@@ -199,3 +259,70 @@ class TableModule(CountingModule[OptionsT, ConnectionT]):
             if not self.read_columns(table):
                 raise nothing_to_query(table, self.job)
         self.check_columns([self.job.schema.table], QUERY_REMEDY)
+
+
+class CreateIndices(StrEnum):
+    """When the indexes on device, time and temperature are made."""
+
+    NO = "no"
+    BEFORE = "before"
+    """With the tables: all inserts pay for them."""
+    AFTER = "after"
+    """When the events are loaded, outside of what is measured: the time that it takes is kept."""
+
+
+_WORDS = {
+    "true": CreateIndices.BEFORE, "yes": CreateIndices.BEFORE, "on": CreateIndices.BEFORE,
+    "1": CreateIndices.BEFORE,
+    "false": CreateIndices.NO, "off": CreateIndices.NO, "0": CreateIndices.NO,
+}  # fmt: skip
+"""What the option could be when it was true or false."""
+
+
+def _read_words(value: object) -> object:
+    text = str(value).strip().lower()
+    return _WORDS.get(text, text)
+
+
+class IndexOptions(Options):
+    """Whether tables have indexes besides that of the primary key."""
+
+    create_indices: Annotated[CreateIndices, BeforeValidator(_read_words), Condition.SCHEMA] = (
+        Field(
+            CreateIndices.NO,
+            description="indexes on device, time and temperature: no, before (made with the"
+            " tables, so that inserts maintain them; true means the same) or after"
+            " (built once the events are loaded, and timed); with them, queries for"
+            " each device's newest event use the form that the indexes serve",
+        )
+    )
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether queries find indexes."""
+        return self.create_indices is not CreateIndices.NO
+
+
+class IndexedModule(Module[OptionsT]):
+    """A module whose options are `IndexOptions`."""
+
+    @property
+    @abstractmethod
+    def index_names(self) -> Collection[str]:
+        """Names of the indexes that the job's tables have with `create_indices`."""
+
+    def describe_indexes(self) -> list[str]:
+        """What `create_indexes` makes of all of them, as `describe_schema` has it."""
+        return [*self.index_names]
+
+    @abstractmethod
+    def create_indexes(self, names: Collection[str]) -> None:
+        """Make these of `index_names`, and wait until they are built."""
+
+    @abstractmethod
+    def drop_indexes(self, names: Collection[str]) -> None:
+        """Drop these of `index_names`."""
+
+    @abstractmethod
+    def list_indexes(self) -> Mapping[str, str]:
+        """Name -> table and columns of all indexes that the job's tables have, whoever made them."""

@@ -1,0 +1,209 @@
+"""How long a thread waits for an answer, and when the kernel saw it come."""
+
+from __future__ import annotations
+
+import math
+import select
+import socket
+import ssl
+import struct
+import sys
+import threading
+import time
+from contextlib import suppress
+
+# --- waiting --------------------------------------------------------------------------------------
+#
+# A call's time limit, many connections at once, and the deadline of the request that a thread is at work on.
+#
+# With `settimeout`, Python makes two system calls or more out of each: it asks whether the socket is ready
+# and then sends or receives what there is room for. Each time the thread gives up the interpreter's lock and
+# has to get it back. A call that blocks is one, and the kernel can end its wait as well (SO_RCVTIMEO,
+# SO_SNDTIMEO: https://man7.org/linux/man-pages/man7/socket.7.html).
+
+TIMEOUTS = (TimeoutError, BlockingIOError)
+"""What a call raises that has waited too long: by Python's clock, and by the kernel's."""
+
+_TIMEVAL = struct.Struct("ll")
+_MILLION = 1_000_000
+
+
+def limit_waits(stream: socket.socket, timeout_s: float) -> None:
+    """End each call on the socket after so long: it then raises one of `TIMEOUTS`."""
+    # OpenSSL would try again when the kernel gives up.
+    if isinstance(stream, ssl.SSLSocket):
+        stream.settimeout(timeout_s)
+        return
+    stream.settimeout(None)
+    # The kernel takes zero for no limit.
+    limit = _TIMEVAL.pack(*divmod(max(1, round(timeout_s * _MILLION)), _MILLION))
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+    stream.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+
+
+# Waiting for many connections at once, to the µs.
+
+_SELECTABLE = 1024
+"""Descriptors below this one can be given to select (FD_SETSIZE)."""
+
+
+class Poll:
+    """As `select.poll`, but a wait doesn't end up to a millisecond late, by which the next request of an open
+    loop would leave late."""
+
+    def __init__(self) -> None:
+        self._poll = select.poll()
+        self._events: dict[int, int] = {}
+
+    def register(self, descriptor: int, events: int) -> None:
+        """Wait for these events of a connection from now on, and no longer for others."""
+        self._poll.register(descriptor, events)
+        self._events[descriptor] = events
+
+    def unregister(self, descriptor: int) -> None:
+        """Wait for nothing of a connection any more."""
+        self._poll.unregister(descriptor)
+        del self._events[descriptor]
+
+    def wait(self, timeout_s: float) -> list[tuple[int, int]]:
+        """The connections that have something, and what, as `select.poll` tells. None after that time or
+        up to 1 ms earlier: the caller looks at the clock."""
+        if timeout_s >= 0.001:
+            # The rest is waited for next time.
+            return self._poll.poll(math.floor(min(timeout_s, 3600.0) * 1000))
+        if timeout_s > 0 and max(self._events, default=0) < _SELECTABLE:
+            writing = [at for at, events in self._events.items() if events & select.POLLOUT]
+            select.select(list(self._events), writing, (), timeout_s)
+            return self._poll.poll(0)
+        return self._poll.poll(max(0.0, timeout_s * 1000))
+
+
+# When the request that a thread is at work on is given up (`--patience`).
+#
+# Whoever waits for a server asks here how long it may. A try gets half of the time that is left, so that one
+# whose answer never comes leaves time for another, on another connection or node.
+
+SHORTEST_TRY_S = 1.0
+"""A try gets this much even if less is left: patience is overrun by so much at most."""
+
+
+class _Own(threading.local):
+    at_s = math.inf
+
+
+_own = _Own()
+
+
+def set_deadline(at_s: float) -> None:
+    """What this thread does from now on is given up then, by `time.perf_counter`; inf: never."""
+    _own.at_s = at_s
+
+
+def read_deadline() -> float:
+    """When this thread's request is given up, by `time.perf_counter`."""
+    return _own.at_s
+
+
+def limit_wait(timeout_s: float) -> float:
+    """How long this thread may wait for one answer: `timeout_s`, or less if the deadline is near."""
+    at_s = _own.at_s
+    if at_s == math.inf:
+        return timeout_s
+    # Rounded, so that sockets whose limit is that already needn't be told.
+    half_s = round((at_s - time.perf_counter()) / 2, 1)
+    return min(timeout_s, max(SHORTEST_TRY_S, half_s))
+
+
+# --- the kernel's time stamps ----------------------------------------------------------------------
+#
+# When a request went out, and when its answer arrived at this machine, as the kernel says.
+#
+# Python hears of an answer when its thread has been woken and has got the interpreter's lock: 0.1 ms later
+# on an idle machine, and milliseconds later where threads wait for each other. None of that is the
+# database's. So in an open loop, whose latencies are what a device would feel, the kernel's time stamp of
+# the answer counts: https://docs.kernel.org/networking/timestamping.html (SO_TIMESTAMPNS). A closed loop
+# doesn't ask for it: there the client's delay is a part of the rate, and so of what a latency means.
+#
+# Over TLS, and elsewhere than on Linux, there are no such stamps; then an answer has come when it was read.
+
+_SO_TIMESTAMPNS = 35
+_TIMESPEC = struct.Struct("qq")
+_SPACE = socket.CMSG_SPACE(_TIMESPEC.size) if hasattr(socket, "CMSG_SPACE") else 0
+_CLOCK_JITTER_S, _MOST_SLEW = 0.001, 0.001
+"""A wall clock that gains or loses more against `time.perf_counter` was set; the kernel slews it by 0.0005 at
+most (adjtimex(2))."""
+_KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
+
+
+class _Latest(threading.local):
+    """What a thread has last sent by a stamped socket, and read from one."""
+
+    sent_s = 0.0
+    arrived_s = 0.0
+    ahead_s = math.nan
+    compared_s = 0.0
+    """By how much the wall clock was ahead of `time.perf_counter`, and when."""
+
+
+_latest = _Latest()
+
+
+def stamp_arrivals(stream: socket.socket) -> bool:
+    """Have the kernel stamp what arrives here; False if it can't."""
+    if not _KNOWN:
+        return False
+    with suppress(OSError):
+        stream.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        return True
+    return False
+
+
+def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview, flags: int = 0) -> int:
+    """`recv_into` of a stamped socket."""
+    size, more, _, _ = stream.recvmsg_into([buffer], _SPACE, flags)
+    for _, kind, stamp in more:
+        if kind == _SO_TIMESTAMPNS:
+            seconds, nanoseconds = _TIMESPEC.unpack(stamp)
+            wall_ns = _read_wall_clock()
+            ago_s = 0.0
+            if wall_ns is not None:
+                ago_s = max(0.0, (wall_ns - seconds * 1_000_000_000 - nanoseconds) / 1e9)
+            _latest.arrived_s = _latest.compared_s - ago_s
+    return size
+
+
+def _read_wall_clock() -> int | None:
+    """The time of day in ns, by which the kernel stamps; None if it may have been set since this thread read
+    it last: then a stamp says nothing."""
+    for _ in range(2):  # this thread may be interrupted between its two clocks, but hardly twice
+        wall_ns, now_s = time.time_ns(), time.perf_counter()
+        ahead_s = wall_ns / 1e9 - now_s
+        slewed_s = _MOST_SLEW * (now_s - _latest.compared_s)
+        if not abs(ahead_s - _latest.ahead_s) > _CLOCK_JITTER_S + slewed_s:
+            break
+    else:
+        wall_ns = 0
+    _latest.ahead_s, _latest.compared_s = ahead_s, now_s
+    return wall_ns or None
+
+
+def note_sending(at_s: float | None = None) -> None:
+    """A request goes out now (None), or went out then: what was done to make it was the client's own work."""
+    _latest.sent_s = time.perf_counter() if at_s is None else at_s
+
+
+def note_arrival() -> None:
+    """The answer is complete only now, since the client had a part in it."""
+    _latest.arrived_s = time.perf_counter()
+
+
+def find_sending(began_s: float) -> float:
+    """When this thread sent the request that it began to make then; that time itself if nobody noted it."""
+    return max(began_s, _latest.sent_s)
+
+
+def find_arrival(sent_s: float) -> float:
+    """When the answer came that this thread has just read, to what was sent then; now if the kernel didn't
+    say. By `time.perf_counter`."""
+    arrived_s = _latest.arrived_s
+    return arrived_s if arrived_s >= sent_s else time.perf_counter()
