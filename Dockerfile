@@ -29,6 +29,7 @@ FROM python:${PYTHON_VERSION}-slim
 ARG VERSION=unknown
 LABEL org.opencontainers.image.title="iot-database-benchmark-cli" \
       org.opencontainers.image.description="Command line of the IoT database benchmark" \
+      org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.version="${VERSION}"
 COPY --from=helm /go/bin/helm /usr/local/bin/helm
 COPY --from=build /opt/venv /opt/venv

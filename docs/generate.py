@@ -14,6 +14,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterator, Mapping
+from importlib.metadata import metadata
 from pathlib import Path
 from typing import Any, get_args
 
@@ -289,6 +290,29 @@ _KINDS = {"string": "text", "integer": "whole number", "boolean": "true or false
 """Types of JSON Schema, in words."""
 
 
+def make_licences() -> str:
+    """The packages that the images contain, with the licences that they state."""
+    names = re.findall(r"^([\w.-]+)==", Path("requirements.lock").read_text("utf-8"), re.MULTILINE)
+    rows = []
+    for name in sorted(names, key=str.lower):
+        about = metadata(name).json
+        of_classifiers = [
+            text.rpartition(" :: ")[2]
+            for text in about.get("classifier", ())
+            if text.startswith("License :: OSI")
+        ]
+        stated = (
+            about.get("license_expression") or ", ".join(of_classifiers) or about.get("license")
+        )
+        rows.append([name, str(stated or "in its files")])
+    return _join(
+        "# Licences",
+        f"This project: [Apache License 2.0](../../LICENSE). {_MADE} Its images contain Python (PSF),"
+        " that of the command line helm (Apache 2.0), and these packages with the licences they state:",
+        _table(["Package", "Licence"], rows),
+    )
+
+
 def _read_docs(kind: type) -> dict[str, str]:
     """Attribute -> the docstring below it, of a class and its bases."""
     docs: dict[str, str] = {}
@@ -340,3 +364,4 @@ if __name__ == "__main__":
     else:
         for page, make in PAGES.items():
             (FOLDER / page).write_text(make(), encoding="utf-8")
+        (FOLDER / "licences.md").write_text(make_licences(), encoding="utf-8")

@@ -78,6 +78,16 @@ def test_the_wheel_has_the_code_and_every_file_beside_it_that_the_code_reads(whe
     assert set(_files("cli", "simulator")) <= names
     assert {f"cli/shipped/{name}" for name in _files(*SHIPPED)} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+    about = next(name for name in names if name.endswith("METADATA"))
+    assert "License-Expression: Apache-2.0" in zipfile.ZipFile(wheel).read(about).decode()
+    assert {Path(name).name for name in names if "/licenses/" in name} == {"LICENSE", "NOTICE"}
+
+
+def test_the_licences_of_all_that_the_images_contain_are_listed() -> None:
+    page = (ROOT / "docs" / "reference" / "licences.md").read_text()
+    lock = (ROOT / "requirements.lock").read_text()
+    pinned = re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)
+    assert re.findall(r"^\| (\S+) \| \S", page, re.MULTILINE)[2:] == sorted(pinned, key=str.lower)
 
 
 def test_without_a_config_file_the_first_words_say_how_to_get_one(
