@@ -1,8 +1,10 @@
-"""The errors that the simulator tells apart."""
+"""The errors that the simulator tells apart, and what other packages add by entry points, whose errors are
+theirs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 
 class SimulatorError(Exception):
@@ -68,3 +70,37 @@ class Retryable(Exception):
         """Wait before the first retry; doubles with each further one."""
         self.at_least_s = at_least_s
         """Never wait less: what the server asked for (HTTP's Retry-After)."""
+
+
+# --- what other packages add ---------------------------------------------------------------------
+
+
+class PluginError(OptionError):
+    """Another package's part can't be used; the text says which, of which package, and why."""
+
+
+def plugin_names(group: str) -> list[str]:
+    """Names of what other packages add, whether it can be loaded or not."""
+    from importlib.metadata import entry_points
+
+    return sorted(entry_points(group=group).names)
+
+
+def load_plugin(group: str, name: str, base: type[Any]) -> type[Any] | None:
+    """The class that another package adds by that name; None if there is none. PluginError if it can't be
+    loaded, or is none of `base`: a broken one is named, and the others can be used."""
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=group, name=name):
+        try:
+            loaded = point.load()
+            if not isinstance(loaded, type) or not issubclass(loaded, base):
+                raise TypeError(f"it is no subclass of {base.__module__}.{base.__name__}")
+        except (Exception, SystemExit) as error:  # whatever a stranger's code does
+            package = f" of the package {point.dist.name}" if point.dist else ""
+            raise PluginError(
+                f"{group.rpartition('.')[2].rstrip('s')} {name!r}{package} can't be loaded from"
+                f" {point.value}: {type(error).__name__}: {one_line(error, 200)}; repair or uninstall it"
+            ) from error
+        return loaded
+    return None

@@ -30,6 +30,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from typing import Any, NoReturn
 
@@ -37,21 +38,22 @@ from . import collector as collector_module
 from . import worker as worker_module
 from .contract import RunSettings
 from .errors import one_line
-from .imports import import_all
 from .logs import configure_logging, redact
 
 _END_PATIENCE_S = 1.0
 
 
-def run_launcher() -> int:
-    """Serve requests until standard input ends."""
+def run_launcher(import_all: Callable[[RunSettings], None]) -> int:
+    """Serve requests until standard input ends. `import_all`: what runs like this one need is imported once,
+    in this process."""
     # The executor ends this process by closing the pipe; a terminal's Ctrl-C is not for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    return _Launcher().run()
+    return _Launcher(import_all).run()
 
 
 class _Launcher:
-    def __init__(self) -> None:
+    def __init__(self, import_all: Callable[[RunSettings], None]) -> None:
+        self._import_all = import_all
         self._children: set[int] = set()
         self._lifeline_read, self._lifeline_write = os.pipe()
         self._wakeup_read, self._wakeup_write = os.pipe()
@@ -106,7 +108,7 @@ class _Launcher:
         """Fork a collector or a worker."""
         settings = RunSettings.model_validate(request["settings"])
         if settings.run_id != self._known:
-            import_all(settings, "collector", "worker")
+            self._import_all(settings)
             self._known = settings.run_id
         with ExitStack() as stack:
             listener = None

@@ -13,8 +13,9 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
 
@@ -22,9 +23,9 @@ from pydantic import TypeAdapter
 
 from . import __version__
 from .contract import CarriedState, RunSettings
-from .imports import import_all
 from .logs import configure_logging
 from .machine import allow_files
+from .modules import build
 
 COLLECTOR_PORT = 5000
 
@@ -76,6 +77,28 @@ def read_settings(path: Path) -> list[RunSettings]:
     return [RunSettings.model_validate_json(text)]
 
 
+# --- imports, once for all ------------------------------------------------------------------------
+
+# In the process from which others are forked. Otherwise each of 1,000 workers would have it all in memory for
+# itself, and they would import it at the same time.
+
+_USED_LATER = {
+    "collector": ("uvicorn.lifespan.off", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
+                  "uvicorn.protocols.websockets.auto"),
+    "worker": ("httpcore", "numpy.random"),
+}  # fmt: skip
+"""What the roles' libraries import only when they are first used: up to 0.1 s of CPU."""
+
+
+def import_all(settings: RunSettings, roles: Iterable[str] = tuple(_USED_LATER)) -> None:
+    """Import what runs like this one need in these roles."""
+    for role in roles:
+        for name in _USED_LATER[role]:
+            import_module(name)
+    with suppress(Exception):  # the run itself says what is wrong with them
+        build(settings)
+
+
 # --- several runs in one pod ----------------------------------------------------------------------
 
 # The runs of one worker count, each in a new process forked from one that has imported everything and
@@ -90,7 +113,7 @@ def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
     """Do the runs one after the other; ends with the first that fails. Returns the exit status."""
     if len(series) == 1:
         return work(series[0])[0]
-    import_all(series[0], role)
+    import_all(series[0], [role])
     carried: CarriedState | None = None
     for settings in series:
         if carried:
@@ -159,7 +182,7 @@ def main() -> int:
         gc.disable()
         from .launcher import run_launcher
 
-        return run_launcher()
+        return run_launcher(import_all)
     configure_logging()
     # Without a handler, a container's first process ignores the signal.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))

@@ -69,8 +69,7 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
 
 def _load(module: str) -> type[AnyModule] | str:
     """The module's class, or a word on why it can't be had."""
-    from simulator.errors import OptionError
-    from simulator.plugins import PluginError
+    from simulator.errors import OptionError, PluginError
 
     from ..system.installation import load_if_installed
     from ..system.output import warn_once

@@ -5,7 +5,7 @@ from __future__ import annotations
 from simulator.contract import DataSet, Load
 from simulator.units import format_span
 from simulator.workloads.base import CLOCK_FACTOR, MAX_CLOCK_FACTOR
-from simulator.workloads.history import MOST_PASSES, count_own, find_clock_factor, find_span_ms
+from simulator.workloads.numbering import MOST_PASSES, count_own, find_clock_factor, find_span_ms
 
 from ..system.errors import ConfigError
 from .workloads import make_workload_of

@@ -27,7 +27,7 @@ from simulator.modules.options import Options
 from simulator.units import format_count
 from simulator.workloads import load_options_model, load_workload, workload_names
 from simulator.workloads.base import SHARING_WORKERS, Workload
-from simulator.workloads.history import make_retention
+from simulator.workloads.numbering import make_retention
 from simulator.workloads.schema import Schema
 
 from ..system.errors import ConfigError

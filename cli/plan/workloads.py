@@ -14,7 +14,7 @@ from simulator.modules import find_statement_problem
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload, WorkloadOptions
-from simulator.workloads.history import WithHistory, add_history
+from simulator.workloads.numbering import WithHistory, add_history
 
 from ..system.errors import ConfigError
 from ..system.installation import CONFIG_FILE

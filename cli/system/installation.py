@@ -85,7 +85,7 @@ def load_if_installed(name: str) -> type[AnyModule] | None:
 def load_each(names: Iterable[str], load: Callable[[str], LoadedT]) -> dict[str, LoadedT]:
     """What can be loaded of modules or workloads, by name. One of another package that can't be is named in a
     warning, and left out."""
-    from simulator.plugins import PluginError
+    from simulator.errors import PluginError
 
     loaded = {}
     for name in names:

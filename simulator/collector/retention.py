@@ -22,7 +22,7 @@ from ..contract import (
 from ..errors import Retryable, SimulatorError
 from ..histograms import merge_histograms
 from ..workloads.drawing import BoundQuery, Stored
-from ..workloads.history import find_time_ms
+from ..workloads.numbering import find_time_ms
 from ..workloads.queries import Aggregate, Function, Query, Window
 from .barrier import Barrier
 from .counting import open_tables

@@ -16,12 +16,11 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from ..contract import Role, RunSettings
-from ..errors import OptionError, SimulatorError, did_you_mean
+from ..errors import OptionError, SimulatorError, did_you_mean, load_plugin, plugin_names
 from ..logs import hide
-from ..plugins import load_plugin, plugin_names
 from ..workloads import load_workload
 from ..workloads.base import Workload
-from ..workloads.history import add_history, make_retention
+from ..workloads.numbering import add_history, make_retention
 from .base import AnyModule, Job, Module
 from .options import Options, parse_options
 from .own_statements import refuse_statements

@@ -16,7 +16,7 @@ from ..errors import SimulatorError
 from ..modules.base import AnyModule
 from ..workloads.base import MOST_FIELDS, SHARING_WORKERS, Workload
 from ..workloads.drawing import Range, Stored, bind, draw
-from ..workloads.history import WithHistory
+from ..workloads.numbering import WithHistory
 from ..workloads.queries import Aggregate, At, Function, Query, Window
 from .answers import answer, compare_answers
 

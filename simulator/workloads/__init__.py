@@ -18,8 +18,7 @@ from pydantic import ValidationError
 from pydantic_core import from_json, to_json
 
 from ..contract import DataSet
-from ..errors import OptionError, did_you_mean, one_line
-from ..plugins import load_plugin, plugin_names
+from ..errors import OptionError, did_you_mean, load_plugin, one_line, plugin_names
 from .base import SHARING_WORKERS, Workload, WorkloadOptions
 from .cpu import Cpu
 from .temperature import Temperature

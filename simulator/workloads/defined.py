@@ -23,8 +23,8 @@ from .base import (
     round_up_dealt,
 )
 from .definition import NOW, Definition, Delay, Late, Maker, read_epoch
-from .lateness import LateEvents, SendOrder, delay_events
 from .noise import Points, Words
+from .numbering import LateEvents, SendOrder, delay_events
 from .schema import EventBlock, LazyColumns, Schema, Tags
 
 WINDOW = 262_144

@@ -38,7 +38,7 @@ from simulator.contract import (
 )
 from simulator.modules import build
 from simulator.units import format_duration
-from simulator.workloads.history import WithHistory
+from simulator.workloads.numbering import WithHistory
 
 from ..helpers import insert_run, settings
 from .made import inserts

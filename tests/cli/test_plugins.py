@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from simulator.errors import OptionError
+from simulator.errors import OptionError, PluginError, load_plugin
 from simulator.modules import find_statement_problem, load_module, module_names
-from simulator.plugins import PluginError, load_plugin
 from simulator.workloads import load_options_model, load_workload, workload_names
 
 from .test_main import Said, said

@@ -10,7 +10,7 @@ from simulator.collector.retention import REST_S
 from simulator.contract import Progress, Report, Retention, RunResult, StoredPart
 from simulator.errors import SimulatorError
 from simulator.workloads.drawing import Stored
-from simulator.workloads.history import find_time_ms
+from simulator.workloads.numbering import find_time_ms
 from simulator.workloads.temperature import Temperature
 
 from .collecting import FakeDatabase, Run, play, until

@@ -17,7 +17,7 @@ from simulator.workloads import SHIPPED, WORKLOADS, load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import Stored, draw, draw_block, find_row_count
-from simulator.workloads.lateness import LateEvents
+from simulator.workloads.numbering import LateEvents
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
@@ -204,7 +204,7 @@ def test_single_late_events_are_those_of_blocks(late: float, options: dict[str, 
 
 
 def test_windows_are_forgotten_when_they_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.workloads.lateness._KEPT_LATE", 100)
+    monkeypatch.setattr("simulator.workloads.numbering._KEPT_LATE", 100)
     window = Sundry.window
     workload = Sundry(9, late=0.1, device_spread=5)
     for _ in range(2):

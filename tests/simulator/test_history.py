@@ -23,7 +23,7 @@ from simulator.oracle.survey import (
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import BoundQuery, Stored, draw_block
-from simulator.workloads.history import History, WithHistory, add_history
+from simulator.workloads.numbering import History, WithHistory, add_history
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import EventBlock
 

@@ -13,6 +13,7 @@ from ..helpers import settings
 _NO_FORKS = """
 import errno, os
 from simulator.launcher import run_launcher
+from simulator.main import import_all
 
 fork, left = os.fork, [errno.EAGAIN, errno.ENOMEM]
 def refuse():
@@ -20,7 +21,7 @@ def refuse():
         raise OSError(left[0], os.strerror(left.pop(0)))
     return fork()
 os.fork = refuse
-run_launcher()
+run_launcher(import_all)
 """
 
 

@@ -141,7 +141,7 @@ def test_another_package_can_add_a_module(monkeypatch: pytest.MonkeyPatch) -> No
         assert group == "iot_database_benchmark.modules"
         return EntryPoints([point] if name in (None, "theirs") else [])
 
-    monkeypatch.setattr("simulator.plugins.entry_points", entry_points)
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     assert "theirs" in module_names()
     assert load_module("theirs") is Blackhole
     with pytest.raises(OptionError, match="theirs"):

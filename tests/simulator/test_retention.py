@@ -25,7 +25,7 @@ from simulator.modules.postgres.tables import create_partitions, list_bounds, li
 from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import Stored
-from simulator.workloads.history import (
+from simulator.workloads.numbering import (
     PASSES,
     count_own,
     find_clock_factor,

@@ -332,7 +332,7 @@ def test_another_package_can_bring_a_workload(monkeypatch: pytest.MonkeyPatch) -
         assert group == workloads.ENTRY_POINTS
         return EntryPoints([point] if name in (None, "theirs") else [])
 
-    monkeypatch.setattr("simulator.plugins.entry_points", entry_points)
+    monkeypatch.setattr("importlib.metadata.entry_points", entry_points)
     assert load_workload("theirs") is Awkward
     assert workload_names() == ["temperature", "cpu", "machines", "trucks", "wide", "theirs"]
 

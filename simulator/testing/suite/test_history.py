@@ -25,7 +25,7 @@ from ...oracle.survey import (
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.drawing import BoundQuery, Stored
-from ...workloads.history import History, WithHistory, find_time_ms
+from ...workloads.numbering import History, WithHistory, find_time_ms
 from ...workloads.queries import Aggregate, Function, Query, Window
 from ...workloads.temperature import Temperature
 from ..events import insert, insert_with
