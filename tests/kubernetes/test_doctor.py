@@ -81,9 +81,10 @@ def test_quota(tool: ClusterTool, namespace: Namespace) -> None:
 
 def test_no_room(tool: ClusterTool) -> None:
     """The remedy is that of a run."""
+    tool.keep_from_waiting()
     tool.configure(resources={**WORKER, "cpu": "500"})
     out = doctor(tool)
-    check_failed(out, "scheduling", "1 worker doesn't fit", "cpu 500")
+    check_failed(out, "scheduling", "Of 1 worker, 1 has no node; each requests cpu 500")
     assert "`kubernetes: resources:` in config.yaml" in out
 
 

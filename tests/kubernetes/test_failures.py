@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
+from kubernetes.utils.quantity import parse_quantity
 
 from tests.e2e.tool import Running, eventually
 
 from .cluster import Namespace
 from .test_access import documented_rules, use
-from .tool import COLLECTOR, DATABASE, HALF, WORKER, ClusterTool
+from .tool import HALF, WORKER, ClusterTool
 
 pytestmark = pytest.mark.cluster
 
@@ -64,7 +65,8 @@ def test_image_that_may_not_be_pulled(tool: ClusterTool) -> None:
 def test_no_node_for_it(tool: ClusterTool) -> None:
     """As a user who may not see nodes: only the pods show it."""
     use(tool, documented_rules())
-    tool.configure(nodeSelector={"no-such-label": "at-all"}, scheduling_patience="10s")
+    tool.keep_from_waiting()
+    tool.configure(nodeSelector={"no-such-label": "at-all"})
     text = failed_soon(tool)
     assert "pod iotb-" in text and "can't be scheduled" in text
     assert "node affinity/selector" in text and "kubernetes: nodeSelector:" in text
@@ -72,51 +74,36 @@ def test_no_node_for_it(tool: ClusterTool) -> None:
 
 
 def test_no_room_for_it(tool: ClusterTool) -> None:
-    """Likewise."""
-    use(tool, documented_rules())
-    tool.configure(resources={**WORKER, "cpu": "500"}, scheduling_patience="3s")
-    text = tool.check_failure(tool.insert_here())
-    assert "can't be scheduled" in text and "Insufficient cpu" in text
-    assert "kubernetes: resources:" in text and "config.yaml" in text
+    tool.keep_from_waiting()
+    tool.configure(resources={**WORKER, "cpu": "500"})
+    text = failed_soon(tool)
+    assert "Of 1 worker, 1 has no node; each requests cpu 500 and memory 160Mi." in text
+    assert "Insufficient cpu" in text and "kubernetes: resources:" in text and "config.yaml" in text
 
 
-def refused(tool: ClusterTool, *arguments: object) -> str:
-    """Why a command is refused before anything was started, or kept."""
-    began = time.monotonic()
-    done = tool.insert_here(*arguments)
-    assert time.monotonic() - began < WITHIN_S
-    assert not tool.namespace.objects()
-    assert not tool.folders()
-    return done.error(2)
-
-
-def test_counts_that_do_not_fit_are_refused_before_the_first_run(
-    tool: ClusterTool, namespace: Namespace
-) -> None:
+def test_no_room_for_all(tool: ClusterTool, namespace: Namespace) -> None:
+    """Of counts that fit the results are kept."""
     nodes: Any = namespace.cluster.core.list_node()
-    cores = sum(int(node.status.allocatable["cpu"]) for node in nodes.items)
-    # So little that smaller workers would have room beside what other tests have on the cluster.
-    tool.configure(
-        resources={**WORKER, "cpu": "100m"}, collectorResources={**COLLECTOR, "cpu": "100m"}
-    )
-    most = 10 * cores + 1
-    text = refused(tool, "--workers", f"1,2,{most},{2 * most}", "--runs", 2)
-    assert f"{most} and {2 * most} workers don't fit" in text
-    assert "cpu 100m" in text and f" of {cores} free" in text
-    assert "resources:` in config.yaml" in text
+    # Of something that no other test needs: their pods must find room.
+    room = [node.status.allocatable["ephemeral-storage"] for node in nodes.items]
+    disk = max(map(parse_quantity, room)) * 3 // 5
+    resources = {"cpu": "10m", "memory": "90Mi", "ephemeral-storage": f"{disk}"}
+    tool.configure(resources=resources, scheduling_patience="8s")
+    text = tool.check_failure(tool.insert_here("--workers", f"1,{len(room) + 1}"))
+    assert f"Of {len(room) + 1} workers, 1 has no node; each requests cpu 10m" in text
+    assert "Insufficient ephemeral-storage" in text and "use fewer workers" in text
+    first, second = tool._read(tool.folder() / "result.json")["runs"]
+    assert first["groups"][0]["count"] == 100 and first["valid"] is not None
+    assert "can't be scheduled" in str(second)
 
 
-def test_queries_that_do_not_fit_are_refused(tool: ClusterTool, database: str) -> None:
-    tool.add_database(database)
-    done = tool.run_here("query", "--target", DATABASE, "--workers", 1000, "--runs", 1)
-    assert "1000 workers don't fit" in done.error(2)
-
-
-def test_nodes_that_take_no_pods_of_ours(tool: ClusterTool) -> None:
-    tool.configure(nodeSelector={"no-such-label": "at-all"}, scheduling_patience="0s")
-    text = refused(tool)
-    assert "no node of this cluster" in text and "no-such-label=at-all" in text
-    assert "nodeSelector" in text.splitlines()[1]
+def test_quantities_that_are_none(tool: ClusterTool, namespace: Namespace) -> None:
+    tool.may_lack_results = True
+    for amount in ("abc", "300MB", "1e400"):
+        tool.configure(resources={**WORKER, "cpu": amount})
+        text = tool.insert_here().error(2)
+        assert f"kubernetes: resources: cpu: '{amount}' is no quantity" in text
+    assert not namespace.objects()
 
 
 def test_crash_at_start(tool: ClusterTool) -> None:

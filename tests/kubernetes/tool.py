@@ -50,6 +50,8 @@ class ClusterTool(Tool):
                 "image": image_values(),
                 "resources": dict(WORKER),
                 "collectorResources": dict(COLLECTOR),
+                # For the pods of other tests to end.
+                "scheduling_patience": "1m",
             },
             "targets": {HOLE: {"module": "blackhole", "delay_ms": 10}},
         }
@@ -59,6 +61,11 @@ class ClusterTool(Tool):
         """Write the config, with these values of the chart for all targets."""
         self.document["kubernetes"] |= values
         self.config.write_text(yaml.safe_dump(self.document, sort_keys=False))
+
+    def keep_from_waiting(self) -> None:
+        """Let pods that find no node be refused as a config does that sets nothing."""
+        del self.document["kubernetes"]["scheduling_patience"]
+        self.configure()
 
     def add_database(self, host: str, password: str = f"${{{PASSWORD_VARIABLE}}}") -> None:
         """Add the target `database`."""

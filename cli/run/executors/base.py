@@ -49,7 +49,7 @@ class Executor(ABC):
         self, worker_counts: Sequence[int], in_flight: int
     ) -> None:
         """Before the first run: ConfigError if runs with so many workers, with so many requests in flight
-        each, can't be placed."""
+        each, can certainly not be made here."""
 
     def find_doers(self) -> Mapping[Action, Doer]:
         """What can be done to the database where it runs, by this executor alone."""
@@ -133,7 +133,7 @@ class Problems:
             self._problems.pop(part, None)
             return
         since, before = self._problems.get(part, (time.monotonic(), None))
-        if before is None or before.text != problem.text:
+        if before != problem:
             self._problems[part] = (since, problem)
 
     def first_due(self) -> float | None:
@@ -152,11 +152,11 @@ class Problems:
         if due:
             raise RunFailed(min(due)[2])
 
-    def find_lasting(self, seconds: float) -> str | None:
+    def find_lasting(self, seconds: float) -> Problem | None:
         """The first problem that has lasted for that long, due or not."""
         until = time.monotonic() - seconds
         problems = self._problems.values()
-        return next((problem.text for since, problem in problems if since <= until), None)
+        return next((problem for since, problem in problems if since <= until), None)
 
     def first_text(self) -> str | None:
         """The most telling problem, due or not."""

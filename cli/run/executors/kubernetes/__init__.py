@@ -6,8 +6,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
 
 from simulator.contract import Phase, Report, RunSettings
 from simulator.units import read_duration_s
@@ -22,14 +25,16 @@ from ...faults.pods import PodFaultInjector
 from ...leftovers import describe_others
 from ..base import Executor, Series, Watch
 from .access import may_use_proxy
-from .capacity import check_quantities, find_refusal, read_nodes
-from .release import Release, describe_wait
+from .release import Release
 
 # Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.
 _READY_TIMEOUT_S = 900.0
-# Other pods may be about to end.
-_CAPACITY_PATIENCE_S = 10.0
-_CAPACITY_POLL_S = 1.0
+# Without a word of an autoscaler pods wait for a node for so long, as others may be about to end.
+_UNPROMISED_PATIENCE_S = 10.0
+_QUANTITIES = ("resources", "collectorResources", "requests", "collectorRequests")
+"""The chart's values that hold quantities."""
+_LARGEST = Decimal(2**63)
+"""Kubernetes' own limit: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
 
 
 class KubernetesExecutor(Executor):
@@ -41,7 +46,14 @@ class KubernetesExecutor(Executor):
         self._place = place
         self._values = dict(values)
         whole = merge_chart_values(values)
-        self._scheduling_patience_s = _read_patience(whole)
+        try:
+            patience_s = read_duration_s(whole["scheduling_patience"])
+        except ValueError as error:
+            raise ConfigError(f"kubernetes: scheduling_patience: {error}") from error
+        # Whoever sets the patience, or has pods queue at another scheduler, means pods that wait.
+        asked = "scheduling_patience" in values or bool(whole["schedulerName"])
+        unpromised_s = patience_s if asked else min(patience_s, _UNPROMISED_PATIENCE_S)
+        self._node_patience_s = unpromised_s, patience_s
         check_quantities(whole)
         self._helm = Helm(place, interrupts.hurry.is_set)
         self._others_told = self._ignored_told = False
@@ -56,23 +68,6 @@ class KubernetesExecutor(Executor):
 
     def __exit__(self, *_: object) -> None:
         self._client.close()
-
-    def check_capacity(self, worker_counts: Sequence[int], in_flight: int) -> None:
-        values = merge_chart_values(self._values)
-        until = time.monotonic() + _CAPACITY_PATIENCE_S
-        while True:
-            nodes = read_nodes(self._client)
-            if nodes is None:
-                return
-            refusal = find_refusal(worker_counts, values, nodes, self._place.namespace)
-            if refusal is None:
-                return
-            if refusal.may_grow and self._scheduling_patience_s:
-                note(f"{refusal.text}\n{describe_wait(self._scheduling_patience_s)}")
-                return
-            if not refusal.may_pass or time.monotonic() > until:
-                raise ConfigError(refusal.text)
-            time.sleep(_CAPACITY_POLL_S)
 
     def find_doers(self) -> Mapping[Action, Doer]:
         return PodFaultInjector(self._client, self._place.namespace).doers()
@@ -115,15 +110,11 @@ class KubernetesExecutor(Executor):
         self, settings: Sequence[RunSettings], logs: Path, by_log: bool
     ) -> Iterator[Release]:
         """One release for these runs, removed in the end."""
-        settings = [
-            run.model_copy(
-                update={"ready_timeout_s": _READY_TIMEOUT_S + self._scheduling_patience_s}
-            )
-            for run in settings
-        ]
+        patience = {"ready_timeout_s": _READY_TIMEOUT_S + self._node_patience_s[1]}
+        settings = [run.model_copy(update=patience) for run in settings]
         release = Release(
             self._interrupts, self._place, self._helm, self._values, settings, logs, by_log,
-            self._scheduling_patience_s,
+            self._node_patience_s,
         )  # fmt: skip
         try:
             self._warn_of_other_runs(settings[0].run_id)
@@ -146,12 +137,23 @@ class KubernetesExecutor(Executor):
             release.clean_up(failed=False)
 
 
-def _read_patience(values: Mapping[str, Any]) -> float:
-    """How many seconds to wait for a node for a pod."""
-    try:
-        return read_duration_s(values["scheduling_patience"])
-    except ValueError as error:
-        raise ConfigError(f"kubernetes: scheduling_patience: {error}") from error
+def check_quantities(values: Mapping[str, Any]) -> None:
+    """ConfigError if one of the chart's values is no quantity."""
+    given = {"databaseLink": values["databaseLink"]} if values["databaseLink"] else {}
+    for key in _QUANTITIES:
+        if not isinstance(values[key], Mapping | None):
+            raise ConfigError(f"kubernetes: {key}: write quantities below it, as in {{cpu: 500m}}")
+        given |= {f"{key}: {name}": amount for name, amount in (values[key] or {}).items()}
+    for place, amount in given.items():
+        try:
+            parsed = Decimal("NaN") if isinstance(amount, bool) else parse_quantity(amount)
+        except (ValueError, TypeError):
+            parsed = Decimal("NaN")
+        if not 0 < (parsed if parsed.is_finite() else 0) < _LARGEST:
+            raise ConfigError(
+                f"kubernetes: {place}: {amount!r} is no quantity: write a number above 0, as in 2, 500m,"
+                " 300M or 512Mi"
+            )
 
 
 class _Releases(Series):

@@ -39,7 +39,7 @@ from ...kubeclient import (
 from ...probes.kubernetes.kubelets import PodSampler, place_pods
 from ..base import PartChanged, RunUnderWay, Series, Watch, await_report, ease
 from .access import CollectorAccess
-from .watching import Change, ReleaseWatch
+from .watching import NODE_PATIENCE, Change, ReleaseWatch
 
 _GONE_PATIENCE_S = 15.0
 # What is left can be removed later: https://helm.sh/docs/helm/helm_uninstall/
@@ -63,10 +63,10 @@ class Release(RunUnderWay, Series):
         settings: Sequence[RunSettings],
         logs: Path,
         by_log: bool,
-        scheduling_patience_s: float,
+        node_patience_s: tuple[float, float],
     ) -> None:
         """`by_log`: the collector can't be asked, so there is one run, and its log tells of it;
-        `scheduling_patience_s`: how long to wait for a node for a pod."""
+        `node_patience_s`: as `ReleaseWatch` takes it."""
         super().__init__()
         self._interrupts = interrupts
         self._place = place
@@ -83,12 +83,11 @@ class Release(RunUnderWay, Series):
         self._workers = first.workers
         self._watch = ReleaseWatch(
             self._client, place.namespace, self._name, self._selector, self._workers,
-            scheduling_patience_s, self.events, self.problems,
+            node_patience_s, self.events, self.problems,
         )  # fmt: skip
         self._collector = CollectorAccess(
             self._client, place.namespace, self._name, first, self.events, self._watch.find_collector, by_log,
         )  # fmt: skip
-        self._scheduling_patience_s = scheduling_patience_s
         self._wait_told = False
         """Whether the user knows that pods wait for a node."""
         self._installed = False
@@ -196,9 +195,10 @@ class Release(RunUnderWay, Series):
         """Raise if the user has asked for the end once more; note what a run has long been waiting for."""
         self._interrupts.insist()
         lasting = None if self._wait_told else self.problems.find_lasting(_TOLD_AFTER_S)
-        if lasting is not None:
+        if lasting is not None and lasting.patience_s > _TOLD_AFTER_S:
             self._wait_told = True
-            note(f"{lasting}\n{describe_wait(self._scheduling_patience_s)}")
+            limit = format_span(lasting.patience_s)
+            note(f"{lasting.text}\nwaiting for a node, {limit} at most ({NODE_PATIENCE})")
 
     def describe_start(self) -> str:
         """Which pods have not started, or what keeps the collector from being heard."""
@@ -276,14 +276,6 @@ class Release(RunUnderWay, Series):
                 continue
             if change.how == "DELETED" or has_ended(change.item):
                 remaining.discard(change.item["metadata"]["name"])
-
-
-def describe_wait(patience_s: float) -> str:
-    """How long pods wait for a node, and which setting says so."""
-    limit = format_span(patience_s)
-    return (
-        f"waiting for a node, {limit} at most (`kubernetes: scheduling_patience:` in config.yaml)"
-    )
 
 
 def _is_forbidden(error: RunFailed) -> bool:

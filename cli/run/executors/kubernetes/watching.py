@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from queue import SimpleQueue
 
 from kubernetes.client.exceptions import ApiException
+
+from simulator.units import format_count
 
 from ....system.installation import program
 from ...kubeclient import (
@@ -55,16 +57,22 @@ class ReleaseWatch:
         release: str,
         selector: str,
         workers: int,
-        scheduling_patience_s: float,
+        node_patience_s: tuple[float, float],
         events: SimpleQueue[Event],
         problems: Problems,
     ) -> None:
+        """`node_patience_s`: how long pods wait for a node that nobody promises, and for one that an
+        autoscaler adds."""
         self._client = client.make_another()
         self._namespace = namespace
         self._release = release
         self._selector = selector
         self._workers = workers
-        self._scheduling_patience_s = scheduling_patience_s
+        self._node_patience_s = node_patience_s
+        self._autoscaler: tuple[bool, str] = False, ""
+        """Whether it adds a node, and why not."""
+        self._homeless: dict[str, Item] = {}
+        """Pods that no node takes."""
         self._events = events
         self._problems = problems
         self._stopped = threading.Event()
@@ -110,19 +118,29 @@ class ReleaseWatch:
                 self._seen[read_component(item)] += 1
             self.pods[name] = item
             deleted = change.how == "DELETED"
-            problem = (
-                Problem(f"pod {name} was deleted", 1.0)
-                if deleted
-                else pod_problem(item, self._scheduling_patience_s)
-            )
+            problem = Problem(f"pod {name} was deleted", 1.0) if deleted else pod_problem(item)
             self._problems.note(f"pod {name}", problem)
+            self._homeless.pop(name, None)
+            if not deleted and read_scheduler(item) is not None:
+                self._homeless[name] = item
+            self._judge_room()
             self._drop_cured(item)
         elif change.kind is JOB:
             self._problems.note(f"job {item['metadata']['name']}", job_problem(item))
         elif (concerned := item["involvedObject"]).get("name", "").startswith(self._release):
-            problem = event_problem(item)
-            if problem:
+            if (reason := item.get("reason")) in (*_NODE_COMES, _NO_NODE_COMES):
+                promised = self._autoscaler[0] or reason in _NODE_COMES
+                self._autoscaler = promised, item.get("message") or ""
+                self._judge_room()
+            elif problem := event_problem(item):
                 self._problems.note(f"event {concerned['kind']} {concerned['name']}", problem)
+
+    def _judge_room(self) -> None:
+        """Note whether there are pods that no node takes."""
+        promised, said = self._autoscaler
+        patience_s = self._node_patience_s[promised]
+        problem = room_problem(self._homeless.values(), self._workers, patience_s, said)
+        self._problems.note("room", problem)
 
     def _drop_cured(self, pod: Item) -> None:
         """Drop what events said when the pod has begun, or when its Job has all its pods."""
@@ -179,6 +197,13 @@ _NOT_YET = "cache: timed out waiting for the condition"
 # A pod's own problem says more than what is said of its Job, or by an event.
 _SECOND_HAND = 1
 
+# By these an autoscaler (the cluster autoscaler, Karpenter) says that it adds a node for a pod, or none:
+# https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-events-are-emitted-by-ca
+_NODE_COMES = ("TriggeredScaleUp", "Nominated")
+_NO_NODE_COMES = "NotTriggerScaleUp"
+
+NODE_PATIENCE = "`kubernetes: scheduling_patience:` in config.yaml"
+
 # What the scheduler says of nodes -> what in config.yaml decides it.
 _REMEDIES = {
     "Insufficient ": "lower `kubernetes: {resources}:` in config.yaml, or use fewer workers",
@@ -190,8 +215,42 @@ _REMEDIES = {
 }
 
 
-def pod_problem(pod: Item, scheduling_patience_s: float) -> Problem | None:
-    """What is wrong with a pod, or None. `scheduling_patience_s`: how long to wait for a node for it."""
+def read_scheduler(pod: Item) -> str | None:
+    """Why no node takes a pod, in the scheduler's words; None if one does, or nobody has looked yet."""
+    for condition in _find_conditions(pod["status"], "PodScheduled", "False"):
+        if condition.get("reason") == "Unschedulable":
+            return condition.get("message") or ""
+    return None
+
+
+def room_problem(
+    homeless: Collection[Item], workers: int, patience_s: float, autoscaler: str = ""
+) -> Problem | None:
+    """What keeps pods from having a node; None if there are none. `autoscaler`: what that says."""
+    if not homeless:
+        return None
+    # The collector's comes first: without it the workers' rooms are of no use.
+    pod = min(homeless, key=lambda pod: str(pod["metadata"]["name"]))
+    name, component = pod["metadata"]["name"], read_component(pod) or ""
+    message = read_scheduler(pod) or ""
+    text = f"pod {name} can't be scheduled: {message}"
+    text += f" The autoscaler: {autoscaler}." if autoscaler else ""
+    if component == WORKER:
+        without = sum(read_component(pod) == WORKER for pod in homeless)
+        have = "has" if without == 1 else "have"
+        text += f" Of {format_count(workers, 'worker')}, {without} {have} no node"
+        own = next(c for c in pod["spec"]["containers"] if c["name"] == WORKER)
+        if requests := (own.get("resources") or {}).get("requests"):
+            text += "; each requests " + " and ".join(f"{k} {v}" for k, v in requests.items())
+        text += "."
+    remedies = [remedy for phrase, remedy in _REMEDIES.items() if phrase in message]
+    remedies.append(f"to wait longer for a node, raise {NODE_PATIENCE}")
+    remedy = "; ".join(remedies).format(resources=_name_resources(component))
+    return Problem(f"{text}\n{remedy}", patience_s)
+
+
+def pod_problem(pod: Item) -> Problem | None:
+    """What is wrong with a pod, or None, apart from the room for it."""
     name, status = pod["metadata"]["name"], pod["status"]
     for condition in _find_conditions(status, "DisruptionTarget"):
         why = f"{condition.get('reason')}: {condition.get('message')}"
@@ -210,12 +269,6 @@ def pod_problem(pod: Item, scheduling_patience_s: float) -> Problem | None:
         parts = (status.get("reason"), status.get("message"))
         reason = ": ".join(filter(None, parts)) or "no reason given"
         return Problem(f"pod {name} failed: {reason}", 1.0)
-    for condition in _find_conditions(status, "PodScheduled", "False"):
-        if condition.get("reason") == "Unschedulable":
-            message = condition.get("message") or ""
-            remedy = _find_remedy(message, own or "")
-            text = f"pod {name} can't be scheduled: {message}{remedy}"
-            return Problem(text, scheduling_patience_s)
     return None
 
 
@@ -249,13 +302,6 @@ def _container_problem(pod: str, container: Item, own: bool) -> Problem | None:
         text = f"pod {pod} ended with status {status} ({ended.get('reason')})"
         return Problem(text, 0.0 if by_signal else _EXIT_PATIENCE_S)
     return None
-
-
-def _find_remedy(message: str, component: str) -> str:
-    """What to do about what the scheduler says, on a line of its own."""
-    remedies = [remedy for phrase, remedy in _REMEDIES.items() if phrase in message]
-    text = "; ".join(remedies).format(resources=_name_resources(component))
-    return f"\n{text}" if text else ""
 
 
 def _name_resources(component: str) -> str:
