@@ -105,8 +105,8 @@ def import_all(settings: RunSettings, roles: Iterable[str] = tuple(_USED_LATER))
 # connected to nothing. Starting pods costs seconds for each run; a forked process is as clean as a new
 # pod's, and equal for each run.
 
-Work = Callable[[RunSettings], tuple[int, CarriedState | None]]
-"""Does a run; returns its exit status, and what the next one goes on from."""
+Work = Callable[[RunSettings], tuple[int, str]]
+"""Does a run; returns its exit status, and what the next one goes on from, as JSON; empty: there is none."""
 
 
 def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
@@ -114,17 +114,16 @@ def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
     if len(series) == 1:
         return work(series[0])[0]
     import_all(series[0], [role])
-    carried: CarriedState | None = None
-    for settings in series:
-        if carried:
-            settings.after = carried
-        status, carried = _run_in_child(work, settings)
-        if status:
+    for number, settings in enumerate(series):
+        status, after = _run_in_child(work, settings)
+        if status or not after:
             return status
+        if series[number + 1 :]:
+            series[number + 1].after = TypeAdapter(CarriedState | None).validate_json(after)
     return 0
 
 
-def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, CarriedState | None]:
+def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, str]:
     """`work` in a child process."""
     read, write = os.pipe()
     # What Python itself runs at a fork drops exceptions: with one of them a SIGTERM would be lost.
@@ -136,8 +135,8 @@ def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, CarriedState 
     os.close(write)
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        with os.fdopen(read, "rb") as pipe:
-            text = pipe.read()
+        with os.fdopen(read) as pipe:
+            after = pipe.read()
         _, status = os.waitpid(pid, 0)
     except SystemExit:
         # SIGTERM: the child goes with us.
@@ -147,7 +146,7 @@ def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, CarriedState 
     exit_status = os.waitstatus_to_exitcode(status)
     # A shell reports signal n as 128 + n.
     exit_status = 128 - exit_status if exit_status < 0 else exit_status
-    return exit_status, CarriedState.model_validate_json(text) if text else None
+    return exit_status, after
 
 
 def _become_child(work: Work, settings: RunSettings, pipe: int) -> NoReturn:
@@ -155,9 +154,8 @@ def _become_child(work: Work, settings: RunSettings, pipe: int) -> NoReturn:
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGTERM})
-        status, carried = work(settings)
-        if carried:
-            os.write(pipe, carried.model_dump_json().encode())
+        status, after = work(settings)
+        os.write(pipe, after.encode())
     except SystemExit as end:
         status = end.code if isinstance(end.code, int) else 1
     except BaseException:  # noqa: BLE001 - nothing of a child may run on in its parent's code
@@ -196,14 +194,14 @@ def main() -> int:
         number = int(arguments.number)
         url = arguments.collector
         return run_series(
-            series, arguments.role, lambda settings: (run_worker(settings, number, url), None)
+            series, arguments.role, lambda settings: (run_worker(settings, number, url), "null")
         )
     from .collector import listen, run_collector
 
     # One listener for all runs: nobody who connects between two of them is refused.
     listener = listen(arguments.host, arguments.port)
 
-    def collect(settings: RunSettings) -> tuple[int, CarriedState | None]:
+    def collect(settings: RunSettings) -> tuple[int, str]:
         began = born if len(series) == 1 or settings is series[0] else time.monotonic()
         return run_collector(settings, listener, began, arguments.announce)
 

@@ -58,7 +58,7 @@ BUSY_LOAD_PER_CPU = 0.5
 
 # A run works without these, too: in another way, or with a gap in the result.
 OPTIONAL = {
-    ("", "services", "proxy"): "progress and report are read from the collector's log instead",
+    ("", "services", "proxy"): "each run gets new pods",
     ("metrics.k8s.io", "pods", None): "only get nodes/proxy shows what the database uses",
     ("coordination.k8s.io", "leases", None): "a second campaign on a database isn't noticed",
 }

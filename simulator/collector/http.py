@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 import uvicorn
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -24,6 +24,7 @@ from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..contract import (
+    AFTER_HEADER,
     FAILURE_PREFIX,
     REPORT_PREFIX,
     RUN_HEADER,
@@ -64,8 +65,13 @@ def listen(host: str, port: int) -> socket.socket:
     return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
-def application(collector: Collector, end: Callable[[], None]) -> Starlette:
-    """The collector's HTTP interface; `end` is called when it is not needed any more."""
+AFTER: TypeAdapter[CarriedState | None] = TypeAdapter(CarriedState | None)
+"""What the next run of a series goes on from."""
+
+
+def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
+    """The collector's HTTP interface; `end` is called when it is not needed any more, with what the next run
+    goes on from, as JSON."""
 
     def guard(
         handler: Callable[[Request], Awaitable[Response]],
@@ -113,7 +119,9 @@ def application(collector: Collector, end: Callable[[], None]) -> Starlette:
         return _json(collector.report)
 
     async def over(request: Request) -> Response:
-        end()
+        after = request.headers.get(AFTER_HEADER, "null")
+        AFTER.validate_json(after)
+        end(after)
         return PlainTextResponse("ends")
 
     async def alive(request: Request) -> Response:
@@ -177,19 +185,23 @@ class LimitedProtocol(HttpToolsProtocol):
 
 # Runs a collector: its HTTP server, and its progress and report on standard output.
 
-_ANNOUNCE_INTERVAL_S = 2.0
+_ANNOUNCE_INTERVAL_S = 1.0
+_ANNOUNCE_AGAIN_S = 30.0
+"""Who begins to read a log after it was rotated sees only what comes then."""
 
 
 async def announce(collector: Collector) -> None:
-    """Print progress, then report or failure, to standard output."""
+    """Print progress, then report or failure again and again, to standard output."""
     with collector.failing():
         while collector.report is None and collector.failure is None:
             _print(STATUS_PREFIX + collector.status().model_dump_json())
             await collector.await_end(_ANNOUNCE_INTERVAL_S)
-    if collector.report:
-        _print(REPORT_PREFIX + collector.report.model_dump_json())
-    else:
-        _print(FAILURE_PREFIX + json.dumps(collector.failure))
+    while True:
+        if collector.report:
+            _print(REPORT_PREFIX + collector.report.model_dump_json())
+        else:
+            _print(FAILURE_PREFIX + json.dumps(collector.failure))
+        await asyncio.sleep(_ANNOUNCE_AGAIN_S)
 
 
 async def leave_database(collector: Collector) -> None:
@@ -207,17 +219,21 @@ def _print(line: str) -> None:
 
 def run_collector(
     settings: RunSettings, listener: socket.socket, born: float, announced: bool = False
-) -> tuple[int, CarriedState | None]:
+) -> tuple[int, str]:
     """Serve on `listener` until a request or a signal asks for the end, or nobody has for `linger_s`.
 
     `born`: `time.monotonic()` at the start; `announced`: print progress and report, too. Returns the
-    exit status, 0 if there was a report, and what the next run goes on from.
+    exit status, 0 if there was a report, and what the next run goes on from, as JSON; empty if nobody has
+    asked for the end.
     """
 
-    async def serve() -> tuple[int, CarriedState | None]:
+    async def serve() -> tuple[int, str]:
         collector = Collector(settings, born)
+        after = ""
 
-        def end() -> None:
+        def end(told: str) -> None:
+            nonlocal after
+            after = told
             server.should_exit = True
 
         server = uvicorn.Server(
@@ -241,7 +257,7 @@ def run_collector(
             ):  # what keeps it from disconnecting must not keep this process for ever
                 await leave_database(collector)
             await asyncio.sleep(settings.linger_s)
-            end()
+            end("")
 
         tasks = [asyncio.create_task(collector.run()), asyncio.create_task(end_unasked())]
         if announced:
@@ -252,7 +268,6 @@ def run_collector(
             for task in tasks:
                 task.cancel()
             collector.close()
-        report = collector.report
-        return (0, report.carried) if report else (1, None)
+        return (0 if collector.report else 1), after
 
     return asyncio.run(serve())

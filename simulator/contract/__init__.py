@@ -25,6 +25,7 @@ from .figures import (
 from .limits import Measure, RunLimit
 from .message import Bounded, Message
 from .messages import (
+    AFTER_HEADER,
     FAILURE_PREFIX,
     QUIET_S,
     REPORT_PREFIX,

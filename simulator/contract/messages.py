@@ -15,6 +15,8 @@ from .resources import Machine, Mark
 from .settings import Role
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
+AFTER_HEADER = "X-After"
+"""With the word that a run is over: what the next one goes on from, a `CarriedState` as JSON."""
 
 TOO_EARLY = 425
 """HTTP status of a collector that is busy with another run of its series: ask again."""
@@ -179,7 +181,7 @@ class Failure(Message):
 
 STATUS_PREFIX, REPORT_PREFIX, FAILURE_PREFIX = "STATUS ", "REPORT ", "FAILURE "
 """Begin a line of the collector's standard output with a `Status`, a `Report` or a JSON string, for
-an executor that can read its log but not reach it."""
+an executor that reads its log."""
 
 
 class Phase(StrEnum):

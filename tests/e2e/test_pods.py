@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import signal
 import socket
 import sys
@@ -72,9 +73,11 @@ class Pods:
         program = (sys.executable, "-m", "simulator.main")
         return self._tool.start(*arguments, env=env, program=program, cwd=ROOT)
 
-    def get(self, path: str, token: str = TOKEN, run: str = RUN) -> httpx.Response:
+    def get(
+        self, path: str, token: str = TOKEN, run: str = RUN, after: str = "null"
+    ) -> httpx.Response:
         """One request, as soon as the collector listens."""
-        headers = {"X-Run-Token": token, "X-Run-Id": run}
+        headers = {"X-Run-Token": token, "X-Run-Id": run, "X-After": after}
 
         def asked() -> httpx.Response | None:
             with contextlib.suppress(httpx.TransportError):
@@ -219,7 +222,9 @@ def test_pods_do_several_runs(tool: Tool, server: Server) -> None:
             flattened = flatten(report["run"])
             check_run(flattened, 200, 20)
             check_stored(flattened, 400 * number)
-            assert by_hand.get("/over", run=run["run_id"]).status_code == httpx.codes.OK
+            after = json.dumps(report["carried"]) if number else "null"
+            answer = by_hand.get("/over", run=run["run_id"], after=after)
+            assert answer.status_code == httpx.codes.OK
         for part in (*by_hand.workers, by_hand.collector):
             assert part is not None
             assert part.wait(60).status == 0

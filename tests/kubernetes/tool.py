@@ -29,7 +29,7 @@ _USUAL = ("--workers", 1, "--runs", 1, "--num-inserts", 100)
 
 _TOLD_SOON = "import cli.run.executors.asking as a; a.TOLD_AFTER_S = 1.0; "
 _PATIENCES = (
-    f"{_TOLD_SOON}a.find_patience_s = lambda *_: 3.0;"
+    f"{_TOLD_SOON} import cli.run.executors.kubernetes.access as k; k.find_patience_s = lambda *_: 3.0;"
     " import cli.run.executors.kubernetes.release as r; r._REMOVAL_PATIENCE_S = 3.0;"
     " import cli.run.cluster as c; c.UNINSTALL_TIMEOUT_S = 5.0;"
     " import cli.run.install.work as w; w._ANSWER_PATIENCE_S = 3.0;"

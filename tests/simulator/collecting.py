@@ -115,11 +115,11 @@ class Run:
 
     def __init__(self, collector: Collector) -> None:
         self.collector = collector
-        self.ended = False
-        """Whether somebody has said that the collector is not needed any more."""
+        self.ended = ""
+        """What the next run goes on from, once somebody has said that the collector is not needed."""
 
-        def end() -> None:
-            self.ended = True
+        def end(after: str) -> None:
+            self.ended = after
 
         self.http = httpx.AsyncClient(
             transport=httpx.ASGITransport(application(collector, end)),

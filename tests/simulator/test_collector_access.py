@@ -11,8 +11,10 @@ import uvicorn
 
 from simulator.collector.http import LimitedProtocol
 from simulator.contract import (
+    AFTER_HEADER,
     RUN_HEADER,
     TOKEN_HEADER,
+    CarriedState,
     Failure,
     Progress,
     Ready,
@@ -56,8 +58,13 @@ def test_a_worker_of_another_run_is_told_to_wait(database: FakeDatabase) -> None
 
 def test_the_executor_says_when_it_is_over(database: FakeDatabase) -> None:
     async def story(run: Run) -> None:
+        answer = await run.http.get("/over", headers={AFTER_HEADER: "7"})
+        assert (answer.status_code, run.ended) == (422, "")
         assert (await run.http.get("/over")).status_code == 200
-        assert run.ended
+        assert str(run.ended) == "null"
+        state = CarriedState(next_event=7, stored=7).model_dump_json()
+        await run.http.get("/over", headers={AFTER_HEADER: state})
+        assert run.ended == state
 
     play(story)
 

@@ -1,17 +1,23 @@
-"""How a run's collector is asked for its report and its progress, wherever it is: again and again, until
-there is a report, or can't be one any more."""
+"""How a run's collector is heard, wherever it is: until there is a report, or can't be one any more."""
 
 from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from queue import SimpleQueue
-from typing import ClassVar, TypeVar
+from typing import TypeVar
 
+import httpx
 from pydantic import ValidationError
 
-from simulator.contract import TOO_EARLY, Report, Status
+from simulator.contract import (
+    RUN_HEADER,
+    TOKEN_HEADER,
+    TOO_EARLY,
+    Report,
+    RunSettings,
+    Status,
+)
 from simulator.errors import one_line
 from simulator.units import format_span
 
@@ -19,14 +25,17 @@ from ...show.status import seconds_left
 from .base import POLL_S, Event, Failed, PartChanged, ReportArrived
 
 TOLD_AFTER_S = 30.0
-"""How long somebody may be out of reach before the user is told what is waited for."""
+"""How long the collector may be out of reach before the user is told what is waited for."""
 
 # What the collector refuses for that long, though it says how far it is, it will never answer.
 _REFUSAL_PATIENCE_S = 30.0
 _RETRY_S = 0.25
+_CONNECT_TIMEOUT_S, _STATUS_TIMEOUT_S = 5.0, 2.0
+# Longer than the collector holds back its answer.
+_REPORT_TIMEOUT_S = 60.0
 
-ANSWERED = (200, 202, 410, TOO_EARLY)
-"""What the collector answers with. Anything else comes from somebody in between, or is a defect."""
+_ANSWERED = (200, 202, 410, TOO_EARLY)
+"""What the collector answers with. Anything else is a defect."""
 
 _Message = TypeVar("_Message", Report, Status)
 
@@ -40,26 +49,27 @@ def find_patience_s(linger_s: float, last: Status | None) -> float:
     return linger_s + ahead_s + (seconds_left(last) or 0.0)
 
 
-class Silence:
-    """The time for which somebody doesn't answer: the user is told of it, and it ends with the patience."""
+def explain_format(error: ValidationError) -> str:
+    """What is said of a message that is from a collector, but not from one of this version."""
+    first = error.errors()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"the collector's answer has another format ({place}: {first['msg']})"
 
-    def __init__(self, whom: str, events: SimpleQueue[Event]) -> None:
-        self._whom = whom
+
+class Silence:
+    """The time for which the collector isn't heard: the user is told of it, and it ends with the patience."""
+
+    def __init__(self, events: SimpleQueue[Event]) -> None:
         self._events = events
         self._since: float | None = None
         self.is_told = False
         """Whether it has lasted for so long that the user knows."""
 
-    @property
-    def lasts(self) -> bool:
-        """Whether the last question was not answered."""
-        return self._since is not None
-
     def end(self) -> None:
-        """Somebody has answered."""
+        """The collector was heard."""
         if self.is_told and self._since is not None:
             lasted = format_span(time.monotonic() - self._since)
-            self._events.put(PartChanged(f"{self._whom} answers again, after {lasted}"))
+            self._events.put(PartChanged(f"the collector answers again, after {lasted}"))
         self._since, self.is_told = None, False
 
     def has_lasted(self, asked_at: float, problem: str, patience_s: float) -> bool:
@@ -67,7 +77,7 @@ class Silence:
         Time in which nobody asked doesn't count, as when this process itself was stopped."""
         self._since = asked_at if self._since is None else self._since
         silent_s = asked_at - self._since
-        text = f"{self._whom} has been out of reach for {format_span(silent_s)}"
+        text = f"the collector has been out of reach for {format_span(silent_s)}"
         if silent_s > patience_s:
             self.is_told = True
             self._events.put(Failed(f"{text}: {problem}"))
@@ -80,51 +90,32 @@ class Silence:
         return False
 
 
-class CollectorAsker(ABC):
-    """Asks a collector, and puts what it says into a queue."""
+class CollectorAsker:
+    """Asks a collector of this machine, and puts what it says into a queue."""
 
-    whom: ClassVar[str]
-    """Who must answer for the collector to be heard, as the user is told."""
-    remedy: ClassVar[str] = ""
-    """What to do about a collector that speaks another format."""
-    report_timeout_s: float = 60.0
-    """Longer than the collector holds back its answer."""
-    status_timeout_s: float = 5.0
-
-    def __init__(
-        self, events: SimpleQueue[Event], linger_s: float, pause_s: float | None = None
-    ) -> None:
-        """`linger_s`: how long the collector keeps its report; `pause_s`: between two questions for
-        progress."""
+    def __init__(self, url: str, settings: RunSettings, events: SimpleQueue[Event]) -> None:
         self._events = events
-        self._linger_s = linger_s
-        self._pause_s = POLL_S if pause_s is None else pause_s
+        self._linger_s = settings.linger_s
+        self._http = httpx.Client(
+            base_url=url,
+            headers={TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id},
+            trust_env=False,
+            verify=False,  # noqa: S501 - plain HTTP on loopback; spares loading certificates
+        )
         self._stopped = threading.Event()
-        self._run_id = ""
         self._last: Status | None = None
         self._heard_at = 0.0
         """When it last said how far it is, by `time.monotonic()`."""
-        self._silence = Silence(self.whom, events)
-        self.problem: str | None = None
-        """Why the last question has not reached the collector."""
+        self._silence = Silence(events)
+        self._problem = "no answer"
+        """Why the last question was not answered."""
 
-    @property
-    def is_lost(self) -> bool:
-        """Whether it has been out of reach for long."""
-        return self._silence.is_told
-
-    @property
-    def patience_s(self) -> float:
-        """How long it may be out of reach before nothing can be had of the run any more."""
-        return find_patience_s(self._linger_s, self._last)
-
-    def ask_for_report(self, run_id: str) -> None:
-        """Ask for a run's report until there is one, or can be none; the work of a thread."""
-        self._run_id = run_id
+    def ask_for_report(self) -> None:
+        """Ask for the report until there is one, or can be none; the work of a thread."""
         refused_since: float | None = None
-        while not self._stopped.is_set() and not self._hear_otherwise():
+        while not self._stopped.is_set():
             asked_at = time.monotonic()
-            status, body = self._ask("report", self.report_timeout_s)
+            status, body = self._ask("report", _REPORT_TIMEOUT_S)
             if status == 200 and (report := self._read(Report, body)):
                 self._silence.end()
                 self._events.put(ReportArrived(report))
@@ -132,55 +123,50 @@ class CollectorAsker(ABC):
             if status == 410:
                 self._events.put(Failed(body.decode(errors="replace")))
                 return
-            if status in (0, *ANSWERED):
+            if status in (0, *_ANSWERED):
                 refused_since = None
             else:
                 refused_since = refused_since or asked_at
                 if self._heard_at > refused_since + _REFUSAL_PATIENCE_S:
-                    self._events.put(Failed(f"no report can be had: {self.problem}"))
+                    self._events.put(Failed(f"no report can be had: {self._problem}"))
                     return
             if status != 202:
                 self._stopped.wait(_RETRY_S)
 
     def ask_for_status(self) -> None:
         """Ask for progress until stopped; the work of a thread."""
-        while not self._stopped.wait(self._pause_s):
+        while not self._stopped.wait(POLL_S):
             asked_at = time.monotonic()
-            problem = self._find_problem(asked_at)
-            if problem is None:
+            status, body = self._ask("status", _STATUS_TIMEOUT_S)
+            is_heard = status in _ANSWERED
+            if status == 200:
+                progress = self._read(Status, body)
+                is_heard = progress is not None
+                if progress is not None:
+                    self._last, self._heard_at = progress, time.monotonic()
+                    self._events.put(progress)
+            patience_s = find_patience_s(self._linger_s, self._last)
+            if is_heard:
                 self._silence.end()
-            elif self._silence.has_lasted(asked_at, problem, self.patience_s):
+            elif self._silence.has_lasted(asked_at, self._problem, patience_s):
                 return
 
     def stop(self) -> None:
         """End the work of all threads."""
         self._stopped.set()
+        self._http.close()
 
-    @abstractmethod
     def _ask(self, path: str, timeout_s: float) -> tuple[int, bytes]:
-        """GET from the collector: status and body; 0 if nothing was answered. Sets `problem`."""
-
-    def _hear_otherwise(self) -> bool:
-        """Hear the report in another way than by asking, if it can't be asked for."""
-        return False
-
-    def _find_problem(self, asked_at: float) -> str | None:
-        """Ask once how far the run is; what keeps that from being answered, or None."""
-        return None if self._hear_status() else self.problem or "no answer"
-
-    def _hear_status(self) -> bool:
-        """Ask how far the run is; whether the collector has answered."""
-        status, body = self._ask("status", self.status_timeout_s)
-        if status != 200:
-            return status in ANSWERED
-        progress = self._read(Status, body)
-        if progress is not None:
-            self._note(progress)
-        return progress is not None
-
-    def _note(self, status: Status) -> None:
-        self._last, self._heard_at = status, time.monotonic()
-        self._events.put(status)
+        """GET from the collector: status and body; 0 if nothing was answered."""
+        timeout = httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S)
+        try:
+            answer = self._http.get(path, timeout=timeout)
+        except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: it was closed meanwhile
+            self._problem = one_line(error) or type(error).__name__
+            return 0, b""
+        if answer.status_code not in _ANSWERED:
+            self._problem = f"it answers {answer.status_code}: {one_line(answer.text, 200)}"
+        return answer.status_code, answer.content
 
     def _read(self, kind: type[_Message], body: bytes) -> _Message | None:
         """What the collector has answered; None if somebody else has."""
@@ -188,12 +174,7 @@ class CollectorAsker(ABC):
             return kind.model_validate_json(body)
         except ValidationError as error:
             if body.startswith(b'{"'):
-                first = error.errors()[0]
-                place = ".".join(map(str, first["loc"]))
-                why = f"({place}: {first['msg']}){self.remedy}"
-                self._events.put(Failed(f"the collector's answer has another format {why}"))
+                self._events.put(Failed(explain_format(error)))
             said = one_line(body.decode(errors="replace"), 100)
-            self.problem = (
-                f"{self.whom} answers 200 with something that isn't from the collector: {said}"
-            )
+            self._problem = f"200 with something that isn't from the collector: {said}"
             return None

@@ -16,10 +16,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any
 
-import httpx
-
-from simulator.contract import RUN_HEADER, TOKEN_HEADER, Phase, Report, RunSettings, Status
-from simulator.errors import SimulatorError, one_line
+from simulator.contract import Phase, Report, RunSettings, Status
+from simulator.errors import SimulatorError
 from simulator.machine import check_files
 
 from ...system.errors import ConfigError, RunFailed
@@ -28,7 +26,7 @@ from ...system.output import explain
 from ...system.processes import kill_group
 from ...system.signals import Interrupts
 from ..probes.machine import BackgroundLoadSampler
-from .asking import ANSWERED, CollectorAsker
+from .asking import CollectorAsker
 from .base import (
     POLL_S,
     Event,
@@ -43,7 +41,6 @@ from .base import (
     raise_if_late,
 )
 
-_CONNECT_TIMEOUT_S = 5.0
 _END_PATIENCE_S = 3.0
 _THREADS_PATIENCE_S = 1.0
 # A worker that fails tells the collector before it ends; the report of that is awaited this long.
@@ -157,7 +154,7 @@ class _Run(RunUnderWay):
         """Where the workers reach the collector."""
         self._names: dict[int, str] = {}
         """Running processes: pid -> name."""
-        self._asker: _LoopbackAsker | None = None
+        self._asker: CollectorAsker | None = None
 
     def list_processes(self) -> list[int]:
         """The processes that run, the collector first."""
@@ -170,8 +167,8 @@ class _Run(RunUnderWay):
         self._collector = (
             f"http://127.0.0.1:{self._launch('collector', {'launch': 'collector'})['port']}"
         )
-        self._asker = _LoopbackAsker(self._collector, self._settings, self.events)
-        self.begin(self._asker.ask_for_report, self._settings.run_id)
+        self._asker = CollectorAsker(self._collector, self._settings, self.events)
+        self.begin(self._asker.ask_for_report)
         self.begin(self._asker.ask_for_status)
         for number in range(self._settings.workers):
             self._launch(
@@ -274,37 +271,6 @@ class _Run(RunUnderWay):
                 self.take(event.news)
             elif self._launcher.gone.is_set():
                 return
-
-
-class _LoopbackAsker(CollectorAsker):
-    """Asks a collector of this machine."""
-
-    whom = "the collector"
-    status_timeout_s = 2.0
-
-    def __init__(self, url: str, settings: RunSettings, events: SimpleQueue[Event]) -> None:
-        super().__init__(events, settings.linger_s)
-        self._http = httpx.Client(
-            base_url=url,
-            headers={TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id},
-            trust_env=False,
-            verify=False,  # noqa: S501 - plain HTTP on loopback; spares loading certificates
-        )
-
-    def stop(self) -> None:
-        super().stop()
-        self._http.close()
-
-    def _ask(self, path: str, timeout_s: float) -> tuple[int, bytes]:
-        timeout = httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S)
-        try:
-            answer = self._http.get(path, timeout=timeout)
-        except (httpx.HTTPError, RuntimeError) as error:  # RuntimeError: it was closed meanwhile
-            self.problem = one_line(error) or type(error).__name__
-            return 0, b""
-        if answer.status_code not in ANSWERED:
-            self.problem = f"it answers {answer.status_code}: {one_line(answer.text, 200)}"
-        return answer.status_code, answer.content
 
 
 # --- the launcher ---------------------------------------------------------------------------------

@@ -24,7 +24,6 @@ from ...faults.injector import Doer
 from ...faults.pods import PodFaultInjector
 from ...leftovers import describe_others
 from ..base import Executor, Series, Watch
-from .access import may_use_proxy
 from .release import Release
 
 # Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.
@@ -77,8 +76,7 @@ class KubernetesExecutor(Executor):
 
     @contextmanager
     def open_series(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Series]:
-        by_log = not may_use_proxy(self._client, self._place.namespace)
-        with _Releases(self, settings, logs, by_log) as series:
+        with _Releases(self, settings, logs) as series:
             yield series
 
     def begin_start(self) -> float:
@@ -106,14 +104,12 @@ class KubernetesExecutor(Executor):
                 note(f"note: {warning}")
 
     @contextmanager
-    def install(
-        self, settings: Sequence[RunSettings], logs: Path, by_log: bool
-    ) -> Iterator[Release]:
+    def install(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Release]:
         """One release for these runs, removed in the end."""
         patience = {"ready_timeout_s": _READY_TIMEOUT_S + self._node_patience_s[1]}
         settings = [run.model_copy(update=patience) for run in settings]
         release = Release(
-            self._interrupts, self._place, self._helm, self._values, settings, logs, by_log,
+            self._interrupts, self._place, self._helm, self._values, settings, logs,
             self._node_patience_s,
         )  # fmt: skip
         try:
@@ -157,55 +153,50 @@ def check_quantities(values: Mapping[str, Any]) -> None:
 
 
 class _Releases(Series):
-    """One release for all runs; or one for each where the collector is heard by its log alone: nobody could
-    tell it that its report has been read and that the next run may begin."""
+    """One release for all runs; and another one for those that are left when a collector can't be told that
+    its next run may begin, as where the service proxy is forbidden."""
 
     def __init__(
-        self,
-        executor: KubernetesExecutor,
-        settings: Sequence[RunSettings],
-        logs: Path,
-        by_log: bool,
+        self, executor: KubernetesExecutor, settings: Sequence[RunSettings], logs: Path
     ) -> None:
         self._executor = executor
         self._settings = list(settings)
         self._logs = logs
-        self._by_log = by_log
         self._installed = ExitStack()
         self._release: Release | None = None
         self._start_s = 0.0
-        """How long it took to install the release; no run has that time yet."""
+        """How long it took to install the release, or to tell it to go on; no run has that time yet."""
         self._last: Report | None = None
 
     def __enter__(self) -> _Releases:
-        if not self._by_log:
-            self._install(self._settings, self._logs)
+        self._install(0)
         return self
 
     def __exit__(self, *error: Any) -> None:
         self._remove(*error)
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
-        if self._release is None or self._release.by_log:
-            self._remove(None, None, None)
-            if self._by_log:
-                number = [run.run_id for run in self._settings].index(settings.run_id) + 1
-                logs = self._logs / f"run-{number:02d}"
-                logs.mkdir()
-                self._install([settings], logs)
         assert self._release is not None
+        began = time.monotonic()
+        if self._release.goes_on_with(settings):
+            self._start_s += time.monotonic() - began
+        else:
+            self._remove(None, None, None)
+            self._install([run.run_id for run in self._settings].index(settings.run_id))
         report = self._release.run(settings, timeout_s, watch)
         self._executor.warn_of_ignored(report)
-        self._by_log = self._release.by_log
         report.run.phases_s[Phase.START] = report.run.phases_s.get(Phase.START, 0.0) + self._start_s
         self._start_s = 0.0
         self._last = report
         return report
 
-    def _install(self, settings: Sequence[RunSettings], logs: Path) -> None:
+    def _install(self, first: int) -> None:
+        """Install a release for the runs from this one on."""
         began = self._executor.begin_start()
+        logs = self._logs / f"run-{first + 1:02d}" if first else self._logs
+        logs.mkdir(exist_ok=True)
         self._release = self._installed.enter_context(
-            self._executor.install(settings, logs, self._by_log)
+            self._executor.install(self._settings[first:], logs)
         )
         self._start_s = time.monotonic() - began
 

@@ -1,60 +1,59 @@
-"""The way to a run's collector: through the API server's service proxy, or where that is forbidden or
-doesn't lead to it by the collector's log."""
+"""The way to a run's collector: it is heard by its log, and told by the API server's service proxy that its
+next run may begin.
+
+The log is the one way that leads to it everywhere: the API server reads it by the kubelet. The service proxy
+may be forbidden, its port closed by a firewall or a mesh, or its answer a page of somebody in between. And a
+log keeps what was said while nobody could listen.
+"""
 
 from __future__ import annotations
 
 import json
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from queue import SimpleQueue
 
 from kubernetes.client.exceptions import ApiException
+from pydantic import ValidationError
 
 from simulator.contract import (
+    AFTER_HEADER,
     FAILURE_PREFIX,
     REPORT_PREFIX,
     RUN_HEADER,
     STATUS_PREFIX,
     TOKEN_HEADER,
+    TOO_EARLY,
+    CarriedState,
     Report,
     RunSettings,
     Status,
 )
 from simulator.errors import one_line
 
-from ...cluster import explain_errors, is_allowed, read_refusal
-from ...kubeclient import COLLECTOR, POD, UNREACHABLE, Item, KubeClient, Timeout, is_running
-from ..asking import ANSWERED, CollectorAsker, Silence
-from ..base import POLL_S, Event, Failed, PartChanged, ReportArrived, ease
-
-PROXY_PATIENCE_S = 15.0
-"""How long the collector may run without an answer through the service proxy before its log is read."""
+from ....system.output import note
+from ...cluster import read_refusal
+from ...kubeclient import COLLECTOR, UNREACHABLE, Item, KubeClient, Timeout, is_running
+from ..asking import Silence, explain_format, find_patience_s
+from ..base import POLL_S, Event, Failed, ReportArrived
 
 LOG_PATIENCE_S = 30.0
-"""How long a log may be unreadable of a collector that was never heard."""
+"""How long the log may be refused of a collector that was never heard."""
+GO_ON_PATIENCE_S = 15.0
+"""How long the service proxy may refuse to say that the next run may begin: then it gets new pods."""
 
-_LOG_POLL_S = 3.0
-_CONNECT_S = 5.0
-# The collector writes its status several times a minute: a log that says nothing is read anew.
-_LOG_TIMEOUT_S: Timeout = (_CONNECT_S, 60.0)
-_RETRY_S = 0.25
-_PORT_NAME = "http"
-
-_FORBIDDEN = 403
-
-
-def may_use_proxy(client: KubeClient, namespace: str) -> bool:
-    """Whether the user may reach the collector through the API server."""
-    with explain_errors("can't begin"):
-        return is_allowed(client, namespace, "", "services", "proxy", "get")
+# The collector writes its status each second: a log that says nothing is read anew.
+_LOG_TIMEOUT_S: Timeout = (5.0, 15.0)
+_ASK_TIMEOUT_S: Timeout = (5.0, 5.0)
+_REMEDY = (
+    ": its image has another version; rebuild it, or set kubernetes.image to one of this version"
+)
 
 
-class CollectorAccess(CollectorAsker):
-    """Asks the collector of a release."""
-
-    whom = "the API server"
-    remedy = ": its image has another version; rebuild it, or set kubernetes.image to one of this version"
+class CollectorAccess:
+    """Hears the collector of a release, and tells it to go on."""
 
     def __init__(
         self,
@@ -64,144 +63,138 @@ class CollectorAccess(CollectorAsker):
         settings: RunSettings,
         events: SimpleQueue[Event],
         find_pod: Callable[[], Item | None],
-        by_log: bool,
     ) -> None:
-        """`settings`: of any of its runs; `find_pod`: the collector's pod, once it is known; `by_log`: read
-        its log from the beginning on."""
-        pause_s = _LOG_POLL_S if by_log else POLL_S * ease(settings.workers)
-        super().__init__(events, settings.linger_s, pause_s)
+        """`settings`: of its first run; `find_pod`: the collector's pod, once it is known."""
         self._client = client.make_another()
         self._namespace = namespace
         self._release = release
         self._token = settings.token
+        self._linger_s = settings.linger_s
+        self._events = events
         self._find_pod = find_pod
-        self.by_log = by_log
-        """Whether the collector is heard by its log. Then nobody can tell it that its report is here."""
-        self._silent_since: float | None = None
-        """Since when nothing has come through the proxy, though the API server answers."""
+        self._stopped = threading.Event()
+        self._silence = Silence(events)
+        self._last: Status | None = None
+        self._run_id = settings.run_id
+        """The run of which the log tells."""
+        self._told: set[str] = set()
+        """The runs of which there is a report, or a failure: a log that is read again has them again."""
+        self.problem: str | None = None
+        """What keeps the collector from being heard."""
 
-    def acknowledge_report(self) -> None:
-        """Tell the collector that its report is here, so that it makes room for the next run."""
-        if not self.by_log:
-            self._ask("over", self.status_timeout_s)
+    @property
+    def is_lost(self) -> bool:
+        """Whether it has been out of reach for long."""
+        return self._silence.is_told
 
     def stop(self) -> None:
-        super().stop()
+        """End the work of all threads."""
+        self._stopped.set()
         self._client.break_off()
 
-    def _ask(self, path: str, timeout_s: float) -> tuple[int, bytes]:
-        """By the API server's service proxy."""
-        try:
-            status, body = self._client.ask_service(
-                self._namespace, f"{self._release}:{_PORT_NAME}", path,
-                {TOKEN_HEADER: self._token, RUN_HEADER: self._run_id}, (_CONNECT_S, timeout_s),
-            )  # fmt: skip
-        except UNREACHABLE as error:
-            self.problem = f"no answer through the API server's service proxy: {error}"
-            return 0, b""
-        if status in ANSWERED:
-            self.problem = None
-        else:
-            reason = one_line(read_refusal(body.decode(errors="replace")), 200)
-            self.problem = f"the API server's service proxy answers {status}: {reason}"
-        if status == _FORBIDDEN:
-            self._use_log()
-        return status, body
+    # --- what it says ----------------------------------------------------------------------------
 
-    def _hear_otherwise(self) -> bool:
-        if self.by_log:
-            self._read_log()
-        return self.by_log
-
-    def _find_problem(self, asked_at: float) -> str | None:
-        """Where the log is read, only whether the API server is there."""
-        if not self.by_log and self._hear_status():
-            self._silent_since = None
-            return None
-        problem = self._ask_api_server()
-        pod = self._find_pod()
-        if problem is not None:
-            self._silent_since = None
-        elif not self.by_log and pod is not None and is_running(pod):
-            self._silent_since = self._silent_since or asked_at
-            if time.monotonic() - self._silent_since > PROXY_PATIENCE_S:
-                self._use_log()
-        return problem
-
-    def _ask_api_server(self) -> str | None:
-        """Ask the API server for something that involves no proxy. Returns what keeps it from answering, or
-        None."""
-        pod = self._find_pod()
-        try:
-            if pod is None:
-                self._client.read_version()
-            else:
-                name = pod["metadata"]["name"]
-                self._client.get(
-                    POD, self._namespace, name, timeout_s=(_CONNECT_S, self.status_timeout_s)
-                )
-        except ApiException as error:
-            refused = error.status == 401
-            return "it no longer accepts the credentials" if refused else None
-        except UNREACHABLE as error:
-            return str(error)
-        return None
-
-    def _use_log(self) -> None:
-        """Hear the collector by its log from now on."""
-        if self.by_log:
-            return
-        self.by_log = True
-        self._pause_s = _LOG_POLL_S
-        self._events.put(PartChanged(f"{self.problem}; the collector's log is read instead"))
-        # The thread that waits for the report asks once more, by the log.
-        self._client.break_off()
-
-    def _read_log(self) -> None:
-        """Take progress and report from the collector's log."""
-        silence = Silence("the collector", self._events)
+    def follow(self) -> None:
+        """Read its log until stopped; the work of a thread."""
         while not self._stopped.is_set():
-            pod = self._find_pod()
-            if pod is None:
-                self._stopped.wait(_RETRY_S)
-                continue
             asked_at = time.monotonic()
-            problem = "it ends"
-            name = pod["metadata"]["name"]
-            lines = self._client.follow_log(self._namespace, name, COLLECTOR, _LOG_TIMEOUT_S)
+            pod = self._find_pod()
+            is_refused = self._last is None
             try:
-                with closing(lines):
-                    for event in read_log(lines, self._run_id):
-                        silence.end()
-                        if isinstance(event, Status):
-                            self._note(event)
-                            continue
-                        self._events.put(event)
-                        return
+                self.problem = self._read_log(pod)
             except ApiException as error:
-                problem = f"{error.status} {one_line(read_refusal(error.body), 200)}"
-            except (ValueError, *UNREACHABLE) as error:
-                # A line that was cut off with the connection can't be read.
-                problem = one_line(error, 200)
-            if is_running(pod) and not self._silence.lasts:
-                why = self.problem or "the service proxy is not allowed"
-                text = f"{why}; its log can't be read either: {problem}"
-                patience_s = LOG_PATIENCE_S if self._last is None else self.patience_s
-                if silence.has_lasted(asked_at, text, patience_s):
-                    return
+                self.problem = f"{error.status} {one_line(read_refusal(error.body), 200)}"
+                if error.status == 401:
+                    is_refused = False  # somebody may log in again
+                elif pod is not None and not is_running(pod):
+                    self.problem = None  # before its container runs there is no log
+            except UNREACHABLE as error:
+                self.problem = f"no answer from the API server: {one_line(error, 200)}"
+                is_refused = False
+            patience_s = find_patience_s(self._linger_s, self._last)
+            patience_s = LOG_PATIENCE_S if is_refused else patience_s
+            if self._stopped.is_set():
+                return
+            if self.problem is None:
+                self._silence.end()
+            elif self._silence.has_lasted(asked_at, self.problem, patience_s):
+                return
             self._stopped.wait(POLL_S)
 
+    def _read_log(self, pod: Item | None) -> str | None:
+        """Take what the log says until it ends; what is wrong with that, if anything is."""
+        if pod is None:
+            self._client.read_version()  # only whether somebody is there
+            return None
+        is_heard = not is_running(pod)
+        lines = self._client.follow_log(
+            self._namespace, pod["metadata"]["name"], COLLECTOR, _LOG_TIMEOUT_S
+        )
+        with closing(lines):
+            for line in lines:
+                try:
+                    is_known = self._take(line)
+                except ValidationError as error:
+                    if error.errors()[0]["type"] != "json_invalid":
+                        self._events.put(Failed(explain_format(error) + _REMEDY))
+                    continue  # it was cut off with the connection
+                if is_known:
+                    is_heard = True
+                    self._silence.end()
+        return None if is_heard else "its log says nothing"
 
-def read_log(lines: Iterable[str], run_id: str) -> Iterator[Event]:
-    """What the lines of the collector's log say about a run. Lines of earlier runs may stand there, too: each
-    run begins with a status. After a run that failed there is no other."""
-    current = run_id
-    for line in lines:
-        if line.startswith(STATUS_PREFIX):
-            status = Status.model_validate_json(line.removeprefix(STATUS_PREFIX))
-            current = status.run_id
-            yield status
-        elif line.startswith(REPORT_PREFIX) and current == run_id:
-            yield ReportArrived(Report.model_validate_json(line.removeprefix(REPORT_PREFIX)))
-        elif line.startswith(FAILURE_PREFIX):
-            yield Failed(json.loads(line.removeprefix(FAILURE_PREFIX)))
+    def _take(self, line: str) -> bool:
+        """Take a line of the log; whether it is for us."""
+        kind, _, text = line.partition(" ")
+        kind += " "
+        if kind == STATUS_PREFIX:
+            status = Status.model_validate_json(text)
+            self._run_id = status.run_id
+            last = self._last
+            if status.run_id not in self._told and (
+                last is None or last.run_id != status.run_id or last.age_s < status.age_s
+            ):
+                self._last = status
+                self._events.put(status)
+        elif kind in (REPORT_PREFIX, FAILURE_PREFIX):
+            if self._run_id not in self._told:
+                event = (
+                    ReportArrived(Report.model_validate_json(text))
+                    if kind == REPORT_PREFIX
+                    else Failed(json.loads(text))
+                )
+                self._told.add(self._run_id)
+                self._events.put(event)
+        else:
+            return False
+        return True
+
+    # --- what it is told -------------------------------------------------------------------------
+
+    def go_on(self, over: str, after: CarriedState | None) -> bool:
+        """Tell the collector that the report of the run `over` is here, and what the next one goes on from.
+        Whether it has heard."""
+        state = json.dumps(None if after is None else after.model_dump(mode="json"))
+        headers = {TOKEN_HEADER: self._token, RUN_HEADER: over, AFTER_HEADER: state}
+        service = f"{self._release}:http"
+        began = time.monotonic()
+        while True:
+            patience_s = GO_ON_PATIENCE_S
+            try:
+                status, body = self._client.ask_service(
+                    self._namespace, service, "over", headers, _ASK_TIMEOUT_S
+                )
+            except UNREACHABLE as error:
+                problem = f"gives no answer: {one_line(error, 200)}"
+                patience_s = self._linger_s  # as long as there is something to go on with
+            else:
+                if status in (200, TOO_EARLY):  # an earlier question's answer was lost
+                    return True
+                if status == 403:
+                    return False
+                said = one_line(read_refusal(body.decode(errors="replace")), 200)
+                problem = f"answers {status}: {said}"
+            if time.monotonic() - began > patience_s:
+                note(f"the API server's service proxy {problem}; the next run gets new pods")
+                return False
+            self._stopped.wait(POLL_S)

@@ -62,11 +62,9 @@ class Release(RunUnderWay, Series):
         values: Mapping[str, Any],
         settings: Sequence[RunSettings],
         logs: Path,
-        by_log: bool,
         node_patience_s: tuple[float, float],
     ) -> None:
-        """`by_log`: the collector can't be asked, so there is one run, and its log tells of it;
-        `node_patience_s`: as `ReleaseWatch` takes it."""
+        """`node_patience_s`: as `ReleaseWatch` takes it."""
         super().__init__()
         self._interrupts = interrupts
         self._place = place
@@ -86,18 +84,15 @@ class Release(RunUnderWay, Series):
             node_patience_s, self.events, self.problems,
         )  # fmt: skip
         self._collector = CollectorAccess(
-            self._client, place.namespace, self._name, first, self.events, self._watch.find_collector, by_log,
+            self._client, place.namespace, self._name, first, self.events, self._watch.find_collector,
         )  # fmt: skip
+        self._made: list[str] = []
+        """The runs of which there is a report."""
         self._wait_told = False
         """Whether the user knows that pods wait for a node."""
         self._installed = False
         self._refused = False
         """Whether the user may not install."""
-
-    @property
-    def by_log(self) -> bool:
-        """Whether the collector is heard by its log alone, and so can't be asked to make another run."""
-        return self._collector.by_log
 
     # --- start -----------------------------------------------------------------------------------
 
@@ -128,7 +123,7 @@ class Release(RunUnderWay, Series):
                 if f'namespaces "{self._place.namespace}" not found' in error.message:
                     raise ConfigError(explain_no_namespace(self._place.namespace)) from None
                 raise type(error)(text) from None
-        self.begin(self._collector.ask_for_status)
+        self.begin(self._collector.follow)
 
     def _add_pod_network(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values, with the pod network's ranges for the NetworkPolicy if they can be had."""
@@ -143,9 +138,12 @@ class Release(RunUnderWay, Series):
 
     # --- a run -----------------------------------------------------------------------------------
 
+    def goes_on_with(self, settings: RunSettings) -> bool:
+        """Whether the pods make this run, the next of theirs: for all but the first they are told so."""
+        return not self._made or self._collector.go_on(self._made[-1], settings.after)
+
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
         began = time.monotonic()
-        self.begin(self._collector.ask_for_report, settings.run_id)
         space = self._place.namespace
         sampler = PodSampler(
             self._client, space, self._values, settings.options.values(),
@@ -171,13 +169,13 @@ class Release(RunUnderWay, Series):
         if arrival.heard_at is not None:
             before = max(0.0, arrival.heard_at - began - arrival.age_s)
             report.run.phases_s[Phase.START] = report.run.phases_s.get(Phase.START, 0.0) + before
+        self._made.append(settings.run_id)
         report.environment["kubernetes"] = self._describe_environment()
-        self._collector.acknowledge_report()
         report.run.phases_s[Phase.CLEAN_UP] = time.monotonic() - ended
         return report
 
     def _describe_environment(self) -> dict[str, Any]:
-        kept = len(self._settings) > 1
+        kept = len(self._made) > 1
         return {
             "helm": self._helm.find_version(),
             "namespace": self._place.namespace,

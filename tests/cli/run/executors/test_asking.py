@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cli.run.executors import asking
-from cli.run.executors.asking import Silence, find_patience_s
+from cli.run.executors.asking import CollectorAsker, Silence, find_patience_s
 from cli.run.executors.base import (
     Event,
     Failed,
@@ -20,7 +20,6 @@ from cli.run.executors.base import (
     RunUnderWay,
     await_report,
 )
-from cli.run.executors.local import _LoopbackAsker
 from cli.system.errors import RunFailed
 from simulator.contract import GroupStatus, Phase, Role, Status
 
@@ -57,9 +56,9 @@ def heard(answer: Callable[[str], tuple[int, str]], **changes: Any) -> Iterator[
     """What the executor of this machine hears of a collector that answers so."""
     events: SimpleQueue[Event] = SimpleQueue()
     with Collector(answer) as collector:
-        asker = _LoopbackAsker(collector.url, settings(**changes), events)
+        asker = CollectorAsker(collector.url, settings(**changes), events)
         works = [
-            threading.Thread(target=asker.ask_for_report, args=("test",)),
+            threading.Thread(target=asker.ask_for_report),
             threading.Thread(target=asker.ask_for_status),
         ]
         for work in works:
@@ -151,12 +150,11 @@ def test_a_collector_that_answers_again_is_told_of() -> None:
 def test_time_in_which_nobody_asked_is_no_silence() -> None:
     """As when this process was stopped while it waited for an answer."""
     events: SimpleQueue[Event] = SimpleQueue()
-    silence = Silence("it", events)
+    silence = Silence(events)
     assert not silence.has_lasted(1000.0, "timed out", 5.0)
-    assert silence.lasts
     assert silence.has_lasted(1006.0, "timed out", 5.0)
     assert silence.is_told  # nothing more is asked of who is given up
-    assert events.get_nowait() == Failed("it has been out of reach for 6 s: timed out")
+    assert events.get_nowait() == Failed("the collector has been out of reach for 6 s: timed out")
 
 
 def test_patience_lasts_to_the_end_of_the_run_and_as_long_as_its_report_is_kept() -> None:

@@ -12,7 +12,8 @@ from typing import Any
 import psutil
 import pytest
 
-from cli.run.executors.local import LocalExecutor, _LoopbackAsker
+from cli.run.executors import asking
+from cli.run.executors.local import LocalExecutor
 from cli.system.errors import RunFailed
 from cli.system.signals import Interrupts
 from simulator.contract import Phase, Report, RunSettings, Status
@@ -63,8 +64,8 @@ class Local:
 
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
-    monkeypatch.setattr(_LoopbackAsker, "report_timeout_s", 0.5)
-    monkeypatch.setattr(_LoopbackAsker, "status_timeout_s", 0.5)
+    monkeypatch.setattr(asking, "_REPORT_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(asking, "_STATUS_TIMEOUT_S", 0.5)
     monkeypatch.setattr("cli.run.executors.local._END_PATIENCE_S", 0.3)
     with LocalExecutor(Interrupts()) as executor:
         yield Local(executor, tmp_path)

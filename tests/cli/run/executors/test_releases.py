@@ -31,11 +31,11 @@ class Clock:
 class Installed:
     """An executor that installs in 3 s and removes in 4; each run takes 10 s."""
 
-    def __init__(self, clock: Clock, lost_in: int | None) -> None:
-        """`lost_in`: the run in which the service proxy stops answering."""
+    def __init__(self, clock: Clock, deaf_after: int | None) -> None:
+        """`deaf_after`: the run after which the collector can't be told that the next may begin."""
         self.clock = clock
-        self.lost_in = lost_in
-        self.made: list[tuple[int, str, bool]] = []
+        self.deaf_after = deaf_after
+        self.made: list[tuple[int, str]] = []
         self.runs = 0
         self.there = 0
 
@@ -46,23 +46,27 @@ class Installed:
         pass
 
     @contextmanager
-    def install(
-        self, settings: Sequence[RunSettings], logs: Path, by_log: bool
-    ) -> Iterator[object]:
-        self.made.append((len(settings), logs.name, by_log))
+    def install(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[object]:
+        self.made.append((len(settings), logs.name))
         self.clock.now_s += 3
         self.there += 1
         assert self.there == 1
+        own = 0
+
+        def goes_on_with(_: object) -> bool:
+            if own:
+                self.clock.now_s += 0.25
+            return not own or self.deaf_after is None or self.runs < self.deaf_after
 
         def run(*_: object) -> Report:
+            nonlocal own
+            own += 1
             self.runs += 1
             self.clock.now_s += 10
-            release.by_log |= self.runs == self.lost_in
             phases = {Phase.START: 1.0, Phase.RUN: 10.0, Phase.CLEAN_UP: 0.5}
             return make_report(insert_run(phases_s=phases))
 
-        release: Any = SimpleNamespace(by_log=by_log, run=run)
-        yield release
+        yield SimpleNamespace(goes_on_with=goes_on_with, run=run)
         self.there -= 1
         self.clock.now_s += 4
 
@@ -76,25 +80,18 @@ def settings_of(number: int) -> RunSettings:
 
 
 @pytest.mark.parametrize(
-    ("by_log", "lost_in", "made", "start", "clean_up"),
+    ("deaf_after", "made", "start", "clean_up"),
     [
-        (False, None, [(3, "logs", False)], [4, 1, 1], [0.5, 0.5, 4.5]),
-        (
-            False, 1, [(3, "logs", False), (1, "run-02", True), (1, "run-03", True)],
-            [4, 4, 4], [4.5, 4.5, 4.5],
-        ),
-        (
-            True, None, [(1, "run-01", True), (1, "run-02", True), (1, "run-03", True)],
-            [4, 4, 4], [4.5, 4.5, 4.5],
-        ),
+        (None, [(3, "logs")], [4, 1.25, 1.25], [0.5, 0.5, 4.5]),
+        (1, [(3, "logs"), (2, "run-02"), (1, "run-03")], [4, 4, 4], [4.5, 4.5, 4.5]),
+        (2, [(3, "logs"), (1, "run-03")], [4, 1.25, 4], [0.5, 4.5, 4.5]),
     ],
-    ids=["kept", "proxy lost", "by log"],
-)  # fmt: skip
+    ids=["kept", "never", "lost"],
+)
 def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
-    by_log: bool,
-    lost_in: int | None,
+    deaf_after: int | None,
     made: list[Any],
     start: list[float],
     clean_up: list[float],
@@ -102,11 +99,11 @@ def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
     """And all that it takes to install and remove them is in a phase of one of the runs."""
     clock = Clock()
     monkeypatch.setattr("cli.run.executors.kubernetes.time", SimpleNamespace(monotonic=clock))
-    executor = Installed(clock, lost_in)
+    executor = Installed(clock, deaf_after)
     logs = tmp_path / "logs"
     logs.mkdir()
     settings = [settings_of(number) for number in range(3)]
-    with _Releases(cast(KubernetesExecutor, executor), settings, logs, by_log) as series:
+    with _Releases(cast(KubernetesExecutor, executor), settings, logs) as series:
         reports = [series.run(run_settings, 0.0, lambda _: None) for run_settings in settings]
     assert executor.made == made
     assert executor.there == 0
@@ -115,7 +112,7 @@ def test_a_release_is_kept_for_as_long_as_its_collector_can_be_told_to_go_on(
 
 
 def test_the_first_runs_start_begins_with_the_executor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks for helm's version, the namespace, and room on the nodes: all that takes time."""
+    """It asks for helm's version and the namespace, which takes time."""
     clock = Clock()
     client = SimpleNamespace(make_client=lambda: None, namespace="bench")
 
