@@ -283,7 +283,7 @@ def test_another_version_of_the_tool_reads_anew(
     for reads in (MANY, 0):
         kept.show()
         assert len(kept.take_reads()) == reads
-    os.utime(kept.home / "code" / "cli" / "part.py", (2_000_000_000, 2_000_000_000))
+    os.utime(kept.home / "code" / "cli", (2_000_000_000, 2_000_000_000))
     kept.show()
     assert len(kept.take_reads()) == MANY
 
