@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..results.address import Address
     from ..run.experiments.experiment import Experiment
     from ..run.experiments.session import CommonOptions, Session
-    from ..run.live.serving import LiveOptions
+    from ..run.live import LiveOptions
 
 Model = TypeVar("Model", bound=BaseModel)
 AnyRequest = TypeVar("AnyRequest", bound="Request")
@@ -278,7 +278,7 @@ def fill_request(
 
 def take_live(given: Mapping[str, Any]) -> LiveOptions | None:
     """The values of `live_options`."""
-    from ..run.live.serving import LiveOptions
+    from ..run.live import LiveOptions
 
     live, open_it, file = (given.get(name) for name in ("live", "open_live", "prometheus_file"))
     return LiveOptions(bool(open_it), file) if live or open_it or file else None

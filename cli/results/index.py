@@ -200,8 +200,8 @@ def _make_stamp(tool: str, status: os.stat_result) -> bytes:
 
 def _describe_tool() -> str:
     """What lines depend on beside results: this tool's code, and the packages that are installed, of which
-    some are modules with defaults of their own. Its folders show what git replaces; not what somebody edits in
-    place, which 400 files would."""
+    some are modules with defaults of their own. Its folders show what git replaces, not what somebody edits
+    in place, which 400 files would."""
     folders = [Path(orjson.__file__).parents[1]]
     for name in ("cli", "simulator"):
         for folder, names, _ in os.walk(PACKAGES / name):

@@ -121,26 +121,38 @@ def judge_machine(reading: Reading) -> Finding:
 
 
 def check_cluster(place: Place, values: Any) -> Iterator[Finding]:
-    """Context, helm, permissions, Pod Security, image. Each needs those before it."""
-    yield _check(
-        "context", lambda: _describe_context(place), "check --kubeconfig, --context and the VPN"
-    )
-    yield (
-        _check("helm", Helm(place).find_version, "install helm 3.4 or later")
-        if _has_helm(place)
-        else Finding("helm", False, "not installed", "see https://helm.sh/docs/intro/install/")
-    )
-    client = place.make_client()
-    yield from _check_permissions(place, client, values)
-    yield _check_image(client, values)
+    """Context, helm, permissions, image. Each needs those before it."""
 
+    def describe_context() -> str:
+        version = place.make_client().read_version()
+        context = place.resolve_context() or "in-cluster"
+        return f"{context}, namespace {place.namespace}, Kubernetes {version}"
 
-def _has_helm(place: Place) -> bool:
+    yield _check("context", describe_context, "check --kubeconfig, --context and the VPN")
     try:
-        Helm(place)
+        helm = Helm(place)
     except CliError:
-        return False
-    return True
+        remedy = "see https://helm.sh/docs/intro/install/"
+        yield Finding("helm", False, "not installed", remedy)
+    else:
+        yield _check("helm", helm.find_version, "install helm 3.4 or later")
+    client = place.make_client()
+    missing, optional = [], []
+    for group, resource, subresource, verbs in list_permissions(values):
+        for verb in verbs:
+            if not is_allowed(client, place.namespace, group, resource, subresource, verb):
+                name = f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
+                name += f" of {group}" if (group, resource) in _OF_TWO_GROUPS else ""
+                if instead := OPTIONAL.get((group, resource, subresource)):
+                    optional.append(f"no permission to {name}: {instead}")
+                else:
+                    missing.append(name)
+    if missing:
+        remedy = "ask for the Role in docs/how-to/private-clusters.md, section Permissions"
+        yield Finding("permissions", False, f"not allowed: {', '.join(missing)}", remedy)
+    else:
+        yield Finding("permissions", True, "; ".join(optional) or "all there")
+    yield _check_image(client, values)
 
 
 def _check(name: str, check: Callable[[], str], remedy: str) -> Finding:
@@ -156,37 +168,10 @@ def _check(name: str, check: Callable[[], str], remedy: str) -> Finding:
         return Finding(name, False, one_line(error, 300), remedy)
 
 
-def _describe_context(place: Place) -> str:
-    version = place.make_client().read_version()
-    context = place.resolve_context() or "in-cluster"
-    return f"{context}, namespace {place.namespace}, Kubernetes {version}"
-
-
 def list_permissions(values: Any) -> list[tuple[str, str, str | None, tuple[str, ...]]]:
     """What a run with these values of the chart needs."""
     account = merge_chart_values(values)["serviceAccount"] or {}
     return [*PERMISSIONS, *([_FOR_ACCOUNTS] if account.get("annotations") else [])]
-
-
-def _check_permissions(place: Place, client: KubeClient, values: Any) -> Iterator[Finding]:
-    missing, optional = [], []
-    for group, resource, subresource, verbs in list_permissions(values):
-        for verb in verbs:
-            if not is_allowed(client, place.namespace, group, resource, subresource, verb):
-                name = f"{verb} {resource}" + (f"/{subresource}" if subresource else "")
-                name += f" of {group}" if (group, resource) in _OF_TWO_GROUPS else ""
-                instead = OPTIONAL.get((group, resource, subresource))
-                if instead:
-                    optional.append(f"no permission to {name}: {instead}")
-                else:
-                    missing.append(name)
-    if missing:
-        yield Finding(
-            "permissions", False, f"not allowed: {', '.join(missing)}",
-            "ask for the Role in docs/how-to/private-clusters.md, section Permissions",
-        )  # fmt: skip
-    else:
-        yield Finding("permissions", True, "; ".join(optional) or "all there")
 
 
 def name_image(values: Any) -> str:
@@ -206,29 +191,21 @@ def _check_image(client: KubeClient, values: Any) -> Finding:
     try:
         nodes = client.find(NODE)
     except ApiException:
-        return Finding("image", True, f"{name}; whether nodes have it can't be seen without"
-                       " permission to list nodes")  # fmt: skip
-    having = [
-        node["metadata"]["name"]
+        text = f"{name}; whether nodes have it can't be seen without permission to list nodes"
+        return Finding("image", True, text)
+    # docker.io/library/x:1 is x:1.
+    names = {name, f"docker.io/{name}", f"docker.io/library/{name}"}
+    having = sum(
+        any(names & set(image.get("names") or []) for image in node["status"].get("images") or [])
         for node in nodes
-        if any(
-            _is_same_image(name, alias)
-            for image in node["status"].get("images") or []
-            for alias in image.get("names") or []
-        )
-    ]
-    text = f"{name} is on {len(having)} of {len(nodes)} nodes"
-    if len(having) == len(nodes):
+    )
+    text = f"{name} is on {having} of {len(nodes)} nodes"
+    if having == len(nodes):
         return Finding("image", True, text)
     return Finding(
         "image", True, text + "; the others must be able to pull it",
         "make image builds it; docs/how-to/kubernetes.md says how to bring it to a cluster",
     )  # fmt: skip
-
-
-def _is_same_image(name: str, alias: str) -> bool:
-    """docker.io/library/x:1 is x:1."""
-    return alias in (name, f"docker.io/{name}", f"docker.io/library/{name}")
 
 
 def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:

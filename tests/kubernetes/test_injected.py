@@ -59,7 +59,7 @@ def wrap_helm(folder: Path) -> Path:
 def test_two_containers_in_each_pod_and_a_proxy_that_answers_503(
     tool: ClusterTool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(access, "PROXY_PATIENCE_S", 2.0)
+    monkeypatch.setattr(access, "GO_ON_PATIENCE_S", 2.0)
     folder = wrap_helm(tool.place / "bin")
     done = tool.fine(
         tool.run_here(
@@ -68,7 +68,7 @@ def test_two_containers_in_each_pod_and_a_proxy_that_answers_503(
         )
     )  # fmt: skip
     assert "service proxy answers 503" in done.err
-    assert done.err.count("the collector's log is read instead") == 1
+    assert done.err.count("the next run gets new pods") == 1
     assert "running," in done.err
     result = json.loads(tool.json.read_text())
     assert [run["groups"][0]["count"] for run in result["runs"]] == [300, 300]

@@ -20,7 +20,7 @@ from ...system.signals import Interrupted
 from ..exclusion import Lease, claim_databases
 from ..experiments.experiment import AnyExperiment, check_only
 from ..install.work import Consent
-from ..live.serving import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
+from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions
 from .installing import Installer, TurnServer

@@ -30,7 +30,7 @@ from ..exclusion import claim_databases
 from ..executors import make_executor
 from ..executors.base import Executor, Series, Watch
 from ..faults.injector import Doer, FaultInjector
-from ..live.serving import serve_live
+from ..live import serve_live
 from .long_runs import coarsen_run
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from ...show.progress import Display, make_display
 from ...system.errors import EXIT_FAILED, EXIT_LIMIT, ConfigError, NotStarted, RunFailed, RunGivenUp
 from ...system.output import note, print_text
 from ...system.signals import Interrupted, Interrupts
-from ..live.serving import live_page, publish_end
+from ..live import live_page, publish_end
 from .context import RunContext, new_token, open_context
 from .long_runs import UnfinishedRun, coarsen_run
 from .session import Session

@@ -34,7 +34,7 @@ from ...system.output import warn_once
 from ...system.signals import END_PATIENCE_S
 from ..cluster import Place
 from ..exclusion import Claim
-from ..live.serving import LiveOptions
+from ..live import LiveOptions
 
 # Stands for the connection string of a server that is not started yet.
 _NOT_STARTED = "host=/not-started"

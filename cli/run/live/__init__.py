@@ -1,1 +1,138 @@
-"""A command seen while it runs: as a page in a browser, and by Prometheus."""
+"""A command seen while it runs: as a page in a browser, and by Prometheus. Here the page is begun and ended,
+and found by whatever has something to show."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...system.errors import CliError, ConfigError
+from ...system.output import note
+from ...system.signals import Interrupted, Interrupts
+
+if TYPE_CHECKING:
+    from .server import LiveServer
+    from .state import JobState, LiveState
+
+live_page: ContextVar[LiveState | None] = ContextVar("live_page", default=None)
+"""What this command's page shows; None if it has none."""
+
+
+@dataclass(frozen=True)
+class LiveOptions:
+    """What was asked for by `--live` and its relatives."""
+
+    open_it: bool = False
+    """Whether to show the page in a browser."""
+    prometheus_file: Path | None = None
+    """Where to tell Prometheus what to scrape."""
+
+
+def plan_jobs(names: Sequence[str], done: Collection[str]) -> None:
+    """Show the jobs of a campaign, of which some were done before, if there is a page."""
+    if (live := live_page.get()) is not None:
+        live.plan_jobs(names, done)
+
+
+def note_job(name: str, state: JobState, detail: str | None = None) -> None:
+    """Show what has become of a campaign's job, if there is a page."""
+    if (live := live_page.get()) is not None:
+        live.note_job(name, state, detail)
+
+
+def note_time_left(text: str) -> None:
+    """Show how long the whole campaign still takes, if there is a page."""
+    if (live := live_page.get()) is not None:
+        live.note_time_left(text)
+
+
+def publish_end(error: BaseException) -> None:
+    """Show on the page why its command will end, if it has one and isn't a campaign, which goes on."""
+    live = live_page.get()
+    if live is not None and not live.has_jobs:
+        live.end(describe_end(error))
+
+
+@contextmanager
+def serve_live(
+    wish: LiveOptions, command: str, target: str, interrupts: Interrupts
+) -> Iterator[None]:
+    """Serve a page on what happens inside. ConfigError if it can't be."""
+    # Here, since most commands have no page: it takes 0.1 s.
+    from .server import LiveServer
+    from .state import LiveState
+
+    state = LiveState(command, target, interrupts.shield)
+    server = None
+    before = live_page.set(state)
+    try:
+        with interrupts.shield():
+            server = LiveServer(state)
+            if wish.prometheus_file is not None:
+                try:
+                    _write_scrape_config(wish.prometheus_file, server)
+                except OSError as error:
+                    raise ConfigError(
+                        f"--prometheus: can't write {wish.prometheus_file}: {error.strerror}"
+                    ) from error
+            server.start()
+            note(f"live: {server.url}")
+            if wish.open_it:
+                import webbrowser
+
+                if not webbrowser.open(server.url):
+                    note("No browser could be started: open the page yourself.")
+        yield
+    except BaseException as error:
+        state.end(describe_end(error))
+        raise
+    finally:
+        live_page.reset(before)
+        with interrupts.shield():
+            state.end("done")
+            if server is not None:
+                server.close()
+                if server.was_started and wish.prometheus_file is not None:
+                    try:
+                        _write_scrape_config(wish.prometheus_file, None)
+                    except OSError as error:
+                        note(f"warning: can't empty {wish.prometheus_file}: {error.strerror}")
+
+
+def _write_scrape_config(file: Path, server: LiveServer | None) -> None:
+    """Write what `file_sd_configs` reads: this server, or that there is none. OSError if that can't be.
+
+    Prometheus reads it as soon as it changes, so it is whole at every instant. A file that is there is
+    written in place, and keeps its rights: Prometheus' user may need them. A new one is for this user alone,
+    since the token is in it.
+    """
+    groups = []
+    if server is not None:
+        labels = {"__param_token": server.token}
+        groups.append({"targets": [server.address], "labels": labels})
+    text = (json.dumps(groups) + "\n").encode()
+    if file.exists():
+        with file.open("r+b") as opened:
+            # Blanks where there was more before, which are no harm until they are cut off.
+            opened.write(text.ljust(file.stat().st_size))
+            opened.truncate(len(text))
+        return
+    part = file.with_name(file.name + ".part")
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+        opened.write(text)
+    part.replace(file)
+
+
+def describe_end(error: BaseException) -> str:
+    """Why a command ended, in a few words."""
+    if isinstance(error, Interrupted):
+        return f"ended by {error}"
+    if isinstance(error, CliError):
+        return f"failed: {error.message}"
+    return f"failed: {type(error).__name__}"

@@ -9,10 +9,12 @@ import secrets
 import socket
 import threading
 from asyncio import BaseTransport
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import uvicorn
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4, Metric, generate_latest
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
@@ -20,9 +22,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from simulator import __version__
+from simulator.contract import Phase, Role
+
 from ...system.output import note
-from .metrics import CONTENT_TYPE, write_metrics
-from .state import LiveState
+from .state import LIVE, Figures, LiveState
 
 ADDRESS = "127.0.0.1"
 BEAT_S = 2.0
@@ -73,6 +77,11 @@ class LiveServer:
             self._server.run([self._socket])
         except Exception as error:  # noqa: BLE001 - the command can do without
             note(f"warning: the live page has ended: unexpected {error!r}")
+
+    @property
+    def was_started(self) -> bool:
+        """Whether it has served."""
+        return self._thread.ident is not None
 
     def start(self) -> None:
         """Begin to serve."""
@@ -149,7 +158,9 @@ def _make_application(state: LiveState) -> Starlette:
         return HTMLResponse(page, headers={"Content-Security-Policy": policy})
 
     async def send_metrics(_: Request) -> Response:
-        return Response(write_metrics(state.read_figures()), headers={"Content-Type": CONTENT_TYPE})
+        return Response(
+            write_metrics(state.read_figures()), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
+        )
 
     async def send_events(_: Request) -> Response:
         headers = {"Content-Type": "text/event-stream"}
@@ -180,3 +191,73 @@ async def _list_events(state: LiveState) -> AsyncIterator[str]:
             yield "event: beat\ndata:\n\n"
         await asyncio.sleep(_POLL_S)
         quiet_s += _POLL_S
+
+
+# --- the figures as Prometheus reads them -------------------------------------------------------------
+
+# Names follow https://prometheus.io/docs/practices/naming/: base units, `_total` for what only rises.
+_PREFIX = "iot_benchmark_"
+_UNITS = {Role.WRITE: "events", Role.FILL: "events", Role.READ: "queries"}
+_TOTALS = {
+    Role.FILL: ("prefilled_events_total", "Events that prefills have stored."),
+    Role.WRITE: ("events_total", "Events that the database has acknowledged."),
+    Role.READ: ("queries_total", "Queries that the database has answered."),
+}
+
+_Samples = Sequence[tuple[Mapping[str, str], float | None]]
+"""Labels and value, None if it isn't known."""
+
+
+def write_metrics(figures: Figures) -> str:
+    """All metrics that have a sample, in the text format."""
+    metrics = []
+    for name, about, samples in _list_metrics(figures):
+        kind = "counter" if name.endswith("_total") else "gauge"
+        metric = Metric(_PREFIX + name.removesuffix("_total"), about, kind)
+        for labels, value in samples:
+            if value is not None:
+                metric.add_sample(_PREFIX + name, dict(labels), float(value))
+        if metric.samples:
+            metrics.append(metric)
+    return generate_latest(SimpleNamespace(collect=lambda: metrics)).decode()
+
+
+def _list_metrics(figures: Figures) -> Iterator[tuple[str, str, _Samples]]:
+    """Name, what it means, and samples."""
+    own = {"version": __version__, "command": figures.command, "target": figures.target}
+    yield "info", "Which command runs, always 1.", [(own, 1)]
+    totals, status = figures.totals, figures.status
+    for role, (name, about) in _TOTALS.items():
+        yield name, about, [({}, totals[role]["done"])] if role in totals else []
+    retries = [({"role": role}, total["retries"]) for role, total in totals.items()]
+    yield "retries_total", "Requests that were sent again after an error.", retries
+    failed = totals[Role.READ]["failed"] if Role.READ in totals else None
+    yield "failed_queries_total", "Queries without an answer.", [({}, failed)]
+    yield "runs_total", "Runs that have ended, valid or not.", [({}, figures.runs_ended)]
+    marks = "What was done to the database during the run."
+    yield "disturbances_total", marks, [({}, figures.marks)]
+    if status is not None:
+        phases = [({"phase": phase}, phase is status.phase) for phase in Phase]
+        yield "phase", "1 for the current phase, 0 for others.", phases
+        groups = status.groups if status.phase in (Phase.PREFILL, Phase.RUN) else []
+        # Figures of events and of queries apart where they have names of their own.
+        for unit in (*dict.fromkeys(_UNITS.values()), ""):
+            for figure in LIVE:
+                if ("{unit}" in figure.metric) == bool(unit):
+                    values = [
+                        ({"role": group.role}, figure.scale * value)
+                        for group in groups
+                        if not unit or _UNITS[group.role] == unit
+                        if (value := figure.read(group)) is not None
+                    ]
+                    about = figure.about.format(Unit=unit.title())
+                    yield figure.metric.format(unit=unit), about, values
+        quiet = "Time without an answer from the database."
+        yield "quiet_seconds", quiet, [({}, status.quiet_s)]
+        elapsed = "Time since the workers of the run started together."
+        yield "elapsed_seconds", elapsed, [({}, status.elapsed_s)]
+        if (use := status.database) is not None:
+            yield "database_cpus_used", "CPUs that the database uses.", [({}, use.cpus_used)]
+            yield "database_cpus_limit", "CPUs that the database may use.", [({}, use.cpus)]
+    jobs = [({"state": state}, number) for state, number in figures.jobs.items()]
+    yield "campaign_jobs", "Jobs of the campaign in each state.", jobs

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from cli.run.live.serving import LiveOptions, live_page, serve_live
+from cli.run.live import LiveOptions, live_page, serve_live
 from cli.show.progress import PlainDisplay, TerminalDisplay, draw_bar, lay_out, make_display
 from cli.show.status import Forecast, describe_left, describe_phase, seconds_left
 from cli.system.output import Block, note

@@ -75,6 +75,8 @@ class CollectorAccess:
         self._stopped = threading.Event()
         self._silence = Silence(events)
         self._last: Status | None = None
+        self._heard_at = 0.0
+        """When it last said something, by `time.monotonic()`."""
         self._run_id = settings.run_id
         """The run of which the log tells."""
         self._told: set[str] = set()
@@ -109,7 +111,7 @@ class CollectorAccess:
                 elif pod is not None and not is_running(pod):
                     self.problem = None  # before its container runs there is no log
             except UNREACHABLE as error:
-                self.problem = f"no answer from the API server: {one_line(error, 200)}"
+                self.problem = f"no answer from the API server: {_find_reason(error)}"
                 is_refused = False
             patience_s = find_patience_s(self._linger_s, self._last)
             patience_s = LOG_PATIENCE_S if is_refused else patience_s
@@ -117,7 +119,7 @@ class CollectorAccess:
                 return
             if self.problem is None:
                 self._silence.end()
-            elif self._silence.has_lasted(asked_at, self.problem, patience_s):
+            elif self._silence.has_lasted(max(asked_at, self._heard_at), self.problem, patience_s):
                 return
             self._stopped.wait(POLL_S)
 
@@ -139,7 +141,7 @@ class CollectorAccess:
                         self._events.put(Failed(explain_format(error) + _REMEDY))
                     continue  # it was cut off with the connection
                 if is_known:
-                    is_heard = True
+                    is_heard, self._heard_at = True, time.monotonic()
                     self._silence.end()
         return None if is_heard else "its log says nothing"
 
@@ -185,7 +187,7 @@ class CollectorAccess:
                     self._namespace, service, "over", headers, _ASK_TIMEOUT_S
                 )
             except UNREACHABLE as error:
-                problem = f"gives no answer: {one_line(error, 200)}"
+                problem = f"gives no answer: {_find_reason(error)}"
                 patience_s = self._linger_s  # as long as there is something to go on with
             else:
                 if status in (200, TOO_EARLY):  # an earlier question's answer was lost
@@ -198,3 +200,8 @@ class CollectorAccess:
                 note(f"the API server's service proxy {problem}; the next run gets new pods")
                 return False
             self._stopped.wait(POLL_S)
+
+
+def _find_reason(error: Exception) -> str:
+    """What keeps somebody from answering; without the address, which urllib3 has in front of it."""
+    return one_line(getattr(error, "reason", None) or error, 200)

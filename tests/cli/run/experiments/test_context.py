@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cli.run.experiments.context import open_context, tool_environment
-from cli.run.live.serving import LiveOptions, live_page
+from cli.run.live import LiveOptions, live_page
 from cli.system.signals import Interrupts
 
 from .running import open_blackhole

@@ -7,7 +7,7 @@ import re
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.run.live.metrics import write_metrics
+from cli.run.live.server import write_metrics
 from cli.run.live.state import Figures, JobState, Totals
 from simulator.contract import DatabaseUse, GroupStatus, Phase, Role, Status
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from cli.run.live import LiveOptions, live_page, serve_live
 from cli.run.live import server as server_module
 from cli.run.live.server import LiveServer
-from cli.run.live.serving import LiveOptions, live_page, serve_live
 from cli.run.live.state import LiveState
 from cli.system.errors import ConfigError, RunFailed
 from cli.system.signals import Interrupted, Interrupts
