@@ -58,7 +58,6 @@ class Histogram:
         import numpy as np
 
         self._text = text
-        self._digits = digits
         if counts is None and not text:
             counts = np.zeros(_find_size(digits), np.int64)
         self._counts = counts
@@ -76,7 +75,7 @@ class Histogram:
         if self._counts is not None:
             return self._counts
         try:
-            return _unpack(self._text)[0]
+            return _unpack(self._text)
         except (ValueError, LookupError, struct.error, zlib.error) as error:
             raise HistogramError(
                 "a histogram is damaged, or not from this tool: leave its result out, or measure"
@@ -84,14 +83,9 @@ class Histogram:
             ) from error
 
     @property
-    def digits(self) -> int:
-        """How many significant digits its parts tell apart."""
-        return self._digits if self._counts is not None else _find_digits(self.counts)
-
-    @property
     def text(self) -> str:
         """Base64 of the compressed V2 form, readable by every HdrHistogram implementation."""
-        return self._text if self._counts is None else _pack(self._counts, self._digits)
+        return self._text if self._counts is None else _pack(self._counts)
 
     def packed(self) -> Histogram:
         """The same in some hundred bytes, to keep many."""
@@ -102,12 +96,13 @@ class Histogram:
         """All requests."""
         return int(self.counts.sum())
 
-    def add(self, latencies_s: Sequence[float] | FloatArray, counts: IntArray | int = 1) -> None:
-        """Count latencies, each once, or as often as `counts` says."""
+    def add(self, latencies_s: Sequence[float] | FloatArray) -> None:
+        """Count latencies."""
         import numpy as np
 
-        assert self._counts is not None
-        np.add.at(self._counts, _find_places(_clip_us(latencies_s), self._digits), counts)
+        own = self._counts
+        assert own is not None
+        np.add.at(own, _find_places(_clip_us(latencies_s), _find_digits(own)), 1)
 
     def __add__(self, other: Histogram) -> Histogram:
         """All requests of both."""
@@ -117,8 +112,7 @@ class Histogram:
         """What was counted since then; no part is below 0."""
         import numpy as np
 
-        counts = self.counts
-        return Histogram(np.maximum(counts - earlier.counts, 0), _find_digits(counts))
+        return Histogram(np.maximum(self.counts - earlier.counts, 0))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Histogram) and self.text == other.text
@@ -144,10 +138,10 @@ class Histogram:
         """Percentiles in ms; None where there are too few requests."""
         counts = self.counts
         total = int(counts.sum())
-        own = Histogram(counts, _find_digits(counts))
+        values_us = Histogram(counts).values_us(percents)
         return [
             us / 1000 if total and has_percentile(percent, total) else None
-            for percent, us in zip(percents, own.values_us(percents), strict=True)
+            for percent, us in zip(percents, values_us, strict=True)
         ]
 
     def range_ms(self) -> tuple[float, float]:
@@ -227,15 +221,15 @@ class LatencyRecorder:
         called in another thread: then what is being recorded may be missing, or be there twice."""
         import numpy as np
 
-        pending = list(self._pending)
+        pending = self._pending
         # Mostly a tenth of the counts (180 KB) is in use; to read all would hold up requests for 0.3 ms.
-        longest_us = _clip_us([self._longest_s])
-        used = int(_find_places(longest_us, FINE)[0]) + 1
+        used = int(_find_places(_clip_us([self._longest_s]), FINE)[0]) + 1
         fine, first = self._histogram.counts[:used], _find_coarse_parts()
         coarse = Histogram(digits=COARSE)
         parts = np.add.reduceat(fine, first[: first.searchsorted(used)])
         coarse.counts[: len(parts)] = parts
-        coarse.add(pending)
+        if pending:
+            coarse.add(pending)
         return coarse
 
 
@@ -251,7 +245,7 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
             raise HistogramError("a histogram has other digits than those that it is added to")
         else:
             total += counts
-    return Histogram() if total is None else Histogram(total, _find_digits(total))
+    return Histogram(total)
 
 
 def has_percentile(percent: float, requests: int) -> bool:
@@ -277,6 +271,7 @@ def _find_size(digits: int) -> int:
 
 
 def _find_digits(counts: IntArray) -> int:
+    """How many significant digits so many parts tell apart."""
     return next(digits for digits in (1, 2, 3) if _find_size(digits) == len(counts))
 
 
@@ -317,7 +312,7 @@ def _find_coarse_parts() -> IntArray:
     return _make_parts(FINE)[0].searchsorted(_make_parts(COARSE)[0])
 
 
-def _pack(counts: IntArray, digits: int) -> str:
+def _pack(counts: IntArray) -> str:
     """The V2 form: each count, and for several parts without any minus their number, in zigzag encoding by
     seven bits a byte."""
     import numpy as np
@@ -333,14 +328,16 @@ def _pack(counts: IntArray, digits: int) -> str:
     more = np.roll(present, -1, axis=1)
     more[:, -1] = False
     payload = ((shifted & 0x7F) | (more.astype(np.uint64) << 7)).astype(np.uint8)[present].tobytes()
-    header = _HEADER.pack(_COOKIE, len(payload), 0, digits, _LOWEST_US, _HIGHEST_US, 1.0)
+    header = _HEADER.pack(
+        _COOKIE, len(payload), 0, _find_digits(counts), _LOWEST_US, _HIGHEST_US, 1.0
+    )
     packed = zlib.compress(header + payload)
     return base64.b64encode(struct.pack(">ii", _PACKED_COOKIE, len(packed)) + packed).decode()
 
 
-def _unpack(text: str) -> tuple[IntArray, int]:
-    """Counts and digits of such a text; ValueError if it is none. Inflates no more than a histogram can have:
-    a few bytes may inflate to gigabytes."""
+def _unpack(text: str) -> IntArray:
+    """The counts of such a text; ValueError if it is none. Inflates no more than a histogram can have: a few
+    bytes may inflate to gigabytes."""
     import numpy as np
 
     packed = base64.b64decode(text, validate=True)
@@ -351,9 +348,9 @@ def _unpack(text: str) -> tuple[IntArray, int]:
     if not inflater.eof or layout != (_COOKIE, 0, _LOWEST_US, _HIGHEST_US, 1.0):
         raise ValueError("laid out in another way")
     data = np.frombuffer(payload, np.uint8, length, _HEADER.size)
-    counts = np.zeros(_find_size(digits) if 1 <= digits <= FINE else 0, np.int64)
+    counts: IntArray = np.zeros(_find_size(digits) if 1 <= digits <= FINE else 0, np.int64)
     if not length:
-        return counts, digits
+        return counts
     ends = np.flatnonzero(data < 0x80)
     starts = np.concatenate([[0], ends[:-1] + 1])
     lengths = ends - starts + 1
@@ -366,4 +363,4 @@ def _unpack(text: str) -> tuple[IntArray, int]:
     places = steps.cumsum() - steps
     has_some = signed > 0
     counts[places[has_some]] = signed[has_some]
-    return counts, digits
+    return counts

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from queue import SimpleQueue
@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..contract import CarriedState, Role, RunSettings, StoredPart
+from ..contract import CarriedState, Role, RunSettings, StoredPart, Tables
+from ..encoding.columns import bounds
 from ..errors import Retryable, SimulatorError
 from ..modules import check_versions
-from ..modules.base import AnyModule, await_count
+from ..modules.base import AnyModule, await_count, connect_again
 from ..modules.kit.module import CreateIndices, IndexedModule
 from ..oracle.survey import (
     Beginning,
@@ -29,8 +30,7 @@ from ..oracle.survey import (
 )
 from ..workloads.base import Workload
 from ..workloads.drawing import Stored, bind
-from ..workloads.queries import Query
-from .counting import EVENTS, count_of, count_values, open_tables
+from ..workloads.queries import Aggregate, Function, Query
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
@@ -380,3 +380,56 @@ class Preparation:
     def close(self) -> None:
         """Disconnect from the database."""
         self._held.close()
+
+
+# How many events and values are stored: a database that keeps the values of an event apart may lose some of
+# them, and keep the others.
+
+EVENTS = ""
+"""Among columns: the events themselves, by whatever the module takes for their number."""
+
+_AT_ONCE = 50
+"""Columns that are counted by one question: VictoriaMetrics takes 16 KiB (-search.maxQueryLen)."""
+
+
+def list_counted(module: AnyModule) -> list[str]:
+    """What is counted and looked up: the events, and the columns whose values are kept apart."""
+    return [EVENTS, *module.list_kept_apart()]
+
+
+def count_of(name: str) -> Aggregate:
+    """What counts one of these."""
+    return Aggregate(function=Function.COUNT, column=name or None)
+
+
+def count_values(module: AnyModule) -> dict[str, int]:
+    """How many there are of each of these, in all tables together. Raises Retryable or SimulatorError."""
+    module.make_visible()
+    names = list_counted(module)
+    counts = dict.fromkeys(names, 0)
+    for part in open_tables(module):
+        for start, stop in bounds(len(names), _AT_ONCE):
+            asked = names[start:stop]
+            query = Query(name="values", compute=tuple(map(count_of, asked)))
+            [row] = part.fetch(part.compile(bind(query, module.job.schema.epoch_ms)))
+            for name, count in zip(asked, row, strict=True):
+                counts[name] += int(count)
+    return counts
+
+
+def open_tables(module: AnyModule) -> Iterator[AnyModule]:
+    """The module for each table, as its queries are of a single one: several are opened in turn, after the
+    given one. Raises Retryable if the database has gone away since then."""
+    job = module.job
+    if job.load.tables is Tables.SINGLE:
+        yield module
+        return
+    load = job.load.model_copy(update={"tables": Tables.SINGLE})
+    for name in job.table_names:
+        schema = replace(job.schema, table=name, tags_of=job.schema.table)
+        own = type(module)(module.options, replace(job, schema=schema, load=load))
+        try:
+            connect_again(own.open)
+            yield own
+        finally:
+            own.close()

@@ -17,8 +17,7 @@ from ..workloads.drawing import BoundQuery, Stored, bind
 from ..workloads.queries import At, Every, Query, Window
 from ..workloads.schema import EventBlock, Schema
 from .barrier import Barrier
-from .counting import EVENTS, count_of, list_counted, open_tables
-from .database import Preparation, ask
+from .database import EVENTS, Preparation, ask, count_of, list_counted, open_tables
 
 MOST_ROWS = 200_000
 """The most rows that the database is asked for: of more events, some are counted together."""

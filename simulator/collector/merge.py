@@ -63,8 +63,11 @@ def merge_group(
         parts[worker] = part.model_copy(update=times)
     every = list(parts.values())
     measured = sum(part.measured for part in every)
-    window_s, overlap = span_of([(part.start_s, part.end_s) for part in every])
+    # From the first start to the last end, and the share of it in which all were active.
     span = min(part.start_s for part in every), max(part.end_s for part in every)
+    window_s = span[1] - span[0]
+    together_s = min(part.end_s for part in every) - max(part.start_s for part in every)
+    overlap = max(0.0, together_s) / window_s if window_s > 0 else 0.0
     group = GroupResult.merge(
         every,
         role=load.role,
@@ -120,16 +123,16 @@ def merge_group(
     ]
     group.stalls = sorted((stall for stall in cut if stall), key=lambda stall: stall.begins_s)
     judge_stalls(group, load)
-    if _ends_by_executions(load):
-        if len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S:
-            # In a shorter time nobody can tell who asked together: a worker's message may be that late.
-            group.overlap = None
-    elif group.rate_per_s is None:
-        group.invalid_reasons.append(explain_nothing(load, window_s, due))
-    elif load.role is Role.WRITE:
-        group.invalid_reasons += _find_apart(overlap, load)
-    if load.role is Role.WRITE or window_s >= LEAST_JUDGED_S:
-        group.invalid_reasons += find_late_starts(offsets_s, window_s)
+    if _ends_by_executions(load) and (len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S):
+        # In a shorter time nobody can tell who asked together: a worker's message may be that late.
+        group.overlap = None
+    group.invalid_reasons += _find_faults(load, window_s, overlap, measured, due)
+    allowed_s = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
+    late = {worker: late_s for worker, late_s in offsets_s.items() if late_s > allowed_s}
+    if late and (load.role is Role.WRITE or window_s >= LEAST_JUDGED_S):
+        group.invalid_reasons.append(
+            f"{name_workers(list(late))} started up to {max(late.values()):.2f} s late"
+        )
     return group
 
 
@@ -138,45 +141,35 @@ def _ends_by_executions(load: Load) -> bool:
     return load.role is Role.READ and load.duration_s is None
 
 
-def span_of(spans: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """The window from the first start to the last end of all workers, in seconds, and the share of it
-    in which all of them were active."""
-    window = max(end for _, end in spans) - min(start for start, _ in spans)
-    together = min(end for _, end in spans) - max(start for start, _ in spans)
-    return window, max(0.0, together) / window if window > 0 else 0.0
-
-
-def explain_nothing(load: Load, window_s: float, due: int) -> str:
-    """Why there is no rate. `due`: in an open loop, of all workers."""
+def _find_faults(load: Load, window_s: float, overlap: float, measured: int, due: int) -> list[str]:
+    """Why there is no rate, or one of workers that didn't work together. `due`: in an open loop, of all."""
+    if _ends_by_executions(load):
+        return []
+    if measured and window_s > 0:
+        if load.role is Role.READ or overlap >= MIN_OVERLAP:
+            return []
+        # Rounded down, so that what falls short never reads as enough.
+        shown = math.floor(overlap * 1000) / 1000
+        remedy = "use a longer --duration"
+        if load.duration_s is None:
+            remedy = "use --duration, which ends all workers at once, or a higher --num-inserts"
+        needed = f"at least {MIN_OVERLAP:.0%} is needed"
+        return [f"the workers overlapped in only {shown:.1%} of the window ({needed}): {remedy}"]
+    reason = f"no answer came within the window of {window_s:.3g} s: use a longer run"
     if load.warm_up_s and (window_s <= 0 or load.duration_s is None):
-        return (
-            f"nothing was measured: the run ended within its warm-up of {load.warm_up_s:g} s: use"
-            " a longer run"
-        )
-    if load.rate_per_s is not None and not due:
+        reason = f"the run ended within its warm-up of {load.warm_up_s:g} s: use a longer run"
+    elif load.rate_per_s is not None and not due:
         singular, plural = ("event", "events") if load.role is Role.WRITE else ("query", "queries")
         unit = singular if load.rate_per_s == 1 else plural
         each_s = load.events_per_request / load.rate_per_s
-        return (
-            f"nothing was measured: no request was due in the window of {window_s:.3g} s, since"
-            f" there is one every {each_s:.3g} s at {load.rate_per_s:g} {unit} per second: use a"
-            f" longer --duration{', a smaller --batch' if load.batch else ''} or a higher rate"
+        reason = (
+            f"no request was due in the window of {window_s:.3g} s, since there is one every"
+            f" {each_s:.3g} s at {load.rate_per_s:g} {unit} per second: use a longer"
+            f" --duration{', a smaller --batch' if load.batch else ''} or a higher rate"
         )
-    if load.duration_s is None:
-        return "nothing was measured: no window"
-    return (
-        f"nothing was measured: no answer came within the window of {window_s:.3g} s: use a longer"
-        " run"
-    )
-
-
-def find_late_starts(clock_offsets_s: Mapping[int, float], window_s: float) -> list[str]:
-    """Which workers started too late for the run to be one: a single reason for all."""
-    allowed = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
-    late = {worker: late_s for worker, late_s in clock_offsets_s.items() if late_s > allowed}
-    if not late:
-        return []
-    return [f"{name_workers(list(late))} started up to {max(late.values()):.2f} s late"]
+    elif load.duration_s is None:
+        reason = "no window"
+    return [f"nothing was measured: {reason}"]
 
 
 # --- writers --------------------------------------------------------------------------------------
@@ -189,13 +182,8 @@ def _find_lost(group: GroupResult, load: Load) -> list[str]:
     if load.duration_s is None and group.count is not None and group.count < planned:
         reasons.append(f"{planned - group.count} of {planned} events were not acknowledged")
     verification = group.verification
-    if verification is not None and not verification.ok:
-        reasons.append(_describe_count(verification))
-    return reasons
-
-
-def _describe_count(verification: Verification) -> str:
-    """What the database holds instead of the expected events."""
+    if verification is None or verification.ok:
+        return reasons
     held = f"{verification.stored} events"
     if verification.partial:
         held = f"{verification.stored} whole events and {verification.partial} incomplete ones"
@@ -206,20 +194,7 @@ def _describe_count(verification: Verification) -> str:
     ]
     if len(columns) > _MOST_NAMED:
         columns[_MOST_NAMED:] = [f"{len(columns) - _MOST_NAMED} more columns are wrong"]
-    return f"{text}: {', '.join(columns)}" if columns else text
-
-
-def _find_apart(overlap: float, load: Load) -> list[str]:
-    """Why a run is invalid: its writers did not work together for long enough."""
-    if overlap >= MIN_OVERLAP:
-        return []
-    # Rounded down, so that what falls short never reads as enough.
-    shown = math.floor(overlap * 1000) / 1000
-    needed = f"at least {MIN_OVERLAP:.0%} is needed"
-    remedy = "use a longer --duration"
-    if load.duration_s is None:
-        remedy = "use --duration, which ends all workers at once, or a higher --num-inserts"
-    return [f"the workers overlapped in only {shown:.1%} of the window ({needed}): {remedy}"]
+    return [*reasons, f"{text}: {', '.join(columns)}" if columns else text]
 
 
 def queryable(group: GroupResult, lag_s: float) -> Queryable | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import takewhile
 from math import sqrt
 from typing import Any
 
@@ -15,11 +16,15 @@ from ..contract import (
     Group,
     GroupResult,
     Lateness,
+    Level,
+    Load,
     LongWindows,
+    Progress,
     Report,
     Role,
     RunResult,
     RunSettings,
+    Storage,
     StoredPart,
     Verification,
     WorkerFigures,
@@ -33,8 +38,7 @@ from ..workloads.base import Workload
 from ..workloads.drawing import Stored
 from ..workloads.queries import Query
 from .barrier import Barrier
-from .counting import EVENTS, count_values, list_counted
-from .database import Preparation, ask
+from .database import EVENTS, Preparation, ask, count_values, list_counted
 from .merge import merge_group, queryable
 from .retention import Deleter, describe_remaining, weigh_deletions
 from .verdicts import extend_offers
@@ -58,41 +62,32 @@ def make_report(
     Raises SimulatorError if there is nothing that a report could be about.
     """
     report = _begin_report(settings, prepared, barrier)
-    run = report.run
-    if settings.groups_of(Role.READ) and not settings.groups_of(Role.WRITE):
+    run, writes = report.run, bool(settings.groups_of(Role.WRITE))
+    if settings.groups_of(Role.READ) and not writes:
         run.fill_level = _count_after_queries(settings, prepared.module)
     run.aborted = early_end
-    for whole in settings.groups_of(Role.WRITE, Role.READ):
-        group = _shorten(whole, early_end)
-        if group.load.role is Role.WRITE:
+    for group in settings.groups_of(Role.WRITE, Role.READ):
+        load, parts = group.load, _collect_figures(group, barrier)
+        if early_end is not None:
+            # The load that it really had.
+            load = load.model_copy(update={"duration_s": early_end.at_s})
+        if load.role is Role.WRITE:
             kept_events = None if deleter is None else deleter.count_kept()
-            writers, report.carried = _verify(group, settings, prepared, barrier, kept_events)
-            run.groups.append(writers)
+            result, report.carried = _verify(load, parts, settings, prepared, barrier, kept_events)
         else:
             # While data are written, all answers may grow.
-            varying = None if settings.groups_of(Role.WRITE) else prepared.drawn
-            figures = _collect_figures(group, barrier)
-            run.groups.append(_merge(group, figures, barrier, varying=varying))
+            result = _merge(load, parts, barrier, varying=None if writes else prepared.drawn)
         if early_end is not None:
-            run.groups[-1].invalid_reasons.append(str(early_end))
+            result.invalid_reasons.append(str(early_end))
         if deleter is not None:
-            parts = list(_collect_figures(group, barrier).values())
-            cost = weigh_deletions(run.groups[-1], parts, deleter.deletions)
-            run.groups[-1].deletion_cost = cost
+            result.deletion_cost = weigh_deletions(result, list(parts.values()), deleter.deletions)
+        run.groups.append(result)
     if deleter is not None and run.writers is not None:
         run.retention = deleter.make_result()
         if deleter.kept_at_start is not None:
             run.fill_level = deleter.kept_at_start
         run.writers.invalid_reasons += describe_remaining(run.retention)
     return report
-
-
-def _shorten(group: Group, early_end: EarlyEnd | None) -> Group:
-    """The group with the load that it really had: until the early end, if there was one."""
-    if early_end is None:
-        return group
-    load = group.load.model_copy(update={"duration_s": early_end.at_s})
-    return group.model_copy(update={"load": load})
 
 
 def make_early_report(
@@ -103,7 +98,7 @@ def make_early_report(
     report.failure = reason
     (group,) = settings.groups_of(Role.WRITE)
     parts = extend_offers(_collect_figures(group, barrier), group.load)
-    writers = _merge(group, parts, barrier)
+    writers = _merge(group.load, parts, barrier)
     writers.invalid_reasons = [reason]
     if group.load.duration_s is None:
         # The figure would be of other events than were asked for.
@@ -116,6 +111,13 @@ def make_early_report(
 def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Report:
     """The parts of a report that don't depend on the groups."""
     module = prepared.module
+    measured = [
+        # By the same bound of how late the worker started as its figures have.
+        (figures.start_s + late_s, figures.end_s + late_s)
+        for worker, result in barrier.results.items()
+        if (figures := result.figures) is not None
+        for late_s in [barrier.clock_offsets_s.get(worker, 0.0)]
+    ]
     environment: dict[str, Any] = {
         "client": client_environment(module.packages),
         "database": prepared.server,
@@ -129,30 +131,18 @@ def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier
     )
     if settings.groups_of(Role.WRITE):
         run.fill_level = prepared.baseline + barrier.prefilled
-    return Report(
+    report = Report(
         run=run,
-        window_s=_add_surroundings(run, barrier),
         environment=environment,
         carried=CarriedState(next_event=prepared.begin.first_event, stored=None),
     )
-
-
-def _add_surroundings(run: RunResult, barrier: Barrier) -> tuple[float, float] | None:
-    """Add when the run was measured by the wall clock, and how busy its machines were. Returns when that was
-    by this machine's own clock; None if nothing was."""
-    starts, ends = [], []
-    for worker, result in barrier.results.items():
-        if result.figures is not None:
-            # The figures use the same bound of how late a worker started.
-            late_s = barrier.clock_offsets_s.get(worker, 0.0)
-            starts.append(result.figures.start_s + late_s)
-            ends.append(result.figures.end_s + late_s)
-    if not starts:
-        return None
-    run.began_at = barrier.format_utc(min(starts))
-    run.ended_at = barrier.format_utc(max(ends))
-    run.machines = merge_machines(result.machine for _, result in sorted(barrier.results.items()))
-    return barrier.start_clock_s + min(starts), barrier.start_clock_s + max(ends)
+    if measured:
+        start_s, end_s = min(start for start, _ in measured), max(end for _, end in measured)
+        run.began_at, run.ended_at = barrier.format_utc(start_s), barrier.format_utc(end_s)
+        results = sorted(barrier.results.items())
+        run.machines = merge_machines(result.machine for _, result in results)
+        report.window_s = barrier.start_clock_s + start_s, barrier.start_clock_s + end_s
+    return report
 
 
 def _collect_figures(group: Group, barrier: Barrier) -> dict[int, WorkerFigures]:
@@ -162,18 +152,19 @@ def _collect_figures(group: Group, barrier: Barrier) -> dict[int, WorkerFigures]
 
 
 def _merge(
-    group: Group, parts: Mapping[int, WorkerFigures], barrier: Barrier, **more: Any
+    load: Load, parts: Mapping[int, WorkerFigures], barrier: Barrier, **more: Any
 ) -> GroupResult:
     nodes = {worker: barrier.results[worker].node for worker in parts}
     offsets_s = barrier.clock_offsets_s
-    return merge_group(group.load, parts, nodes, offsets_s, stalls=barrier.stalls, **more)
+    return merge_group(load, parts, nodes, offsets_s, stalls=barrier.stalls, **more)
 
 
 # --- writers --------------------------------------------------------------------------------------
 
 
 def _verify(
-    group: Group,
+    load: Load,
+    parts: Mapping[int, WorkerFigures],
     settings: RunSettings,
     prepared: Preparation,
     barrier: Barrier,
@@ -181,7 +172,6 @@ def _verify(
 ) -> tuple[GroupResult, CarriedState]:
     """Count the events of a group of writers, and merge what it measured. `kept_events`: how many events
     weren't to be deleted, if the run has a retention."""
-    parts = _collect_figures(group, barrier)
     expected = prepared.baseline + barrier.prefilled + sum(part.count for part in parts.values())
     expected = expected if kept_events is None else kept_events
     lacking = Counter[str]()
@@ -194,8 +184,10 @@ def _verify(
         lost_devices = ask(lambda: prepared.find_lost_devices(sorted(parts)), settings)
     except (SimulatorError, Retryable) as error:
         raise SimulatorError(f"verifying the result failed: {error}") from error
-    lag_s = _since_the_end(parts, barrier)
-    writers = _merge(group, parts, barrier, verification=verification)
+    assert barrier.start_at is not None
+    end_s = max(part.end_s for part in parts.values())
+    lag_s = max(0.0, time.monotonic() - barrier.start_at - end_s)
+    writers = _merge(load, parts, barrier, verification=verification)
     writers.invalid_reasons += lost_devices
     writers.lateness = find_lateness(
         prepared.workload,
@@ -263,12 +255,6 @@ def _add_metrics(writers: GroupResult, prepared: Preparation) -> None:
         writers.metrics_per_s = writers.rate_per_s * prepared.module.job.schema.metrics
 
 
-def _since_the_end(parts: Mapping[int, WorkerFigures], barrier: Barrier) -> float:
-    """Seconds since the last worker ended, on this clock."""
-    assert barrier.start_at is not None
-    return max(0.0, time.monotonic() - barrier.start_at - max(p.end_s for p in parts.values()))
-
-
 def find_lateness(workload: Workload, parts: Sequence[StoredPart]) -> Lateness | None:
     """How many of the events that were sent came late; None if about as many did as should have, or if none
     should have."""
@@ -327,3 +313,85 @@ def find_long_windows(descriptions: Iterable[Query | None], stored: Stored) -> L
         if query is not None and query.window is not None and query.window.span > span_ms
     }
     return LongWindows(stored_ms=end - first, queries=queries) if queries else None
+
+
+# --- what the tables take on disk, amid the run and after it; a database that doesn't say is no failure -----
+
+_AMID_SHARE = 0.4
+"""The share of a run after which the size amid it is asked for: workers report once a second."""
+_LONGEST_S = 1.0
+"""If a size took longer, it isn't known of which instant it is."""
+_VALUE_BYTES = 8
+
+
+def is_amid(load: Load, reports: Collection[Progress]) -> bool:
+    """Whether writers of this load are about in the middle of their run, by their last reports."""
+    running = [report for report in reports if report.stage == "run"]
+    if load.duration_s is not None:
+        longest_s = max((report.elapsed_s for report in running), default=0.0)
+        return longest_s >= _AMID_SHARE * load.duration_s
+    return sum(report.done for report in running) >= _AMID_SHARE * load.workers * load.events
+
+
+def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] | None:
+    """The size while workers write, and when that was, in seconds since the common start."""
+    began = time.monotonic()
+    try:
+        storage = module.storage_during()
+    except (SimulatorError, Retryable) as error:
+        _log.warning("size during the run unknown: %s", error)
+        return None
+    ended = time.monotonic()
+    if ended - began > _LONGEST_S and storage.level is None:
+        return None
+    return (began + ended) / 2 - start_at, storage
+
+
+def place_amid(run: RunResult, at_s: float, storage: Storage) -> Storage:
+    """The size amid a run with the events that were in it: those acknowledged by then, unless the database
+    has counted them."""
+    if storage.reason or storage.level or storage.total_bytes is None:
+        return storage
+    timeline = run.writers.timeline if run.writers else []
+    events = (run.fill_level or 0) + count_acknowledged(timeline, at_s)
+    return storage.model_copy(
+        update={"level": Level(size_bytes=storage.total_bytes, events=events)}
+    )
+
+
+def count_acknowledged(timeline: Sequence[tuple[int, int]], at_s: float) -> int:
+    """Events of whole seconds that were acknowledged until an instant: evenly within its second."""
+    whole = takewhile(lambda second: second[0] < at_s, timeline)
+    return round(sum(events * min(1.0, at_s - second) for second, events in whole))
+
+
+def measure_storage(
+    settings: RunSettings, module: AnyModule, writers: GroupResult
+) -> tuple[Storage | None, Storage | None]:
+    """What is on disk now, and if asked for, after the database has compacted its tables; with what growth
+    is derived from."""
+    if writers.verification is None or writers.verification.stored is None:
+        return None, None
+    stored, job = writers.verification.stored, module.job
+
+    def measure() -> Storage:
+        try:
+            storage = ask(module.storage, settings)
+        except (SimulatorError, Retryable) as error:
+            _log.warning("size on disk unknown: %s", error)
+            return Storage(reason=str(error))
+        units = len(job.table_names) * storage.copies
+        allocation = storage.allocation or module.CAPABILITIES.allocation.times(units)
+        event_bytes = _VALUE_BYTES * len(job.schema.row)
+        changes = {"events": stored, "allocation": allocation, "event_bytes": event_bytes}
+        return storage.model_copy(update=changes)
+
+    before = measure()
+    if not settings.data.compact or before.reason:
+        return before, None
+    try:
+        if not module.compact():
+            return before, Storage(reason="the database has no command for compaction")
+    except (SimulatorError, Retryable) as error:
+        return before, Storage(reason=f"compacting failed: {error}")
+    return before, measure()

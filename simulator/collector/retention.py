@@ -25,8 +25,7 @@ from ..workloads.drawing import BoundQuery, Stored
 from ..workloads.numbering import find_time_ms
 from ..workloads.queries import Aggregate, Function, Query, Window
 from .barrier import Barrier
-from .counting import open_tables
-from .database import Preparation, ask
+from .database import Preparation, ask, open_tables
 
 _log = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from ..contract import (
     Failure,
     Go,
     GroupResult,
-    Load,
     Lookup,
     Phase,
     Progress,
@@ -39,10 +38,17 @@ from ..modules import build
 from ..oracle.checking import Checker, add_answers
 from .barrier import HOLD_S, Barrier
 from .database import CallThread, Preparation
-from .disk import is_amid, measure_during, measure_storage, place_amid
 from .limits import NOTICE_S, LimitWatch
 from .lookup import describe_wrong, look_up_events
-from .report import add_long_windows, make_early_report, make_report
+from .report import (
+    add_long_windows,
+    is_amid,
+    make_early_report,
+    make_report,
+    measure_during,
+    measure_storage,
+    place_amid,
+)
 from .retention import Deleter, find_last_limit, leave_out_deleted
 from .status import PhaseTracker
 
@@ -182,7 +188,11 @@ class Collector:
         self._note_stalls()
         prepared = self._prepared
         with self.failing():
-            await self._finish_deleting()
+            if self._deleter is not None:
+                # The deletion that is under way ends, and what has become too old since then goes.
+                if self._deleting is not None:
+                    await self._deleting
+                await self._ask(self._deleter.delete_rest, "deleting old events")
             report = await self._ask(
                 lambda: make_report(
                     self.settings, prepared, self.barrier, self._early_end, self._deleter
@@ -204,14 +214,6 @@ class Collector:
     def _note_stalls(self) -> None:
         if self._stalls is not None:
             self.barrier.stalls = self._stalls.end(self.barrier.elapsed_s())
-
-    async def _finish_deleting(self) -> None:
-        """Have the deletion that is under way end, and what has become too old since then deleted."""
-        if self._deleter is None:
-            return
-        if self._deleting is not None:
-            await self._deleting
-        await self._ask(self._deleter.delete_rest, "deleting old events")
 
     async def _finish_early(self) -> None:
         """Report what has been measured, once the other workers have handed in theirs, or soon."""
@@ -345,38 +347,40 @@ class Collector:
         stage = message.stage
         if stage is Stage.RUN:
             self._arrive(message)
-        await self._await(lambda: self.failure is not None or self._has_begun(stage), HOLD_S)
-        if self.failure is not None or not self._has_begun(stage):
-            return Go(go=False, failure=self.failure)
-        if stage is Stage.PREPARED:
-            return _publish_prepared(self._prepared, message.worker)
-        start_at = self.barrier.start_at
-        if stage is Stage.RUN and start_at is not None:
-            return Go(go=True, start_in_s=max(0.0, start_at - time.monotonic()))
-        return Go(go=True)
-
-    def _has_begun(self, stage: Stage) -> bool:
-        return {
-            Stage.PREPARED: self._is_prepared,
-            Stage.RUN: self.barrier.start_at is not None,
-            Stage.CHECK: self._answers is not None,
+        has_begun: Callable[[], bool] = {
+            Stage.PREPARED: lambda: self._is_prepared,
+            Stage.RUN: lambda: self.barrier.start_at is not None,
+            Stage.CHECK: lambda: self._answers is not None,
         }[stage]
+        await self._await(lambda: self.failure is not None or has_begun(), HOLD_S)
+        if self.failure is not None or not has_begun():
+            return Go(go=False, failure=self.failure)
+        go = Go(go=True)
+        if stage is Stage.PREPARED:
+            # What a worker must know of the database before it connects to it.
+            prepared = self._prepared
+            go.first_event = prepared.begin.first_of(message.worker)
+            go.prefill = prepared.begin.prefill_of(message.worker)
+            if prepared.drawn and not isinstance(prepared.known, str):
+                go.stored = leave_out_deleted(prepared, prepared.known.parts)
+                go.sharing_workers = prepared.known.sharing_workers
+                go.before_ms = prepared.certain_until_ms
+        elif stage is Stage.RUN and self.barrier.start_at is not None:
+            go.start_in_s = max(0.0, self.barrier.start_at - time.monotonic())
+        return go
 
     def _arrive(self, message: Ready) -> None:
         complete = self.barrier.arrive(message)
         prefilled = self.barrier.prefilled >= self._phases.prefill
         if self._phases.phase is Phase.PREFILL and prefilled:
             self._phases.enter(Phase.BARRIER)
-        if complete and self._must_settle:
-            self._spawn(self._settle())
-        elif complete:
-            self._start()
-
-    @property
-    def _must_settle(self) -> bool:
-        """Whether something is left to do between the prefill and the start."""
+        if not complete:
+            return
         deletes = self._deleter is not None and self.settings.data.prefill > 0
-        return self._asks_prefill or deletes or self._prepared.indexing.builds_before_run
+        if self._asks_prefill or deletes or self._prepared.indexing.builds_before_run:
+            self._spawn(self._settle())
+        else:
+            self._start()
 
     @property
     def _asks_prefill(self) -> bool:
@@ -406,7 +410,7 @@ class Collector:
         self._phases.enter(Phase.RUN)
         self._notify()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         async def do() -> None:
             with self.failing():
                 await work
@@ -414,6 +418,7 @@ class Collector:
         task = asyncio.create_task(do())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     def progress(self, message: Progress) -> ProgressAnswer:
         """Note how far a worker is; the answer says whether it is to end early."""
@@ -431,7 +436,8 @@ class Collector:
         """End the run, at the same instant for all workers, if it can't keep a limit any more."""
         if self._early_end is not None or self._phases.phase is not Phase.RUN:
             return
-        lost = self._limits.find_lost(self.barrier.progress.get, self._count_places, elapsed_s)
+        places = self._prepared.module.options.in_flight
+        lost = self._limits.find_lost(self.barrier.progress.get, places, elapsed_s)
         if lost is not None:
             limit, reason = lost
             at_s = elapsed_s + NOTICE_S
@@ -446,16 +452,8 @@ class Collector:
         if self._phases.phase is not Phase.RUN or not self.settings.groups_of(Role.WRITE):
             return
         if (limit_ms := deleter.find_due_in_run()) is not None:
-            self._deleting = asyncio.create_task(self._delete(deleter, limit_ms))
-
-    async def _delete(self, deleter: Deleter, limit_ms: int) -> None:
-        with self.failing():
-            await self._ask(lambda: deleter.delete_in_run(limit_ms), "deleting old events")
-
-    def _count_places(self, load: Load) -> int:
-        """Requests that each worker may have in flight."""
-        places: int = self._prepared.module.options.in_flight(load)
-        return places
+            delete = self._ask(lambda: deleter.delete_in_run(limit_ms), "deleting old events")
+            self._deleting = self._spawn(delete)
 
     def result(self, message: WorkerResult) -> None:
         """Take a worker's result, once."""
@@ -501,14 +499,3 @@ class Collector:
     def status(self) -> Status:
         """Where the run is, for the executor's progress display."""
         return self._phases.status(self.barrier, self.failure)
-
-
-def _publish_prepared(prepared: Preparation, worker: int) -> Go:
-    """What a worker must know of the database before it connects to it."""
-    begin = prepared.begin
-    go = Go(go=True, first_event=begin.first_of(worker), prefill=begin.prefill_of(worker))
-    if prepared.drawn and not isinstance(prepared.known, str):
-        go.stored = leave_out_deleted(prepared, prepared.known.parts)
-        go.sharing_workers = prepared.known.sharing_workers
-        go.before_ms = prepared.certain_until_ms
-    return go

@@ -218,23 +218,18 @@ def measure_client(
             default=None,
         ),
         in_flight=max(part.in_flight for part in parts),
-        pause_share=_find_pause_share(timed, load),
+        pause_share=None,
         bound=False,
     )
+    places_s = sum(part.in_flight * span for part, span in timed)
+    if load.role is Role.READ and load.rate_per_s is None and places_s:
+        # Both are differences of clock readings.
+        client.pause_share = min(1.0, sum(part.pause_s for part, _ in timed) / places_s)
     if load.role is Role.WRITE or max(spans) >= LEAST_JUDGED_S:
         kind = "worker" if load.role is Role.WRITE else "reader"
         client.bound_reason = _find_clients_limit(client, kind, offered, latency)
     client.bound = client.bound_reason is not None
     return client
-
-
-def _find_pause_share(timed: Sequence[tuple[WorkerFigures, float]], load: Load) -> float | None:
-    """The pause share of a closed loop's readers, from what each measured and for how long; else None."""
-    places_s = sum(part.in_flight * span for part, span in timed)
-    if load.role is Role.WRITE or load.rate_per_s is not None or not places_s:
-        return None
-    # Both are differences of clock readings.
-    return min(1.0, sum(part.pause_s for part, _ in timed) / places_s)
 
 
 def _find_clients_limit(

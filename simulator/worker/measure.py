@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from itertools import accumulate
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..contract import GAP_S, Offered, WorkerFigures
+from ..contract import GAP_S, Offered, StageResult, WorkerFigures
 from ..histograms import COARSE, Histogram, LatencyRecorder
 from .schedule import ClosedLoop, Schedule
-from .stages import StageRecorder
 
 if TYPE_CHECKING:
-    from .stages import FloatArray
+    from numpy import bool_, floating
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[floating[Any]]
+    BoolArray = NDArray[bool_]
 
 
 class Recorder:
@@ -64,7 +69,8 @@ class Recorder:
         ends_s = self._schedule.stage_ends_s
         self._stages = StageRecorder(ends_s) if ends_s else None
         self._by_second = SecondRecorder() if by_second else None
-        self.latency_so_far()  # What that makes once is made now, and not while requests are sent.
+        # What that makes once is made now, and not while requests are sent.
+        _ = self.latency_so_far().text
 
     def begin(self, origin: float) -> None:
         """Start; `origin` is the common start on `time.perf_counter`'s clock."""
@@ -241,55 +247,40 @@ class Recorder:
 
     def result(self, **more: Any) -> WorkerFigures:
         """What was measured, for the collector; `more`: what only writers, or only readers, have."""
-        start_s, end_s = self.window_s()
-        pauses = self._schedule.pauses
+        assert self._cpu_end is not None
+        schedule, pauses, gaps = self._schedule, self._schedule.pauses, self._gaps
+        start = max(self._begin, self._from)
+        end = max(start, self._last if self._to == inf else self._to)
+        if self._to < inf and self._to - self._last >= GAP_S:
+            # The one that the end of the run cut off.
+            gaps = [*gaps, (self._last - self._origin, self._to - self._origin)]
+        offered = None
+        if schedule.is_open:
+            offered = Offered(
+                due=self._due,
+                unsent=self._unsent,
+                failed=self._failed,
+                due_timeline=sorted(self._due_seconds.items()),
+                own_delay=self._own_delay.finish(),
+            )
         return WorkerFigures(
-            start_s=start_s,
-            end_s=end_s,
+            start_s=start - self._origin,
+            end_s=end - self._origin,
             count=self.events,
             measured=self.measured,
-            cpu_s=self.cpu_s(),
+            cpu_s=max(0.0, self._cpu_end - self._cpu_begin),
             histogram=self._latency.finish(),
-            service_histogram=self._service.finish() if self._schedule.is_open else None,
-            offered=self._offer(),
+            service_histogram=self._service.finish() if schedule.is_open else None,
+            offered=offered,
             stages=self._stages.result() if self._stages is not None else [],
             catch_ups=pauses.result(not self._unsent) if pauses is not None else [],
             timeline=sorted(self._seconds.items()),
             seconds=self._by_second.result() if self._by_second is not None else [],
-            gaps=self._list_gaps(),
+            gaps=gaps,
             retries=self.retries,
             errors=dict(self.errors),
             throttled_share=throttled_share(self._throttling_begin, throttled_periods()),
             **more,
-        )
-
-    def _list_gaps(self) -> list[tuple[float, float]]:
-        """All gaps, with the one that the end of the run cut off."""
-        if self._to == inf or self._to - self._last < GAP_S:
-            return self._gaps
-        return [*self._gaps, (self._last - self._origin, self._to - self._origin)]
-
-    def window_s(self) -> tuple[float, float]:
-        """From when to when was measured, since the common start."""
-        start = max(self._begin, self._from)
-        end = max(start, self._last if self._to == inf else self._to)
-        return start - self._origin, end - self._origin
-
-    def cpu_s(self) -> float:
-        """CPU of the whole process within the window."""
-        assert self._cpu_end is not None
-        return max(0.0, self._cpu_end - self._cpu_begin)
-
-    def _offer(self) -> Offered | None:
-        """How an open loop kept to its schedule."""
-        if not self._schedule.is_open:
-            return None
-        return Offered(
-            due=self._due,
-            unsent=self._unsent,
-            failed=self._failed,
-            due_timeline=sorted(self._due_seconds.items()),
-            own_delay=self._own_delay.finish(),
         )
 
 
@@ -324,6 +315,71 @@ class SecondRecorder:
         """Second and latencies; a second whose requests were answered late may be there several times."""
         self._keep()
         return self._seconds
+
+
+class StageRecorder:
+    """What became of the requests that were due in each stage. Times count from the common start."""
+
+    def __init__(self, ends_s: Sequence[float]) -> None:
+        """`ends_s`: when each stage ends."""
+        self._ends_s = list(ends_s)
+        # One more for what comes after the last stage.
+        self._due, self._achieved, self._all_due, self._all_done = (
+            [0] * (len(self._ends_s) + 1) for _ in range(4)
+        )
+        self._latency = [LatencyRecorder() for _ in self._all_due]
+
+    def record(
+        self, due_s: float, answered_s: float, events: int, response_s: float | None
+    ) -> None:
+        """Count a request that was answered; `response_s`: None if it was due before the window."""
+        due_in, done_in = bisect_right(self._ends_s, due_s), bisect_right(self._ends_s, answered_s)
+        self._all_due[due_in] += events
+        self._all_done[done_in] += events
+        if response_s is not None:
+            self._due[due_in] += events
+            self._latency[due_in].record(response_s)
+
+    def achieve(self, answered_s: float, events: int) -> None:
+        """Count what was answered in the window, whenever it was due."""
+        self._achieved[bisect_right(self._ends_s, answered_s)] += events
+
+    def add_due(self, due_s: FloatArray, events: FloatArray, counts: BoolArray) -> None:
+        """Add requests that were due at these times, with these numbers of events, and weren't answered;
+        `counts`: whether each was due in the window."""
+        import numpy as np
+
+        places = np.searchsorted(self._ends_s, due_s, side="right")
+        for place in np.unique(places).tolist():
+            own = places == place
+            self._all_due[place] += int(events[own].sum())
+            self._due[place] += int(events[own & counts].sum())
+
+    def add_waiting(self, due_s: FloatArray, waited_s: FloatArray) -> None:
+        """Add requests of the window that were due at these times, and how long each has waited until now."""
+        import numpy as np
+
+        places = np.searchsorted(self._ends_s, due_s, side="right")
+        for place in np.unique(places).tolist():
+            self._latency[place].record_many(waited_s[places == place])
+
+    def forget_due(self) -> None:
+        """Forget what was due, as it is added anew."""
+        self._all_due, self._due = ([0] * len(self._all_due) for _ in range(2))
+
+    def result(self) -> list[StageResult]:
+        """What became of each stage, for the collector."""
+        due, done = accumulate(self._all_due), accumulate(self._all_done)
+        return [
+            StageResult(
+                due=self._due[place],
+                achieved=self._achieved[place],
+                backlog=max(0, all_due - all_done),
+                histogram=self._latency[place].finish(),
+            )
+            for place, (all_due, all_done) in enumerate(zip(due, done, strict=True))
+            if place < len(self._ends_s)
+        ]
 
 
 # cgroup v2, then v1 as a container sees it.

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg2
 import pytest
 
-from simulator.collector.counting import open_tables
+from simulator.collector.database import open_tables
 from simulator.contract import Tables
 from simulator.errors import Retryable
 from simulator.modules.kit.libpq import Connection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.collector.disk import count_acknowledged, is_amid, place_amid
+from simulator.collector.report import count_acknowledged, is_amid, place_amid
 from simulator.contract import Level, Load, Progress, Storage
 
 from ..helpers import insert_run

@@ -246,7 +246,7 @@ def test_a_worker_ends_when_it_is_told(schedule: Schedule, in_flight: int) -> No
     # Not before it is told, though before the end if nothing is due until then. One that doesn't hear of it
     # goes on for an hour, or for good.
     assert ends[0] - 0.1 <= ended < ends[0] + 60
-    end_s = recorder.window_s()[1]
+    end_s = recorder.result().end_s
     assert end_s == pytest.approx(ends[0] - began)
     figures = recorder.result()
     assert figures.measured is not None

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from ...collector.counting import EVENTS, count_values
-from ...collector.database import Preparation
+from ...collector.database import EVENTS, Preparation, count_values
 from ...collector.lookup import look_up
 from ...collector.report import count_stored
 from ...contract import (
