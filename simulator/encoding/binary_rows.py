@@ -29,7 +29,6 @@ class Run:
 
     def __init__(self) -> None:
         self._fields: list[tuple[str, bytes]] = []
-        """The type of each field, and its bytes if they are the same in each row."""
         self.moving: list[tuple[str, NDArray[Any]]] = []
         """Name and values of each field that differs from row to row."""
         self.bytes = 0
@@ -210,7 +209,6 @@ class _Field(NamedTuple):
     """Consecutive bytes of a row."""
 
     kind: str
-    """Numpy's type."""
     constant: bytes = b""
     """The bytes, if they are the same in each row."""
     data: NDArray[Any] | None = None
@@ -218,7 +216,6 @@ class _Field(NamedTuple):
     varies: bool = False
     """Whether it is of different lengths: a text, which numpy pads with NUL, or a value that may be gone."""
     gone: NDArray[np.bool_] | None = None
-    """Where there is no value."""
 
 
 def _keep(constant: bytes) -> _Field:
@@ -306,7 +303,6 @@ class _Joined(RowWindows):
         super().__init__(count, window, 0, moving)
         self._pieces: list[bytes] = []
         self._width = len(self._arrays) + len(self._varying)
-        """Pieces of each row."""
 
     def fill(self, start: int) -> None:
         super().fill(start)

@@ -39,10 +39,8 @@ def digits(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
 
 
 def iso_times(times_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """Milliseconds since 1970 as texts like 2024-01-01T00:00:00.450Z.
-
-    Takes a tenth of the time of `numpy.datetime_as_string`, which computes each date again.
-    """
+    """Milliseconds since 1970 as texts like 2024-01-01T00:00:00.450Z. Takes a tenth of the time of
+    `numpy.datetime_as_string`, which computes each date again."""
     days, rest = np.divmod(times_ms, 86_400_000)
     text = np.empty((len(times_ms), 24), dtype=np.uint8)
     kinds, which = np.unique(days, return_inverse=True)
@@ -61,10 +59,8 @@ def iso_times(times_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
 
 
 def client_keys(block: EventBlock) -> NDArray[np.bytes_]:
-    """A key per event from its natural key: device id, timestamp and sequence number if there is one.
-
-    All of one width, so that text order is the order of device, then time.
-    """
+    """A key per event from its natural key: device id, timestamp and sequence number if there is one. All of
+    one width, so that text order is the order of device, then time."""
     if block.schema.tags is Tags.ROW:
         parts = [octets_of(block.devices)]
     else:
@@ -307,12 +303,10 @@ def _equally_wide(data: NDArray[np.integer[Any]], least: int, most: int) -> list
 
 
 def _decimals(data: NDArray[np.floating[Any]], places: int) -> list[bytes | Text] | None:
-    """Floats with `places` decimals, rounded as `%` does it.
-
-    A float32 has 24 bits, so its product with 10**places is exact in a float64, and `rint` decides ties
-    as `%` does: for the even one. The product of a float64 is rounded itself, by half of its last bit at
-    most: where that might matter, nothing is decided here.
-    """
+    """Floats with `places` decimals, rounded as `%` does it. A float32 has 24 bits, so its product with
+    10**places is exact in a float64, and `rint` decides ties as `%` does: for the even one. The product of a
+    float64 is rounded itself, by half of its last bit at most: where that might matter, nothing is decided
+    here."""
     unit = 10**places
     exact = np.abs(data).astype(np.float64, copy=False) * unit
     units = np.rint(exact)

@@ -50,11 +50,9 @@ _ROWS_AT_ONCE = 256
 
 
 def format_rows(row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]) -> bytes:
-    """`row` % the values, once per row, joined by `separator`.
-
-    `row` has %b for texts, %d for integers, %.2f or the like for floats. All columns are of the same
-    length. Texts are UTF-8 without NUL characters, or those of `text_values`.
-    """
+    """`row` % the values, once per row, joined by `separator`. `row` has %b for texts, %d for integers, %.2f
+    or the like for floats. All columns are of the same length. Texts are UTF-8 without NUL characters, or
+    those of `text_values`."""
     (text,) = format_requests(row, separator, columns, max(1, len(columns[0]))) or [b""]
     return text
 
@@ -206,11 +204,9 @@ def find_pieces(
 
 
 class TextRows(RowWindows):
-    """Rows of text: records in which each value has as much room as the longest may need, filled up with
-    NUL characters, which are deleted when the rows are fetched.
-
-    As with `BinaryRows`, rows are made some at a time, and in arrays that are kept.
-    """
+    """Rows of text: records in which each value has as much room as the longest may need, filled up with NUL
+    characters, which are deleted when the rows are fetched. As with `BinaryRows`, rows are made some at a
+    time, and in arrays that are kept."""
 
     def __init__(self, pieces: Sequence[bytes | Text], count: int) -> None:
         """`pieces` of a row: what is the same in each, the separator first, and columns of texts."""
@@ -276,10 +272,8 @@ JSON_FORMAT = TextFormat(_json_form, _prepare_json, b"null")
 
 
 def json_object_format(columns: Sequence[Column]) -> bytes:
-    """The %-format of an object with the columns as members, on one line.
-
-    Takes the columns as `json_columns` gives them.
-    """
+    """The %-format of an object with the columns as members, on one line. Takes the columns as `json_columns`
+    gives them."""
     members = [
         orjson.dumps(column.name).replace(b"%", b"%%") + b":" + form
         for column, form in zip(columns, JSON_FORMAT.list_forms(columns), strict=True)
@@ -314,8 +308,7 @@ class _Segment(NamedTuple):
 class PlacedRows(RowWindows):
     """Rows of text with few parts that differ in length: each is put where it belongs, with its padding
     behind it, and what follows is written over that. Copying a part takes some 5 ns, looking through a row
-    for padding 0.3 to 0.6 ns a byte.
-    """
+    for padding 0.3 to 0.6 ns a byte."""
 
     @classmethod
     def of(cls, pieces: Sequence[bytes | Text], count: int) -> PlacedRows | None:

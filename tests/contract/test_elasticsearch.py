@@ -12,7 +12,7 @@ from simulator.contract import PrimaryKey, StoredPart, Tables
 from simulator.errors import SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import queries
-from simulator.modules.elasticsearch.writing import ElasticsearchWriter
+from simulator.modules.elasticsearch.server import ElasticsearchWriter
 from simulator.modules.sending import Payload
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import insert, insert_with, rows_of

@@ -16,8 +16,7 @@ from simulator.modules.base import Job
 from simulator.modules.elasticsearch import MODES, Elasticsearch, ElasticsearchOptions
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, Request
 from simulator.modules.elasticsearch.official import configure_nodes
-from simulator.modules.elasticsearch.server import Connection
-from simulator.modules.elasticsearch.writing import ElasticsearchWriter
+from simulator.modules.elasticsearch.server import Connection, ElasticsearchWriter
 from simulator.modules.kit.http import Answer
 from simulator.modules.options import InsertMode, parse_options, parse_payload_options
 from simulator.modules.sending import Payload

@@ -200,7 +200,6 @@ _MARKED = f'with (docstring = "{MARK}")'
 
 
 def _define(columns: Iterable[Column]) -> str:
-    """Columns' names and types."""
     return ", ".join(
         f"{quote_name(column.name)}: {_COLUMN_TYPES[column.type]}" for column in columns
     )
@@ -361,19 +360,16 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
     def server_info(self) -> dict[str, Any]:
         [version] = self.connection.ask(".show version")
         settings: dict[str, Any] = {"ingestion": self.mode}
-        for policy in ("ingestionbatching", "streamingingestion"):
-            setting = self._policy(policy)
-            if setting is not None:
-                settings[f"{policy} policy"] = setting
-        return {"version": str(version[0]), "settings": settings}
-
-    def _policy(self, policy: str) -> str | None:
-        """The first table's policy, or the database's if the table has none."""
         table = quote_name(self.job.table_names[0])
         database = quote_name(self.options.kusto_db)
-        for owner in (f"table {table}", f"database {database}"):
-            with suppress(SimulatorError):
-                for row in self.connection.ask(f".show {owner} policy {policy}"):
-                    if row[2] not in (None, "", "null"):
-                        return one_line(row[2], SHOWN)
-        return None
+        for policy in ("ingestionbatching", "streamingingestion"):
+            # The first table's, or the database's if the table has none.
+            for owner in (f"table {table}", f"database {database}"):
+                with suppress(SimulatorError):
+                    values = [
+                        row[2] for row in self.connection.ask(f".show {owner} policy {policy}")
+                    ]
+                    if given := [value for value in values if value not in (None, "", "null")]:
+                        settings[f"{policy} policy"] = one_line(given[0], SHOWN)
+                        break
+        return {"version": str(version[0]), "settings": settings}

@@ -78,7 +78,6 @@ class QueuedIngestion:
         """Scheme, host and port -> connections. Resources change; these seldom do."""
 
     def close(self) -> None:
-        """Close all connections."""
         self._client.close()
         for pool in self._pools.values():
             pool.close()
@@ -117,11 +116,8 @@ class QueuedIngestion:
         return _Resource(self._pools[origin], parts.netloc, f"{origin}{path}", path, parts.query)
 
     def put(self, table: str, body: bytes, size: int) -> None:
-        """Hand over compressed CSV that was `size` bytes long.
-
-        Raises Retryable if nothing was queued, SimulatorError if nobody knows; KustoError if the
-        cluster doesn't say where to.
-        """
+        """Hand over compressed CSV that was `size` bytes long. Raises Retryable if nothing was queued,
+        SimulatorError if nobody knows; KustoError if the cluster doesn't say where to."""
         self.renew()
         turn = next(self._turn)
         container = self._containers[turn % len(self._containers)]

@@ -140,7 +140,6 @@ def _write_number(value: float, column: Column) -> str:
 
 
 def _write_time(time_ms: int) -> str:
-    """A datetime literal."""
     moment = datetime.fromtimestamp(time_ms // 1000, UTC)
     rest = f".{time_ms % 1000:03d}" if time_ms % 1000 else ""
     return f"datetime({moment:%Y-%m-%dT%H:%M:%S}{rest}Z)"

@@ -107,7 +107,6 @@ class Connection(HttpClient):
         self._stream_path = f"/v1/rest/ingest/{quote(options.kusto_db, safe='')}/"
         self._queue: QueuedIngestion | None = None
         self.properties = make_properties(options)
-        """The properties of each query."""
 
     def describe_place(self, uri: str) -> KustoConnectionStringBuilder:
         """How a client of Microsoft's reaches a URI, and as whom."""
@@ -344,7 +343,6 @@ class AdxAsker(SqlAsker[Connection]):
         super().__init__(module, LITERALS, in_flight, limit_s)
         self._properties = make_properties(module.options).to_json()
         self._reads: dict[str, Sequence[Read]] = {}
-        """How to read the rows of each query."""
 
     def open(self) -> None:
         super().open()

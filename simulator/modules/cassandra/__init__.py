@@ -225,13 +225,11 @@ class Cassandra(ConnectedModule[CassandraOptions, "ClusterSession"]):
         return [self._create_keyspace(self._replication(datacenter)), *self._create_tables()]
 
     def _create_keyspace(self, replication: Mapping[str, str]) -> str:
-        """The statement that makes the keyspace."""
         literal = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
         keyspace = quote_name(self.options.keyspace)
         return f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{literal}}}"
 
     def _create_tables(self) -> list[str]:
-        """The statements that make the job's tables."""
         return [
             f"CREATE TABLE IF NOT EXISTS {self.options.name_table(table)} {self._define()}"
             for table in self.job.table_names

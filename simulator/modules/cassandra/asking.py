@@ -20,7 +20,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cassandra import RequestValidationException
-from cassandra.protocol import ErrorMessage, ExecuteMessage, PreparedQueryNotFound
+from cassandra.protocol import ErrorMessage, ExecuteMessage, PreparedQueryNotFound, ProtocolHandler
 
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
@@ -33,7 +33,7 @@ from .encoding import CONSISTENCY_CODES, Prepared, begin_execute
 from .pool import ConnectionPool
 from .queries import Plan, Selection, Statement, Steps
 from .server import AT_ONCE, ERRORS, RECONNECT_S, is_late
-from .wire import Connection, Node, Reply, decode_rows
+from .wire import RESULT, Connection, Node, Reply
 
 if TYPE_CHECKING:
     from . import Cassandra
@@ -130,7 +130,6 @@ def _pack(statement: Statement, values: Row) -> list[bytes]:
 
 
 def _join(packed: Iterable[bytes]) -> bytes:
-    """Values, each with its length."""
     return b"".join([_INT.pack(len(value)) + value for value in packed])
 
 
@@ -175,9 +174,13 @@ def _skip(flags: int, body: bytes) -> int:
 def read_rows(answer: Answer) -> list[Row]:
     """The rows of an answer. SimulatorError if it doesn't have the form of one."""
     rows: list[Row] = []
+    columns = list(answer.statement.prepared.columns)
     try:
         for page in answer.pages:
-            rows += decode_rows(page, answer.statement.version, answer.statement.prepared.columns)
+            message = ProtocolHandler.decode_message(
+                answer.statement.version, {}, 0, page.flags, RESULT, page.body, None, columns
+            )
+            rows += message.parsed_rows
     except (*ERRORS, EOFError, ValueError, TypeError, LookupError) as error:
         raise SimulatorError(f"Cassandra's answer can't be read: {one_line(error)}") from error
     return rows
@@ -191,7 +194,6 @@ class Request(NamedTuple):
 
     question: Statement | Plan
     executions: Sequence[Execution]
-    """The executions of a statement."""
 
 
 @dataclass(slots=True, eq=False)
@@ -200,14 +202,11 @@ class _Question:
 
     token: object
     steps: Steps | None = None
-    """The steps of a plan."""
     text: str = ""
-    """The statement that is being asked."""
     prepared: PreparedQuestion | None = None
     may_be_late: bool = False
     executions: Sequence[Execution] = ()
     sent: int = 0
-    """How many executions have been sent."""
     under_way: int = 0
     parts: list[list[Reply] | None] = field(default_factory=list)
     """The pages of each execution, as far as they have come; None: it took the server too long."""
@@ -221,7 +220,6 @@ class _Sent(NamedTuple):
 
     question: _Question
     number: int
-    """The number of the execution."""
     following: bytes | None = None
     """Which page it asks for; None: the first."""
     is_again: bool = False
@@ -237,7 +235,6 @@ class CassandraAsker(Asker):
     def __init__(self, module: Cassandra, in_flight: int = 1) -> None:
         super().__init__(module, in_flight)
         self._expected: dict[str, None] = {}
-        """Statements that will be asked."""
         self._statements: dict[str, PreparedQuestion] = {}
         self._found: list[Outcome[Received]] = []
 
@@ -258,7 +255,6 @@ class CassandraAsker(Asker):
         return Request(self._expect(statement.statement), executions)
 
     def _expect(self, statement: Statement) -> Statement:
-        """Note a statement that will be asked."""
         self._expected[statement.text] = None
         return statement
 
@@ -378,9 +374,6 @@ class CassandraAsker(Asker):
         outcomes, self._found = self._found, []
         return outcomes
 
-    def stop_submitting(self) -> None:
-        """What is under way is cut off by `close`."""
-
     def _go_on(self, question: _Question, answered_s: float | None = None) -> None:
         """End a question whose statement is answered; of a plan, let the client do its part with the answers
         (there are none at its begin), and ask what follows."""
@@ -425,13 +418,11 @@ class CassandraAsker(Asker):
         return not question.is_over
 
     def _send_more(self, question: _Question) -> None:
-        """Send as many executions as may be under way."""
         while question.sent < len(question.executions) and question.under_way < AT_ONCE:
             self._send(_Sent(question, question.sent))
             question.sent += 1
 
     def _send(self, sent: _Sent) -> None:
-        """Ask for a page of an execution."""
         question = sent.question
         assert question.prepared is not None
         question.under_way += 1
@@ -440,7 +431,6 @@ class CassandraAsker(Asker):
         self.pool.submit(partition, _EXECUTE, body, sent, None)
 
     def _take(self, sent: _Sent, result: Reply | Exception, answered_s: float) -> None:
-        """Take in the answer to one execution."""
         question, number, _, is_again = sent
         question.under_way -= 1
         if isinstance(result, PreparedQueryNotFound) and not is_again:

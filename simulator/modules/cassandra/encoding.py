@@ -83,11 +83,9 @@ class Request(NamedTuple):
 
 
 class CassandraEncoder(Encoder):
-    """Encodes batches of one partition each, or single inserts. A payload's data: a `Request`.
-
-    A partition is a device, of all tables: in one keyspace, rows of one partition key are one mutation,
-    written and answered as a whole, whatever tables they go to.
-    """
+    """Encodes batches of one partition each, or single inserts. A payload's data: a `Request`. A partition is
+    a device, of all tables: in one keyspace, rows of one partition key are one mutation, written and answered
+    as a whole, whatever tables they go to."""
 
     def __init__(
         self, job: Job, batch_type: BatchType, consistency: str, device_spread: int
@@ -122,7 +120,7 @@ class CassandraEncoder(Encoder):
 
     def encode(self, block: EventBlock) -> list[Payload]:
         if not self.batched:
-            bodies = self._rows(block, self._prefixes(self._execute_prefix, block)).singles()
+            bodies = self._rows(block, block, slice(None)).singles()
             singles = enumerate(zip(bodies, block.devices.tolist(), strict=True))
             return [
                 Payload(Request(body, partition), 1, block, row)
@@ -130,7 +128,7 @@ class CassandraEncoder(Encoder):
             ]
         dealt = block
         block, order, spans = sort_by_device(dealt)
-        rows = self._rows(block, self._prefixes(self._batch_prefix, dealt, order))
+        rows = self._rows(block, dealt, order)
         trailer = self._consistency + _pack_flags(0, self._protocol_version)
         payloads = []
         for begin, end in spans:
@@ -142,30 +140,22 @@ class CassandraEncoder(Encoder):
                 payloads.append(Payload(Request(body, partition), last - first, block, last - 1))
         return payloads
 
-    def _prefixes(
-        self,
-        prefix_of: Callable[[int], bytes],
-        block: EventBlock,
-        order: NDArray[np.intp] | slice = slice(None),
-    ) -> bytes | NDArray[np.void]:
-        """What each event's row begins with, by its table, in this order; one prefix for a single table."""
-        if len(self._statements) == 1:
-            return prefix_of(0)
-        prefixes = [prefix_of(table) for table in range(len(self._statements))]
-        tables = number_tables(block, len(prefixes))[order]
-        return np.frombuffer(b"".join(prefixes), dtype=f"V{len(prefixes[0])}")[tables]
-
-    def _batch_prefix(self, table: int) -> bytes:
-        statement = self._statements[table].statement_id
-        return b"".join((_PREPARED, _short_bytes(statement), struct.pack("!H", len(self.columns))))
-
-    def _execute_prefix(self, table: int) -> bytes:
-        statement = self._statements[table]
-        return begin_execute(
-            statement, self._consistency, _WITH_VALUES, len(self.columns), self._protocol_version
-        )
-
-    def _rows(self, block: EventBlock, prefix: bytes | NDArray[np.void]) -> BinaryRows:
+    def _rows(
+        self, block: EventBlock, dealt: EventBlock, order: NDArray[np.intp] | slice
+    ) -> BinaryRows:
+        """The events' rows, each of which begins with its table's statement. `dealt`: the block as it was
+        dealt to tables; `order`: its rows in `block`."""
+        version, count = self._protocol_version, len(self.columns)
+        prefixes = [
+            b"".join((_PREPARED, _short_bytes(name.statement_id), struct.pack("!H", count)))
+            if self.batched
+            else begin_execute(name, self._consistency, _WITH_VALUES, count, version)
+            for name in self._statements
+        ]
+        prefix: bytes | NDArray[np.void] = prefixes[0]
+        if len(prefixes) > 1:
+            tables = number_tables(dealt, len(prefixes))[order]
+            prefix = np.frombuffer(b"".join(prefixes), dtype=f"V{len(prefixes[0])}")[tables]
         return BinaryRows(
             self.values(block), prefix, missing=block.missing, missing_length=_NOT_SET
         )

@@ -15,7 +15,7 @@ https://docs.datastax.com/en/developer/python-driver/latest/api/cassandra/concur
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -62,14 +62,6 @@ class RowsEncoder(Encoder):
         if self._by_device:
             block, order, spans = sort_by_device(block)
             tables = tables[order]
-        events = list(zip(tables.tolist(), self._list_values(block), strict=True))
-        return [
-            Payload(events[start:stop], stop - start, block, stop - 1)
-            for first, end in spans
-            for start, stop in ((first + a, first + b) for a, b in bounds(end - first, self.size))
-        ]
-
-    def _list_values(self, block: EventBlock) -> Iterator[Sequence[Any]]:
         names, values = self._lean.values(block)
         keys = []
         if self.job.load.primary_key is PrimaryKey.UUID:
@@ -79,7 +71,12 @@ class RowsEncoder(Encoder):
         for column, own in zip(names, columns, strict=True):
             if column.name in block.missing:
                 own[:] = [UNSET_VALUE if value is None else value for value in own]
-        return zip(*keys, *columns, strict=True)
+        events = list(zip(tables.tolist(), zip(*keys, *columns, strict=True), strict=True))
+        return [
+            Payload(events[start:stop], stop - start, block, stop - 1)
+            for first, end in spans
+            for start, stop in ((first + a, first + b) for a, b in bounds(end - first, self.size))
+        ]
 
 
 class DriverWriter(OfficialWriter[ClusterSession]):
@@ -145,7 +142,6 @@ class DriverAsker(ClientAsker[ClusterSession]):
     module: Cassandra
 
     def make_client(self) -> Any:
-        """An execution profile."""
         return self.connection.driver.execution_profile_clone_update(
             EXEC_PROFILE_DEFAULT, row_factory=named_tuple_factory
         )

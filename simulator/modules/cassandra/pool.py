@@ -71,13 +71,11 @@ class ConnectionPool:
         self._poll = Poll()
         self._ended: list[Outcome[Any]] = []
         self._late_at_s = 0.0
-        """When to look for late answers next."""
         self._lock = threading.Lock()
         self._joining: deque[Connection] = deque()
         """Connections that were made in the background."""
         self._joined = threading.Event()
         self._failure: Exception = ConnectionResetError("no node is known")
-        """Why the last attempt to connect failed."""
         self._closed = threading.Event()
 
     def open(self) -> None:
@@ -211,7 +209,6 @@ class ConnectionPool:
                 self._lose(connection, ConnectionResetError("the node has stopped answering"))
 
     def _take(self, connection: Connection) -> None:
-        """Take in the answers that have come."""
         fatal: Exception | None = None
         answers = connection.receive()
         answered_s = connection.heard_s
@@ -256,7 +253,6 @@ class ConnectionPool:
             self._by_partition.clear()
 
     def _lose(self, connection: Connection, error: Exception) -> None:
-        """Fail the requests of this connection, and make it again."""
         node = connection.node
         del self._connections[connection.fileno()]
         self._by_partition.clear()

@@ -35,7 +35,6 @@ class Statement(NamedTuple):
 
     text: str
     kinds: tuple[ColumnType, ...]
-    """Types of its parameters."""
 
 
 class Selection(NamedTuple):
@@ -429,7 +428,6 @@ class CassandraQueries:
     def _list_devices(
         self, table: str, ranges: Sequence[Row]
     ) -> Generator[Selection, Parts, list[str]]:
-        """The devices in these ranges of tokens."""
         text = (
             f"SELECT DISTINCT {self._device} FROM {self._options.name_table(table)}"
             f" WHERE token({self._device}) >= ? AND token({self._device}) <= ?"
@@ -472,7 +470,6 @@ class CassandraQueries:
         return [(*part, *window, *self._list_limits(bound)) for part in parts]
 
     def _list_limits(self, bound: BoundQuery) -> tuple[float, ...]:
-        """What the condition on a value compares with."""
         where = bound.query.where
         return (compare(where, self._schema)[1],) if where else ()
 

@@ -157,7 +157,6 @@ class ClusterSession:
             ) from error
         self._cluster.connection_class = _assign_name(self._cluster.connection_class, self._name)
         self.topology = _DriverTopology(self._cluster, self._local, options.keyspace)
-        """What is known of the cluster's nodes."""
         try:
             self.driver: Session = self._cluster.connect()
         except ERRORS as error:

@@ -40,7 +40,7 @@ from .encoding import Prepared
 
 _HEADER = struct.Struct("!BBhBi")
 """Version, flags, number of the request ("stream"), operation, length of the body."""
-_RESULT = 0x08
+RESULT = 0x08
 _MAX_NUMBER = 0x7FFF
 
 _SEGMENTS_SINCE = 5
@@ -51,7 +51,6 @@ _SELF_CONTAINED = 0x20000
 _CHECKSUM_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
 
 _PIECE = 1 << 16
-"""Bytes read at once."""
 
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -63,7 +62,6 @@ class Pending(NamedTuple):
     """A request that is not answered yet."""
 
     request: object
-    """The caller's request."""
     events: int | None
     """How many events an INSERT has; None: its answer is wanted."""
     sent_s: float
@@ -79,13 +77,10 @@ class Reply(NamedTuple):
 
 
 class Connection:
-    """A connection to a node, by which many requests may be under way. For one thread at a time.
-
-    While it is being set up it blocks (`ask`), from `stop_blocking` on it never does.
-    """
+    """A connection to a node, by which many requests may be under way. For one thread at a time. While it is
+    being set up it blocks (`ask`), from `stop_blocking` on it never does."""
 
     def __init__(self, stream: socket.socket, version: int, node: Node) -> None:
-        """`version`: of the protocol."""
         self.node = node
         self._stream = stream
         self._is_tls = isinstance(stream, ssl.SSLSocket)
@@ -187,7 +182,7 @@ class Connection:
                     if (request := self.pending.pop(number, None)) is None:
                         continue
                     answer: Any = Reply(flags, body)
-                    if operation != _RESULT:
+                    if operation != RESULT:
                         answer = self._decode(flags, number, operation, body)
                         if not isinstance(answer, Exception):
                             answer = ConnectionResetError(
@@ -244,7 +239,6 @@ class Connection:
         self._parts = [data[at:]] if self._have else []
 
     def _unpack(self, data: bytes) -> bytes:
-        """The content of the segments that are complete by now."""
         data = self._incoming + data
         at, parts = 0, []
         while len(data) - at >= _SEGMENT_HEADER_BYTES:
@@ -272,17 +266,7 @@ class Connection:
         return answer.to_exception() if is_converted else answer
 
 
-def decode_rows(reply: Reply, version: int, columns: Sequence[Any]) -> list[tuple[Any, ...]]:
-    """The rows of a prepared statement's answer. Raises what the driver does if it isn't one."""
-    answer = ProtocolHandler.decode_message(
-        version, {}, 0, reply.flags, _RESULT, reply.body, None, list(columns)
-    )
-    rows: list[tuple[Any, ...]] = answer.parsed_rows
-    return rows
-
-
 def _pack_segments(head: bytes, body: bytes) -> bytes:
-    """A frame as segments, each with its checksums."""
     size = len(head) + len(body)
     if size <= _MAX_SEGMENT:
         checksum = zlib.crc32(body, zlib.crc32(head, _CHECKSUM_INITIAL)).to_bytes(4, "little")
@@ -298,7 +282,6 @@ def _pack_segments(head: bytes, body: bytes) -> bytes:
 # The driver computes it bit by bit; requests of one kind have few lengths.
 @lru_cache(1024)
 def _segment_header(header: int) -> bytes:
-    """Length and flag, with their checksum."""
     checksum: int = compute_crc24(header, 3)
     return header.to_bytes(3, "little") + checksum.to_bytes(3, "little")
 
@@ -320,8 +303,7 @@ def connect(
 ) -> tuple[Connection, list[Prepared]]:
     """A connection to the node at `address`, and what it calls the prepared `statements`. `name`: by which an
     administrator knows it (`system_views.clients`); `timeout_s`: for each step; `stamped`: the kernel is to
-    say when answers arrive. Raises what the driver does: AuthenticationFailed, InvalidRequest, OSError, …
-    """
+    say when answers arrive. Raises what the driver does: AuthenticationFailed, InvalidRequest, OSError, …"""
     stream = connect_socket(*address, timeout_s)
     try:
         for option in SOCKET_OPTIONS:
@@ -334,7 +316,18 @@ def connect(
         answer = connection.ask(startup)
         connection.use_segments()
         if isinstance(answer, AuthenticateMessage):
-            _log_in(connection, authenticator, answer)
+            if authenticator is None:
+                raise AuthenticationFailed("the node requires a username and a password")
+            authenticator.server_authenticator_class = answer.authenticator
+            response = authenticator.initial_response()
+            try:
+                while True:
+                    answer = connection.ask(AuthResponseMessage(response or b""))
+                    if not isinstance(answer, AuthChallengeMessage):
+                        break
+                    response = authenticator.evaluate_challenge(answer.challenge)
+            except ErrorMessage as error:
+                raise AuthenticationFailed(error.summary_msg()) from error
         prepared = [connection.ask(PrepareMessage(statement)) for statement in statements]
         connection.stop_blocking(stamped)
     except BaseException:
@@ -344,20 +337,3 @@ def connect(
         Prepared(result.query_id, result.result_metadata_id or b"", result.column_metadata or ())
         for result in prepared
     ]
-
-
-def _log_in(
-    connection: Connection, authenticator: Authenticator | None, question: AuthenticateMessage
-) -> None:
-    if authenticator is None:
-        raise AuthenticationFailed("the node requires a username and a password")
-    authenticator.server_authenticator_class = question.authenticator
-    response = authenticator.initial_response()
-    try:
-        while True:
-            answer = connection.ask(AuthResponseMessage(response or b""))
-            if not isinstance(answer, AuthChallengeMessage):
-                return
-            response = authenticator.evaluate_challenge(answer.challenge)
-    except ErrorMessage as error:
-        raise AuthenticationFailed(error.summary_msg()) from error

@@ -211,7 +211,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
     name = "elasticsearch"
     PACKAGES = ("elasticsearch", "elastic-transport", "httptools")
     IMPORTED_LATE = ("elasticsearch", f"{__name__}.server")
-    WRITER = f"{__name__}.writing:ElasticsearchWriter"
+    WRITER = f"{__name__}.server:ElasticsearchWriter"
     ASKER = f"{__name__}.server:ElasticsearchAsker"
     options_model = ElasticsearchOptions
     # Elastic's client, of version 8, asks in a way that only servers since 8 take:
@@ -337,7 +337,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         return True
 
     def _index(self) -> dict[str, Any]:
-        """Settings and mapping of an index."""
         options, schema = self.options, self.job.schema
         settings: dict[str, Any] = {
             "number_of_shards": options.shards,
@@ -463,7 +462,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
 
 
 def _map_column(schema: Schema, column: Column) -> dict[str, Any]:
-    """The mapping of a column."""
     if column.name == schema.device and schema.device_path:
         return {
             "type": "object",

@@ -38,10 +38,8 @@ class Request(exactly_once.Request):
 
 
 class DocumentEncoder(Encoder):
-    """Encodes in one insert mode. A payload's data: a list of one `Request`.
-
-    Keys of the client become the documents' ids, and a document is only created, never replaced.
-    """
+    """Encodes in one insert mode. A payload's data: a list of one `Request`. Keys of the client become the
+    documents' ids, and a document is only created, never replaced."""
 
     def __init__(self, job: Job, mode: InsertMode, aliases: Sequence[str]) -> None:
         """`aliases`: where the job's tables are written to, in their order."""

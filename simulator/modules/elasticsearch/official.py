@@ -32,8 +32,7 @@ from ..sending import Rows as Answer
 from ..waiting import limit_wait
 from . import STREAMING_BULK, ElasticsearchOptions, Flavor
 from .paging import Pages, ParsedPage, Plan, Question, Statement
-from .server import CONFLICT, Connection, read_rows
-from .writing import DocumentWriter
+from .server import CONFLICT, Connection, DocumentWriter, read_rows
 
 if TYPE_CHECKING:
     from . import Elasticsearch
@@ -68,9 +67,7 @@ class Client(NamedTuple):
 
     client: Any
     helpers: Any
-    """The module with its helpers."""
     errors: tuple[type[Exception], ...]
-    """The client's own errors."""
     name: Callable[[str, float], tuple[Any, dict[str, Any]]]
     """Takes a request's name and time limit; returns the client to call, and what its calls take besides."""
 

@@ -110,8 +110,6 @@ Page = ScannedPage | ParsedPage
 
 
 class PageContent(NamedTuple):
-    """What a page brings."""
-
     rows: int
     tail: bytes = b""
     """The tail of the next search; empty: there is none."""
@@ -125,7 +123,6 @@ class Plan(ABC):
     FURTHER: ClassVar[str] = ""
     """How it goes on after the first search, for a person to read; empty: it doesn't."""
     tail: bytes
-    """The tail of the first search."""
     most: int | None = None
     """How many rows an answer has at most."""
 
@@ -147,7 +144,6 @@ class Totals(Plan):
     """A single row of what is computed of all events."""
 
     def __init__(self, aggregations: Question, read: Callable[[Any], Row]) -> None:
-        """`read`: reads an answer."""
         self.tail = write_tail({"size": 0, "aggs": aggregations})
         self._read = read
 

@@ -69,7 +69,17 @@ def compile_query(bound: BoundQuery, schema: Schema, shards: int | None = None) 
     if query.newest:
         return Statement(events, _plan_newest(bound, schema))
     if query.events:
-        return Statement(events, _plan_events(query, schema))
+        columns = _Columns(query.events, schema)
+        sort: dict[str, Any] = {
+            find_field(schema, name): "asc" for name in (schema.time, *schema.key)
+        }
+        if query.order is not None:
+            direction = "desc" if query.order.descending else "asc"
+            by = find_field(schema, query.events[query.order.by])
+            others = {name: how for name, how in sort.items() if name != by}
+            sort = {by: {"order": direction, "missing": "_last"}} | others
+        question = columns.question | {"sort": [{name: how} for name, how in sort.items()]}
+        return Statement(events, EventPages(question, columns.read, PAGE, query.limit))
     computed = _Computed(query.compute, schema)
     if not query.per:
         events["track_total_hits"] = computed.counts
@@ -161,19 +171,6 @@ class _Columns:
         return tuple(row)
 
 
-def _plan_events(query: Query, schema: Schema) -> Plan:
-    columns = _Columns(query.events, schema)
-    sort: dict[str, Any] = {find_field(schema, name): "asc" for name in (schema.time, *schema.key)}
-    if query.order is not None:
-        direction = "desc" if query.order.descending else "asc"
-        by = find_field(schema, query.events[query.order.by])
-        sort = {by: {"order": direction, "missing": "_last"}} | {
-            name: how for name, how in sort.items() if name != by
-        }
-    question = columns.question | {"sort": [{name: how} for name, how in sort.items()]}
-    return EventPages(question, columns.read, PAGE, query.limit)
-
-
 def _plan_newest(bound: BoundQuery, schema: Schema) -> Plan:
     columns = _Columns((schema.device, *bound.query.events), schema)
     newest = _ask_newest(columns, schema)
@@ -205,7 +202,6 @@ class _Computed:
         self._compute = compute
         self._schema = schema
         self.counts = any(aggregate.function is Function.COUNT for aggregate in compute)
-        """Whether the number of events is asked for."""
         self.aggregations: Question = {}
         last = [
             aggregate.column

@@ -62,8 +62,6 @@ from .flux import ALL_TIME, Question, quote_text, select_events, write_time
 from .queries import compile_query
 
 if TYPE_CHECKING:
-    from influxdb_client.domain.bucket import Bucket
-
     from .server import Connection
 
 BATCHING = "batching"
@@ -244,8 +242,15 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
                     " another bucket, which is created if it is missing"
                 )
         ours = self.claim_tables()
-        if self.job.clean:
-            self._clean(bucket, ours)
+        if not self.job.clean:
+            return
+        # By way of the whole bucket if nothing else is in it.
+        if bucket.description == MARK and self._list("measurements") == set(ours):
+            self.drop_bucket()
+            self._make_bucket()
+            return
+        for name in ours:
+            self._delete(name, *ALL_TIME)
 
     def _make_bucket(self) -> None:
         from influxdb_client.domain.bucket_retention_rules import BucketRetentionRules
@@ -282,7 +287,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
 
     def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
         # Others may write into a bucket that this tool has made.
-        there = self._list_measurements() if self.connection.find_bucket() else set()
+        there = self._list("measurements") if self.connection.find_bucket() else set()
         return {name: Found(False) for name in names if name in there}
 
     def read_columns(self, table: str) -> Mapping[str, str]:
@@ -301,17 +306,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         found = columns.keys() - tags
         return find_witness(schema) in found and found <= fields and has_labels(schema, tags)
 
-    def _clean(self, bucket: Bucket, ours: list[str]) -> None:
-        """Delete the workload's measurements, by way of the whole bucket if nothing else is in it."""
-        if bucket.description == MARK and self._list_measurements() == set(ours):
-            self.drop_bucket()
-            self._make_bucket()
-            return
-        for name in ours:
-            self._delete(name, *ALL_TIME)
-
     def _delete(self, table: str, start: str, stop: str) -> None:
-        """Delete a table's events of that time, both ends included."""
         connection, options = self.connection, self.options
         predicate = f"_measurement={quote_text(table)}"
         connection.ask(
@@ -335,9 +330,6 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         if bucket := connection.find_bucket():
             delete = connection.client.buckets_api().delete_bucket
             connection.ask(delete, bucket, timeout_s=self.options.query_timeout_s)
-
-    def _list_measurements(self) -> set[str]:
-        return self._list("measurements")
 
     def _list(self, function: str, arguments: str = "") -> set[str]:
         """What a function lists: https://docs.influxdata.com/flux/v0/stdlib/influxdata/influxdb/schema/"""
@@ -377,7 +369,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         bucket = self.connection.find_bucket()
         if bucket is None:
             raise SimulatorError(f"InfluxDB no longer has the bucket {self.options.bucket}")
-        others = self._list_measurements() - set(self.job.table_names)
+        others = self._list("measurements") - set(self.job.table_names)
         return self.connection.read_storage(bucket.id, len(others))
 
     def compile(self, bound: BoundQuery) -> Question:

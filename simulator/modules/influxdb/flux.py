@@ -135,7 +135,6 @@ class Question(ABC):
 
     text: str
     columns: Sequence[str]
-    """The columns that are read of an answer's rows."""
     counted: str | None = None
     """The result whose rows are counted; None: all rows."""
     repeated: int = 1

@@ -188,7 +188,6 @@ class _Aggregation(Question):
         return super().count(lines) if self._query.per else 1
 
     def _split(self, aggregate: Aggregate) -> list[_Part]:
-        """The parts that a value is made of."""
         if aggregate.column is None:
             return [("count", self._witness)]
         if aggregate.column == self._schema.time:
@@ -271,7 +270,6 @@ class _Aggregation(Question):
         return f"group(columns: {quote_texts([*self._tags, '_field'])})"
 
     def _finish(self, function: str) -> list[str]:
-        """The last steps of a stream: the rows that are wanted, and their columns."""
         bucket = "_start" if function in self._timed else "_time"
         keys = [
             bucket if isinstance(part, Every) else name_tag(part, self._schema)
@@ -338,7 +336,6 @@ class _Aggregation(Question):
     def _collect(
         self, groups: dict[Row, _Found], streams: Sequence[_Stream], answer: Sequence[Result]
     ) -> None:
-        """Add what the answer says of each group."""
         keys = [self._read_key(part) for part in self._query.per]
         for result, row in answer:
             start, time, field, value = row[len(self._tags) :]

@@ -177,7 +177,6 @@ class Connection(HttpDatabase[InfluxOptions]):
         return Storage(total_bytes=total, shared=others > 0, source=source + _LEFT_OUT)
 
     def _flush(self, shard: str) -> None:
-        """Have a shard's events written to data files, which makes its write-ahead log superfluous."""
         # A backup begins with that, and sends nothing before it is done; the rest isn't wanted.
         backup = BackupService(self.client.api_client)
         answer = backup.get_backup_shard_id(shard, _preload_content=False)

@@ -242,7 +242,6 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         super().prepare()
 
     def _create_database(self) -> str:
-        """The statement that makes the database."""
         statement = self._layout.create.format(database=self.place)
         if self.options.time_partition_interval_s is not None:
             statement += self._layout.interval.format(self.options.time_partition_interval_s * 1000)
@@ -272,7 +271,6 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         return name_table(self.options.database, table) if self._is_tree else quote_name(table)
 
     def _list_tables(self) -> set[str]:
-        """The database's tables."""
         rows = self.ask(self._layout.tables.format(database=self.place))
         return {split_path(row[0])[LEVEL] if self._is_tree else row[0] for row in rows}
 

@@ -100,10 +100,8 @@ class Connection:
         tls: ssl.SSLContext | None = None,
     ) -> None:
         """Connects, over TLS if there is a context for it, and logs in. `configuration`: what is sent with
-        the login; `stamped`: the kernel is to say when answers arrive, if it can.
-
-        Raises as `open_stream`; OSError, ThriftError or ServerError.
-        """
+        the login; `stamped`: the kernel is to say when answers arrive, if it can. Raises as `open_stream`;
+        OSError, ThriftError or ServerError."""
         self._stream = open_stream(*address, tls, timeout_s)
         try:
             self._timeout_s: float | None = None
@@ -220,7 +218,6 @@ class Connection:
             self._stream.sendall(memoryview(b"".join(parts))[sent:])
 
     def _receive(self) -> bytes:
-        """The next frame."""
         data, self._more = self._more or self._read_some(), b""
         if data == self._done:
             return data

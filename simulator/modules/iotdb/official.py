@@ -58,16 +58,22 @@ class OfficialAsker(ClientAsker[Server]):
 
     def ask(self, client: Session, statement: str | Selection | Computation) -> list[Row]:
         def ask(text: str) -> list[Row]:
-            with _translated():
-                return _ask(client, text, round(self.module.options.query_timeout_s * 1000))
+            rows = []
+            timeout_ms = round(self.module.options.query_timeout_s * 1000)
+            with _translated(), client.execute_query_statement(text, timeout_ms) as data_set:
+                has_time = not data_set.iotdb_rpc_data_set.ignore_timestamp
+                while data_set.has_next():
+                    record = data_set.next()
+                    values = map(_read, record.get_fields())
+                    row = (int(record.get_timestamp()), *values) if has_time else tuple(values)
+                    rows.append(row)
+            return rows
 
         if isinstance(statement, Computation):
             return carry_out(statement.begin(), ask)
-        return (
-            statement.read(ask(statement.text))
-            if isinstance(statement, Selection)
-            else ask(statement)
-        )
+        if isinstance(statement, Selection):
+            return statement.read(ask(statement.text))
+        return ask(statement)
 
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         return self.connection.interpret(error) if isinstance(error, ERRORS) else None
@@ -83,18 +89,6 @@ def _translated() -> Iterator[None]:
         raise ServerError(int(code) if code.isdigit() else 0, text, False) from error
     except (IoTDBConnectionException, TException) as error:
         raise ConnectionResetError(str(error)) from error
-
-
-def _ask(client: Session, statement: str, timeout_ms: int) -> list[Row]:
-    """All rows of a statement."""
-    rows = []
-    with client.execute_query_statement(statement, timeout_ms) as data_set:
-        has_time = not data_set.iotdb_rpc_data_set.ignore_timestamp
-        while data_set.has_next():
-            record = data_set.next()
-            values = map(_read, record.get_fields())
-            rows.append((int(record.get_timestamp()), *values) if has_time else tuple(values))
-    return rows
 
 
 def _read(field: Any) -> Any:

@@ -192,7 +192,6 @@ class _Source:
             raise self._missing()
 
     def conditions(self) -> str:
-        """The statement's WHERE, or nothing."""
         conditions = []
         if self.start_ms is not None and self.end_ms is not None:
             if self.end_ms == self.start_ms + 1:
@@ -221,7 +220,6 @@ class _Source:
 
 
 def _ask_events(source: _Source) -> Selection:
-    """Events themselves."""
     query, schema = source.query, source.schema
     own = (schema.time, schema.device)
     measurements = list(dict.fromkeys(name for name in query.events if name not in own))
@@ -252,7 +250,6 @@ def _ask_events(source: _Source) -> Selection:
 
 
 def _name(path: str) -> str:
-    """The device of a path."""
     return split_path(path)[LEVEL + 1]
 
 
@@ -296,7 +293,6 @@ def _ask_newest(source: _Source, columns: Sequence[Column]) -> Selection:
 
 
 def _put_in_order(newest: Selection, query: Query) -> Steps:
-    """Newest events in an order."""
     rows = yield newest.text
     return put_in_order(query, newest.read(rows))
 
@@ -337,7 +333,6 @@ class _Values(Partials):
 
 
 def _compute(source: _Source, values: _Values) -> Steps:
-    """Values computed of many events."""
     query, every_ms = source.query, values.every_ms
     by_level = (
         not any(isinstance(part, str) for part in query.per)

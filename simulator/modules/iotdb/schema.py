@@ -77,13 +77,10 @@ class Layout:
     interval: str
     """What stands behind that for {} ms in one partition of time."""
     tables: str
-    """Lists the tables, or their paths."""
     drop: tuple[str, ...]
-    """Drop a table with its events."""
     count: str
     """Counts a table's events in one row, or in several. {value}: what each of them has."""
     delete: str
-    """Deletes events before {}."""
     probe: tuple[str, ...]
     """Store something of many devices."""
 
@@ -153,11 +150,8 @@ class TableColumn(NamedTuple):
 
 
 def list_columns(schema: Schema) -> list[TableColumn]:
-    """The columns of a schema's table but for the time.
-
-    The device's name is a tag, and so is each text that describes the device. A device that is named in a
-    document gets a column of its own for that.
-    """
+    """The columns of a schema's table but for the time. The device's name is a tag, and so is each text that
+    describes the device. A device that is named in a document gets a column of its own for that."""
     if schema.tags is Tags.TABLE:
         # An id tells devices apart, and what does is a text.
         tag = TableColumn(ID, Column(ID, ColumnType.TEXT), True, True, True)
@@ -214,7 +208,6 @@ def make_tags(schema: Schema, columns: Mapping[str, NDArray[Any]]) -> EventBlock
 
 
 def _spell_ids(ids: NDArray[np.int64]) -> NDArray[np.bytes_]:
-    """Devices' ids as texts."""
     return digits(ids, _ID_DIGITS).view(f"S{_ID_DIGITS}")[:, 0]
 
 

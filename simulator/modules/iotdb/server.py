@@ -84,7 +84,6 @@ _NO_REGION = "no available"
 """What is said of regions, also with the general code 301, while the nodes of a database's regions don't
 answer."""
 _MISSING = (500, 508, 550)
-"""Database, path or table."""
 _REFUSED = (801, 802, 803, 804)
 
 _UNITS = {"B": 1, "KB": 1024, "MB": 1024**2, "GB": 1024**3, "TB": 1024**4}
@@ -127,7 +126,6 @@ class Server:
             self._configuration["db"] = options.database
         # Threads may take and add some without a lock.
         self._idle: deque[Connection] = deque()
-        """Sessions that nobody uses."""
         self._lost: deque[None] = deque()
         """One for each session that is to be made again."""
         try:
@@ -318,7 +316,6 @@ class Server:
 
 
 def _read_properties(text: str) -> Iterator[tuple[str, str]]:
-    """The settings of a file of properties."""
     for line in text.splitlines():
         name, sign, value = line.partition("=")
         if sign and not name.startswith("#"):
@@ -365,7 +362,6 @@ class IotdbAsker(Asker):
         return [Question(statement, selection) for statement in filled]
 
     def _write(self, bound: BoundQuery) -> str:
-        """The statement of a question that has one."""
         return self.module.describe_statement(self.module.make_statement(bound))
 
     def encode_statement(self, statement: str | Selection | Computation) -> Question | Computation:

@@ -51,7 +51,6 @@ class Rows(NamedTuple):
     """The rows of a block that are in some runs of the same size."""
 
     chosen: NDArray[np.intp]
-    """The runs' numbers."""
     places: NDArray[np.intp] | slice
     size: int
     turns: int = 0
@@ -79,7 +78,6 @@ class Runs(NamedTuple):
     firsts: NDArray[np.intp]
     """The block's row with which each run starts."""
     sizes: NDArray[np.intp]
-    """How many events each run has."""
     requests: NDArray[np.intp]
     """The number of each run's request; they rise."""
     tables: NDArray[np.intp]
@@ -169,7 +167,6 @@ class Values(NamedTuple):
     """Numpy's type of the bytes that are sent; None: a text."""
     data: NDArray[Any]
     missing: NDArray[np.bool_] | None = None
-    """Where there is no value."""
     lengths: NDArray[np.int64] | None = None
     """The lengths of texts that differ in length, 0 where one is missing."""
     length: int = 0
@@ -268,9 +265,7 @@ def pack_bits(
     gaps: Sequence[NDArray[np.bool_] | None], tablets: int, size: int
 ) -> NDArray[np.uint8]:
     """For each tablet of so many events where values are missing, column by column: nothing if none is.
-
-    `gaps`: for each column a row for each tablet; None: it has all values.
-    """
+    `gaps`: for each column a row for each tablet; None: it has all values."""
     if not any(gap is not None and gap.any() for gap in gaps):
         return np.empty((tablets, 0), np.uint8)
     pieces = []
@@ -369,7 +364,6 @@ class TabletEncoder(Encoder):
         return payloads
 
     def _make_singles(self, block: EventBlock, before: bytes) -> list[bytes]:
-        """Calls with one row each."""
         count = len(block)
         columns = [measure(column, block) for column in self._columns]
         stamps = measure_times(block.columns[self._time])
@@ -387,7 +381,6 @@ class TabletEncoder(Encoder):
 
 
 def _find_incomplete(gaps: Sequence[NDArray[np.bool_] | None], count: int) -> NDArray[np.bool_]:
-    """Which events miss any of their values."""
     masks = [gap for gap in gaps if gap is not None]
     return np.any(masks, axis=0) if masks else np.zeros(count, bool)
 

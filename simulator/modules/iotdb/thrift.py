@@ -185,7 +185,6 @@ _FLOATS = (3, 4)
 """Types whose values are encoded as those of numbers of the same size."""
 _TEXTS = (5, 11)
 _BYTES, _FOUR, _EIGHT, _BINARY, _REPEATED = 0, 1, 2, 3, 4
-"""Encodings of a column."""
 
 
 class Answer:

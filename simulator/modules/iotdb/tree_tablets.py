@@ -91,7 +91,6 @@ class TreeEncoder(Encoder):
         return payloads
 
     def _make_call(self, spans: Sequence[tuple[_Group, int, int]]) -> list[Piece]:
-        """The call for these of groups' tablets."""
         count = sum(end - begin for _, begin, end in spans)
         paths = chain.from_iterable(group.paths[begin:end] for group, begin, end in spans)
         sizes = [group.size.to_bytes(4, "big") * (end - begin) for group, begin, end in spans]
@@ -137,7 +136,6 @@ class TreeEncoder(Encoder):
         ]
 
     def _find_paths(self, tables: NDArray[np.intp], devices: NDArray[np.bytes_]) -> Sequence[bytes]:
-        """The paths of devices of those tables."""
         if len(self._paths) == 1:
             return list(map(self._paths[0].__getitem__, devices.tolist()))
         pairs = zip(tables.tolist(), devices.tolist(), strict=True)
@@ -190,7 +188,6 @@ class _Group:
         """`paths`: of all runs; `values`: as rows of bytes, or each tablet on its own, with its length
         before it."""
         self.runs = runs
-        """Their numbers, request by request."""
         self.size, self.paths = size, [paths[run] for run in runs.tolist()]
         self.values = values.reshape(-1).data if isinstance(values, np.ndarray) else values
         self.stamps = stamps.reshape(-1).data

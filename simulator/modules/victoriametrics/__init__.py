@@ -336,5 +336,4 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
 
 
 def _longest(texts: Sequence[str]) -> int:
-    """Bytes of the longest text."""
     return max(len(text.encode()) for text in texts)

@@ -81,7 +81,6 @@ class Import(Request):
     """One import."""
 
     target: str
-    """Path and query."""
     body: bytes
     encoder: ImportEncoder
 
@@ -266,7 +265,6 @@ def quote_labels(name: str, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _quote(name: str, text: bytes) -> bytes:
-    """A text as a field."""
     if b"\n" in text:
         raise SimulatorError(
             f"label {name}: a line of CSV can't contain a line break here: use import_format=json"

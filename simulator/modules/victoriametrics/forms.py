@@ -171,10 +171,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 def check_answer(form: Form, body: bytes, place: str) -> None:
-    """SimulatorError if an answer of status 200 holds an error, isn't of all data, or is cut off.
-
-    `place`: the server, to begin the message with.
-    """
+    """SimulatorError if an answer of status 200 holds an error, isn't of all data, or is cut off. `place`:
+    the server, to begin the message with."""
     if form.path == _EXPORT:
         lines = body.count(b"\n" + _LINE) + body.startswith(_LINE)
         if lines != body.count(b"\n") or (body and not body.endswith(_LINE_END)):

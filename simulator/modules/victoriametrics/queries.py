@@ -54,7 +54,6 @@ _POINTS = 10_000
 """The points of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""
 
 _SHOWN = 2
-"""Requests that `Question.describe` shows."""
 
 
 def compile_query(bound: BoundQuery, schema: Schema, db: str | None, table: str) -> Question:
@@ -128,7 +127,6 @@ class Question(ABC):
 
 
 def _read_number(column: Column, value: str | float | None) -> Any:
-    """A sample's value as the column's; None if there is none."""
     if value is None:
         return None
     if column.type in FLOATS:
@@ -169,7 +167,6 @@ class _Events(Question):
         return put_in_order(self._query, rows)
 
     def _join(self, labels: Mapping[str, str], series: Mapping[str, _Samples]) -> Iterator[Row]:
-        """A device's rows."""
         certain = self._certain
         times_ms = series[certain].times_ms if certain in series else []
         columns: list[Sequence[Any]] = []
@@ -432,7 +429,6 @@ class _Aggregation(Question):
         return [text], read
 
     def _over(self, function: str, text: str) -> str:
-        """An aggregate of each group's series."""
         return f"{function}({text}){self._by}"
 
 

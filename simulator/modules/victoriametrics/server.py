@@ -352,7 +352,6 @@ class VictoriaMetricsAsker(HttpAsker[Connection]):
     def _ask_all(
         self, forms: Sequence[Form], bodies: Sequence[bytes]
     ) -> Generator[HttpRequest, bytes, list[bytes]]:
-        """The answers, one after the other."""
         answers: list[bytes] = []
         size = 0
         for form, body in zip(forms, bodies, strict=True):
