@@ -95,7 +95,6 @@ class Declared:
     """All options that it has."""
     in_flight: str | None = None
     """The option that stands for `--in-flight`."""
-    """Puts the options of an older result into today's words."""
 
 
 def find_declared(result: Result) -> Declared:
@@ -110,14 +109,6 @@ def find_declared(result: Result) -> Declared:
     return Declared(find_conditions(model), module.CONDITIONS, names, model.IN_FLIGHT)
 
 
-def _find_condition(name: str, result: Result) -> Condition:
-    """The condition of a command's option. Limits change what a search measures; for other commands they
-    judge it."""
-    if name == "limits" and result.command not in _SEARCHES:
-        return Condition.NONE
-    return _COMMAND.get(name, Condition.WORKLOAD)
-
-
 def list_settings(result: Result, declared: Declared) -> dict[Setting, SettingValue]:
     """All settings that are known to change a figure."""
     settings: dict[Setting, SettingValue] = {}
@@ -130,8 +121,10 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, SettingVa
         if name == "definition":
             for part, text in flatten_definition(value).items():
                 add(Condition.WORKLOAD, part, Origin.COMMAND, text)
+        elif name == "limits" and result.command not in _SEARCHES:
+            pass  # limits change what a search measures; for other commands they judge it
         elif name != "module":
-            add(_find_condition(name, result), name, Origin.COMMAND, value)
+            add(_COMMAND.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
     for name, value in result.settings.module.items():
         # Options that a target has and its module doesn't are the workload's.
         of_module = not declared.option_names or name in declared.option_names
@@ -232,34 +225,6 @@ def find_in_flight(result: Result) -> int | None:
     return numbers.pop() if len(numbers) == 1 else None
 
 
-def _state_in_flight(
-    results: Sequence[Result],
-    declared: Sequence[Declared],
-    settings: Sequence[dict[Setting, SettingValue]],
-) -> None:
-    """Replace the options that say how many requests are in flight, whose names differ from module to
-    module, by the number that was in effect."""
-    numbers = [find_in_flight(result) for result in results]
-    if None in numbers:
-        return
-    for number, declaration, own in zip(numbers, declared, settings, strict=True):
-        for origin in (Origin.OPTION, Origin.SERVER):
-            own.pop(Setting(declaration.in_flight or "", origin), None)
-        own[Setting("in_flight", Origin.COMMAND)] = SettingValue(Condition.CLIENT, number)
-
-
-def _leave_out_indexes(
-    results: Sequence[Result], settings: Sequence[dict[Setting, SettingValue]]
-) -> None:
-    """Leave out the indexes of tables unless all results have them, in the words of one database."""
-    indexes = Setting(_INDEXES, Origin.SERVER)
-    if len({result.module for result in results}) > 1 or any(
-        indexes not in own for own in settings
-    ):
-        for own in settings:
-            own.pop(indexes, None)
-
-
 @dataclass(frozen=True)
 class Conditions:
     """What several results have in common, and in what they differ."""
@@ -285,8 +250,19 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
             }
             for own in settings
         ]
-    _state_in_flight(results, declared, settings)
-    _leave_out_indexes(results, settings)
+    numbers = [find_in_flight(result) for result in results]
+    if None not in numbers:
+        # The options that say it have other names in each module: the number that was in effect counts.
+        for number, declaration, own in zip(numbers, declared, settings, strict=True):
+            for origin in (Origin.OPTION, Origin.SERVER):
+                own.pop(Setting(declaration.in_flight or "", origin), None)
+            own[Setting("in_flight", Origin.COMMAND)] = SettingValue(Condition.CLIENT, number)
+    indexes = Setting(_INDEXES, Origin.SERVER)
+    modules = {result.module for result in results}
+    if len(modules) > 1 or any(indexes not in own for own in settings):
+        # Indexes are compared in the words of one database only.
+        for own in settings:
+            own.pop(indexes, None)
     by_module: dict[str, set[Setting]] = {}
     for result, declaration, own in zip(results, declared, settings, strict=True):
         of_module = by_module.setdefault(result.module, set())
@@ -308,32 +284,20 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
             apart.add(condition)
         else:
             differences[setting] = Difference(condition, setting.name, values)
-    return Conditions(
-        sorted(
-            _merge_told_twice(differences),
-            key=lambda difference: _ORDER.index(difference.condition),
-        ),
-        [
-            condition
-            for condition in WARNED
-            if condition in apart and condition is not Condition.CLIENT
-        ],
-    )
-
-
-def _merge_told_twice(differences: Mapping[Setting, Difference]) -> list[Difference]:
-    """The differences without the settings of the database that only repeat a module's option."""
-    options = {
+    of_options = {
         (difference.condition, difference.name): difference.values
         for setting, difference in differences.items()
         if setting.origin is Origin.OPTION
     }
-    return [
+    told_once = [
         difference
         for setting, difference in differences.items()
+        # Settings of the database that only repeat a module's option are told by that.
         if setting.origin is not Origin.SERVER
-        or options.get((difference.condition, difference.name)) != difference.values
+        or of_options.get((difference.condition, difference.name)) != difference.values
     ]
+    warned = [kind for kind in WARNED if kind in apart and kind is not Condition.CLIENT]
+    return Conditions(sorted(told_once, key=lambda told: _ORDER.index(told.condition)), warned)
 
 
 def _flatten(value: Any, prefix: str = "") -> Iterable[tuple[str, Any]]:

@@ -31,12 +31,12 @@ def find_outages(run: RunResult) -> list[Outage]:
     writers = run.writers
     if writers is None:
         return []
-    return [_find_outage(place, GroupRun(run, writers)) for place in range(len(run.marks))]
+    group_run = GroupRun(run, writers)
+    return [_find_outage(place, mark, group_run) for place, mark in enumerate(run.marks)]
 
 
-def _find_outage(place: int, group_run: GroupRun) -> Outage:
+def _find_outage(place: int, mark: Mark, group_run: GroupRun) -> Outage:
     """What happened from a mark to the next, and what is put down to it later."""
-    mark = group_run.run.marks[place]
     gaps = [gap for gap in _list_gaps_after(place, group_run) if gap[0] <= mark.at_s + LATEST_S]
     longest = max(gaps, key=lambda gap: gap[1] - max(gap[0], mark.at_s), default=None)
     if longest is None:

@@ -48,29 +48,27 @@ def judge(
 ) -> VerdictMatrix:
     """The verdict on what was measured."""
     rows = list_rows(question.needed, question.rate_per_s)
+    candidates = []
+    for candidate in measured:
+        cells = [_make_cell(question, row, candidate) for row in rows]
+        disk_bytes = decide_disk(question, candidate).value
+        candidates.append(
+            CandidateVerdict(
+                candidate=candidate.candidate,
+                cells=cells,
+                narrowest=find_narrowest(cells),
+                disk_bytes=disk_bytes,
+                cost_per_month=decide_cost(question, candidate).value,
+                price=describe_price(candidate.price, disk_bytes),
+            )
+        )
     return VerdictMatrix(
         title=title,
         requirements=rows,
-        candidates=[_judge_candidate(question, rows, candidate) for candidate in measured],
+        candidates=candidates,
         repeats=repeats,
         jobs_left=jobs_left,
         notes=list(_list_notes(question, measured)),
-    )
-
-
-def _judge_candidate(
-    question: Question, rows: Sequence[Requirement], measured: Measured
-) -> CandidateVerdict:
-    cells = [_make_cell(question, row, measured) for row in rows]
-    disk = decide_disk(question, measured)
-    cost = decide_cost(question, measured)
-    return CandidateVerdict(
-        candidate=measured.candidate,
-        cells=cells,
-        narrowest=find_narrowest(cells),
-        disk_bytes=disk.value,
-        cost_per_month=cost.value,
-        price=describe_price(measured.price, disk.value),
     )
 
 
@@ -126,42 +124,27 @@ def _judge_disk(question: Question, row: Requirement, repetition: Repetition) ->
     retention_s = question.needed.retention
     if retention_s is None:
         return Sample(repetition=repetition.number, keeps=None, why="no `retention` is required")
-    weighed = [
-        (_count_events(stored), stored, weigh_together(stored.result.writers))
-        for stored in repetition.stored
-        if not any(run.retention for run in stored.result.runs)
-    ]
-    weighed = [weighing for weighing in weighed if weighing[0]]
+    weighed = []
+    for stored in repetition.stored:
+        groups = [group_run.group for group_run in stored.result.writers]
+        # Each run begins on tables of its own, or goes on with those of the one before.
+        events = max((group.count or 0 for group in groups), default=0)
+        if events and not any(run.retention for run in stored.result.runs):
+            compacted = any(
+                group.storage_compacted and group.storage_compacted.total_bytes for group in groups
+            )
+            size = weigh_together(stored.result.writers)
+            weighed.append((size.bytes_per_event is not None, compacted, events, stored, size))
     if not weighed:
         why = repetition.failed[0] if repetition.failed else "nothing was inserted"
         return stay_silent(repetition, why)
-    _, stored, size = max(
-        weighed,
-        key=lambda weighing: (
-            weighing[2].bytes_per_event is not None,
-            _is_compacted(weighing[1]),
-            weighing[0],
-        ),
-    )
+    *_, stored, size = max(weighed, key=lambda weighing: weighing[:3])
     evidence = [cite(stored)]
     if size.bytes_per_event is None:
         why = size.reason or "the database reports no size"
         return join(repetition, [make_sample(None, None, why, evidence)])
     value = size.bytes_per_event * question.rate_per_s * retention_s
     return join(repetition, [make_sample(value <= row.bound, value, None, evidence)])
-
-
-def _count_events(stored: StoredResult) -> int:
-    """The most events of a run: each begins on tables of its own, or goes on with those of the one before."""
-    return max((group_run.group.count or 0 for group_run in stored.result.writers), default=0)
-
-
-def _is_compacted(stored: StoredResult) -> bool:
-    return any(
-        group_run.group.storage_compacted is not None
-        and group_run.group.storage_compacted.total_bytes
-        for group_run in stored.result.writers
-    )
 
 
 def describe_retention(measured: Measured) -> str | None:
@@ -198,7 +181,13 @@ def _judge_cost(
     price, hourly = measured.price, measured.price.hour
     evidence: list[Evidence] = []
     if hourly is None and price.cpu_hour is not None:
-        cpus, evidence = _find_cpus(repetition)
+        shown = (
+            (run.resources.cpus, [cite(stored, run)])
+            for stored in repetition.stored
+            for run in stored.result.runs
+            if run.resources is not None and run.resources.cpus
+        )
+        cpus, evidence = next(shown, (None, []))
         if cpus is None:
             return stay_silent(repetition, "the database's CPUs are unknown: give cost_per_hour")
         hourly = cpus * price.cpu_hour
@@ -214,15 +203,6 @@ def _judge_cost(
         evidence = [*evidence, *disk.evidence]
     keeps = value <= row.bound
     return join(repetition, [make_sample(keeps, value, None, evidence, final=not evidence)])
-
-
-def _find_cpus(repetition: Repetition) -> tuple[float | None, list[Evidence]]:
-    """The CPUs that the database might use, from the first run that shows it."""
-    for stored in repetition.stored:
-        for run in stored.result.runs:
-            if run.resources is not None and run.resources.cpus:
-                return run.resources.cpus, [cite(stored, run)]
-    return None, []
 
 
 def describe_price(price: Price, disk_bytes: float | None) -> str | None:

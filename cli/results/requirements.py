@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from decimal import Decimal
+from math import inf
 from typing import Annotated
 
 from pydantic import (
@@ -31,60 +33,49 @@ from ..system.errors import ConfigError
 from .decision import Requirement, Unit
 
 
-def _read_ms(value: object) -> float:
-    time_ms = parse_duration_ms(value) if isinstance(value, str) else None
-    if time_ms is None or time_ms <= 0:
-        raise ValueError(f"{_quote(value)}: write a time above 0 with its unit, as in 250ms or 2s")
-    return time_ms
+def _read(
+    parse: Callable[[str], float | Decimal | None],
+    advice: str,
+    *,
+    plain: bool = False,
+    least: float = 5e-324,
+    most: float = inf,
+) -> BeforeValidator:
+    """Reads what somebody has written. `plain`: whether a number without a unit will do."""
 
+    def read(value: object) -> float:
+        is_number = plain and isinstance(value, int | float) and not isinstance(value, bool)
+        number = parse(str(value)) if is_number or isinstance(value, str) else None
+        if number is None or not least <= number <= most:
+            raise ValueError(f"{_quote(value)}: write {advice}")
+        return float(number)
 
-def _read_s(value: object) -> float:
-    time_s = parse_duration_s(value) if isinstance(value, str) else None
-    if time_s is None or time_s <= 0:
-        raise ValueError(f"{_quote(value)}: write a time above 0 with its unit, as in 60s or 90d")
-    return time_s
-
-
-def _read_share(value: object) -> float:
-    share = None if isinstance(value, bool) else parse_share(str(value))
-    if share is None or share > 1:
-        raise ValueError(f"{_quote(value)}: write a share, as in 0.1% or 0.001")
-    return share
-
-
-def _read_bytes(value: object) -> float:
-    size = parse_bytes(value) if isinstance(value, str) else None
-    if not size:
-        raise ValueError(f"{_quote(value)}: write a size with its unit, as in 500GB or 2TB")
-    return size
-
-
-def _read_number(value: object) -> float:
-    number = None if isinstance(value, bool) else parse_amount(str(value))
-    if number is None or not 0 < number <= _LARGEST:
-        raise ValueError(f"{_quote(value)}: write a number above 0, as in 8000 or 8k")
-    return float(number)
-
-
-def _read_count(value: object) -> int:
-    number = _read_number(value)
-    if not number.is_integer():
-        raise ValueError(f"{_quote(value)}: write a whole number above 0")
-    return int(number)
+    return BeforeValidator(read)
 
 
 def _quote(value: object) -> str:
     return one_line(repr(value), 60)
 
 
-_LARGEST = 10**15
+def _read_count(value: float) -> int:
+    if not value.is_integer():
+        raise ValueError(f"{value:g}: write a whole number above 0")
+    return int(value)
 
-Milliseconds = Annotated[float, BeforeValidator(_read_ms)]
-Seconds = Annotated[float, BeforeValidator(_read_s)]
-Share = Annotated[float, BeforeValidator(_read_share)]
-Bytes = Annotated[float, BeforeValidator(_read_bytes)]
-Number = Annotated[float, BeforeValidator(_read_number)]
-Count = Annotated[int, BeforeValidator(_read_count)]
+
+_number = _read(parse_amount, "a number above 0, as in 8000 or 8k", plain=True, most=1e15)
+Milliseconds = Annotated[
+    float, _read(parse_duration_ms, "a time above 0 with its unit, as in 250ms or 2s")
+]
+Seconds = Annotated[
+    float, _read(parse_duration_s, "a time above 0 with its unit, as in 60s or 90d")
+]
+Share = Annotated[
+    float, _read(parse_share, "a share, as in 0.1% or 0.001", plain=True, least=0, most=1)
+]
+Bytes = Annotated[float, _read(parse_bytes, "a size with its unit, as in 500GB or 2TB")]
+Number = Annotated[float, _number]
+Count = Annotated[int, BeforeValidator(_read_count), _number]
 
 
 class RequiredPart(Written, BaseModel):
@@ -244,40 +235,28 @@ def find_pause_s(fault: str) -> float:
 RATE, DISK, COST = "events_per_s", "disk", "cost_per_month"
 
 
-def list_rows(requirements: Requirements, rate_per_s: float) -> list[Requirement]:
+def list_rows(needed: Requirements, rate_per_s: float) -> list[Requirement]:
     """The rows of the verdict, in the file's order. `rate_per_s`: of all devices together."""
-    return list(_make_rows(requirements, rate_per_s))
 
+    def row(key: str, heading: str, unit: Unit, bound: float) -> Requirement:
+        return Requirement(
+            key=key, heading=heading, unit=unit, bound=bound, at_least=unit is Unit.EVENTS_PER_S
+        )
 
-def _make_rows(needed: Requirements, rate_per_s: float) -> Iterator[Requirement]:
     devices = f" ({format_count(needed.devices, 'device')})" if needed.devices else ""
-    yield Requirement(
-        key=RATE,
-        heading=f"load{devices}",
-        unit=Unit.EVENTS_PER_S,
-        bound=rate_per_s,
-        at_least=True,
-    )
+    rows = [row(RATE, f"load{devices}", Unit.EVENTS_PER_S, rate_per_s)]
     for limit in needed.list_limits():
-        yield Requirement(
-            key=name_limit(limit),
-            heading=f"{limit.query or 'inserts'} {limit.measure}",
-            unit=Unit.MS if limit.measure.is_time else Unit.SHARE,
-            bound=limit.at_most,
-        )
+        unit = Unit.MS if limit.measure.is_time else Unit.SHARE
+        heading = f"{limit.query or 'inserts'} {limit.measure}"
+        rows.append(row(name_limit(limit), heading, unit, limit.at_most))
     if needed.disk is not None:
-        yield Requirement(key=DISK, heading="disk", unit=Unit.BYTES, bound=needed.disk)
+        rows.append(row(DISK, "disk", Unit.BYTES, needed.disk))
     if needed.cost_per_month is not None:
-        yield Requirement(
-            key=COST, heading="cost per month", unit=Unit.MONEY, bound=needed.cost_per_month
-        )
+        rows.append(row(COST, "cost per month", Unit.MONEY, needed.cost_per_month))
     for fault, outage_s in needed.faults.items():
-        yield Requirement(
-            key=name_fault(fault),
-            heading=f"{'catching up after' if find_pause_s(fault) else 'outage by'} {fault}",
-            unit=Unit.S,
-            bound=outage_s,
-        )
+        heading = f"{'catching up after' if find_pause_s(fault) else 'outage by'} {fault}"
+        rows.append(row(name_fault(fault), heading, Unit.S, outage_s))
+    return rows
 
 
 def name_limit(limit: RunLimit) -> str:
