@@ -27,7 +27,7 @@ from simulator.modules.base import AnyModule, Capabilities, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
 from simulator.modules.postgres import Postgres
-from simulator.modules.postgres.options import PostgresOptions
+from simulator.modules.postgres.encoding import PostgresOptions
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature

@@ -212,7 +212,7 @@ class CratedbStandIn(CratedbUnderTest):
                 assert isinstance(adapter, CratedbStandIn)
                 adapter.dsn = server.dsn
                 # The stand-in begins with a statement as soon as it has it.
-                patch.setattr("simulator.modules.cratedb.writing._SETTLE_S", 0.0)
+                patch.setattr("simulator.modules.cratedb.server._SETTLE_S", 0.0)
                 yield adapter
         finally:
             ask(administration, f"DROP DATABASE {name} WITH (FORCE)")

@@ -10,8 +10,7 @@ import pytest
 from simulator.contract import PrimaryKey, Tables
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import AnyModule, Job
-from simulator.modules.cratedb.server import count_copies
-from simulator.modules.cratedb.writing import CratedbWriter
+from simulator.modules.cratedb.server import CratedbWriter, count_copies
 from simulator.modules.sending import Payload
 from simulator.testing.events import Awkward, insert, insert_with, rows_of
 from simulator.testing.server import ServerUnderTest, as_observer, new_job

@@ -21,7 +21,7 @@ from simulator.modules.base import connect
 from simulator.modules.kit.libpq import Connection, Connector
 from simulator.modules.options import LEAN
 from simulator.modules.postgres import Postgres
-from simulator.modules.postgres.options import CLIENTS
+from simulator.modules.postgres.encoding import CLIENTS
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import Awkward, insert_with, rows_of
 from simulator.testing.server import batch_of, new_job

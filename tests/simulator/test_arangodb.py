@@ -12,8 +12,7 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules.arangodb.encoding import DocumentEncoder, Request
-from simulator.modules.arangodb.options import MODES, ArangoOptions
+from simulator.modules.arangodb.encoding import MODES, ArangoOptions, DocumentEncoder, Request
 from simulator.modules.arangodb.server import Connection
 from simulator.modules.base import Job
 from simulator.modules.options import InsertMode, parse_options, parse_payload_options

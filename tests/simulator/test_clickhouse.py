@@ -13,10 +13,20 @@ from simulator.encoding.columns import is_constant
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.clickhouse import Clickhouse
-from simulator.modules.clickhouse.encoding import NativeBlock, Part, write_number, write_text
-from simulator.modules.clickhouse.native import NotNative, count_rows, read_rows
-from simulator.modules.clickhouse.options import ClickhouseOptions
-from simulator.modules.clickhouse.queries import compile_statement, quote_text
+from simulator.modules.clickhouse.encoding import (
+    ClickhouseOptions,
+    NativeBlock,
+    Part,
+    write_number,
+    write_text,
+)
+from simulator.modules.clickhouse.queries import (
+    NotNative,
+    compile_statement,
+    count_rows,
+    quote_text,
+    read_rows,
+)
 from simulator.modules.clickhouse.server import Connection, read_table_settings
 from simulator.modules.kit.http import Answer
 from simulator.modules.kit.official import list_columns

@@ -14,9 +14,8 @@ from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.cratedb import Cratedb
-from simulator.modules.cratedb.encoding import Part, StatementEncoder
-from simulator.modules.cratedb.options import MODES, CratedbOptions
-from simulator.modules.cratedb.writing import CratedbWriter
+from simulator.modules.cratedb.encoding import MODES, CratedbOptions, Part, StatementEncoder
+from simulator.modules.cratedb.server import CratedbWriter
 from simulator.modules.kit.http import Answer
 from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.sending import Payload

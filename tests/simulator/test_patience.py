@@ -19,8 +19,7 @@ from simulator.modules.kit.http import HttpPool, NoAnswer
 from simulator.modules.kit.module import connection_lost
 from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.postgres.dialects import Dialect
-from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder
-from simulator.modules.postgres.options import PostgresOptions
+from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder, PostgresOptions
 from simulator.modules.postgres.writer import PostgresWriter
 from simulator.modules.sending import LAST_ANSWERS_S, Outcome, Payload, Writer
 from simulator.modules.waiting import SHORTEST_TRY_S, limit_wait, set_deadline

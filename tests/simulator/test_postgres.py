@@ -19,7 +19,7 @@ from simulator.modules.kit.libpq import (
 from simulator.modules.options import InsertMode, parse_options, parse_payload_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import Dialect
-from simulator.modules.postgres.options import PostgresOptions
+from simulator.modules.postgres.encoding import PostgresOptions
 from simulator.modules.postgres.server import translate
 from simulator.workloads.temperature import Temperature
 

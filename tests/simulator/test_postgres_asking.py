@@ -16,7 +16,7 @@ from simulator.modules.base import Job
 from simulator.modules.kit.libpq import Connection, ServerError
 from simulator.modules.kit.libpq_lines import LibpqLine, MessageLine, Question, read_rows
 from simulator.modules.postgres import Postgres
-from simulator.modules.postgres.asking import PostgresAsker
+from simulator.modules.postgres.queries import PostgresAsker
 from simulator.modules.sending import Received
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, BoundQuery

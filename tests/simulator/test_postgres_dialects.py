@@ -17,7 +17,7 @@ from simulator.modules.kit.libpq import Connection, list_parameters
 from simulator.modules.options import InsertMode, parse_options, parse_payload_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.dialects import DIALECTS, DialectName, YugabyteDB, dialect_of
-from simulator.modules.postgres.options import PostgresOptions
+from simulator.modules.postgres.encoding import PostgresOptions
 from simulator.testing.events import insert_with
 from simulator.testing.server import ServerUnderTest, new_job
 from simulator.workloads.cpu import Cpu

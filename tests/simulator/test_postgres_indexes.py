@@ -10,7 +10,7 @@ from simulator.modules import load_module
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres.dialects import PostgresSql
-from simulator.modules.postgres.tables import list_statements, name_index
+from simulator.modules.postgres.server import list_statements, name_index
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.temperature import Temperature
 

@@ -15,12 +15,11 @@ from simulator.modules.base import Job
 from simulator.modules.kit.sql_queries import compile_query
 from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.questdb import Questdb
-from simulator.modules.questdb.encoding import LineEncoder, LineFormat
-from simulator.modules.questdb.options import QuestdbOptions
+from simulator.modules.questdb.encoding import LineEncoder, LineFormat, QuestdbOptions
+from simulator.modules.questdb.official import SenderEncoder
 from simulator.modules.questdb.pgwire import StatementEncoder
 from simulator.modules.questdb.queries import QuestdbDialect
 from simulator.modules.questdb.server import Connection
-from simulator.modules.questdb.writing import SenderEncoder
 from simulator.testing.events import make_schema
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Aggregate, Every, Function, Order, Query

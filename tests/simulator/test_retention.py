@@ -21,7 +21,7 @@ from simulator.contract import (
 )
 from simulator.errors import OptionError
 from simulator.modules.capabilities import Ageing
-from simulator.modules.postgres.tables import create_partitions, list_bounds, list_older
+from simulator.modules.postgres.server import create_partitions, list_bounds, list_older
 from simulator.worker.measure import Recorder
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import Stored

@@ -16,11 +16,11 @@ import trustme
 
 from simulator.errors import OptionError
 from simulator.modules import load_module
+from simulator.modules.arangodb import official as arangodb_writing
 from simulator.modules.arangodb import server as arangodb
-from simulator.modules.arangodb import writing as arangodb_writing
 from simulator.modules.base import Job
+from simulator.modules.cratedb import official as cratedb_writing
 from simulator.modules.cratedb import server as cratedb
-from simulator.modules.cratedb import writing as cratedb_writing
 from simulator.modules.elasticsearch import official as elasticsearch_official
 from simulator.modules.influxdb import server as influxdb
 from simulator.modules.options import parse_options

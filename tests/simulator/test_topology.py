@@ -10,12 +10,12 @@ from cassandra import InvalidRequest
 from cassandra.protocol import IsBootstrappingErrorMessage, ServerError
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.arangodb.options import ArangoOptions
+from simulator.modules.arangodb.encoding import ArangoOptions
 from simulator.modules.arangodb.server import Connection as ArangoConnection
 from simulator.modules.base import Job
 from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.cassandra.server import translate
-from simulator.modules.cratedb.options import CratedbOptions
+from simulator.modules.cratedb.encoding import CratedbOptions
 from simulator.modules.cratedb.server import Connection as CratedbConnection
 from simulator.modules.elasticsearch import ElasticsearchOptions
 from simulator.modules.elasticsearch.server import Connection as SearchConnection

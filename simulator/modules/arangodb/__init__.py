@@ -3,7 +3,7 @@
 The official client python-arango makes collections and indexes and asks for settings; it uses an HTTP layer
 of ours (`HTTPClient`, its own extension point), which also sends queries and bodies that are built in bulk.
 Its own layer and `insert_many` would serialise each document again, at 20 times the cost: with
-`client=official` they do, see `writing`; that client then also asks, see `asking`.
+`client=official` they do, and that client also asks, see `official`.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
@@ -59,8 +59,7 @@ from ..kit.module import (
     nothing_to_query,
 )
 from ..own_statements import JSON_LITERALS, fill_statement
-from .encoding import DocumentEncoder, encode_devices
-from .options import CLIENTS, MODES, ArangoOptions
+from .encoding import CLIENTS, MODES, ArangoOptions, DocumentEncoder, encode_devices
 from .queries import SHAPES, compile_query, name_field, write_number
 
 if TYPE_CHECKING:
@@ -90,8 +89,8 @@ class Arangodb(
     name = "arangodb"
     PACKAGES = ("python-arango", "httptools")
     IMPORTED_LATE = ("arango", f"{__name__}.server")
-    WRITER = f"{__name__}.writing:ArangoWriter"
-    ASKER = f"{__name__}.asking:ArangoAsker"
+    WRITER = f"{__name__}.server:ArangoWriter"
+    ASKER = f"{__name__}.server:ArangoAsker"
     options_model = ArangoOptions
     # What the official client supports: https://github.com/arangodb/python-arango#requirements
     OLDEST: ClassVar[Mapping[str, str]] = {"ArangoDB": "3.11"}
@@ -268,7 +267,7 @@ class Arangodb(
         }
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
-        from .writing import import_missing
+        from .server import import_missing
 
         schema = self.job.schema
         for columns in rows:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
 import orjson
@@ -17,10 +18,20 @@ from arango.response import Response
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..kit.http import Answer, Probe, parse_body
-from ..kit.http_database import HttpDatabase
+from ..kit.exactly_once import SettlingWriter, Span, Wanted
+from ..kit.http import Answer, HttpRequest, Probe, parse_body
+from ..kit.http_database import Conversation, HttpDatabase, SqlAsker, read_json
 from ..kit.module import lost_table, missing_table, stored_by_earlier_run
-from .options import ArangoOptions
+from ..kit.sql_queries import Template
+from ..options import InsertMode
+from ..own_statements import JSON_LITERALS
+from ..sending import Encoder, Payload, Received, Rows, explain_length, most_answer_bytes
+from .encoding import ArangoOptions, DocumentEncoder, Request
+from .queries import name_field
+
+if TYPE_CHECKING:
+    from ..arangodb import Arangodb
+
 
 SHOWN = 300
 """Characters of an answer in a message."""
@@ -222,3 +233,209 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
 def read_error_number(answer: object) -> Any:
     """ArangoDB's number of an error; None without one."""
     return answer.get("errorNum") if isinstance(answer, dict) else None
+
+
+class DocumentWriter(SettlingWriter[Connection]):
+    """Finds out what is stored of a request, however that is sent."""
+
+    LOOKUPS_APART_S: ClassVar[float | None] = 0.3
+    REFUSES_KEYS: ClassVar[bool] = True
+
+    def __init__(self, encoder: Encoder, module: Arangodb) -> None:
+        super().__init__(encoder, module)
+        self._sync = module.options.sync
+
+    def open(self) -> None:
+        super().open()
+        self.connection.expects_tables = True
+
+    def find(self, request: Any, wanted: Wanted) -> list[tuple[Any, ...]]:
+        schema = self.job.schema
+        paths = {name: name_field(schema, name) for name in schema.row_key}
+        conditions: list[str] = []
+        values: dict[str, Any] = {"@collection": self.job.table_names[request.table]}
+        for number, (name, sought) in enumerate(wanted.items()):
+            if isinstance(sought, Span):
+                conditions += [
+                    f"{paths[name]} >= @first{number}",
+                    f"{paths[name]} <= @last{number}",
+                ]
+                values |= {f"first{number}": sought.first, f"last{number}": sought.last}
+            else:
+                conditions.append(f"{paths[name]} IN @texts{number}")
+                values[f"texts{number}"] = sought
+        query = f"""
+            FOR e IN @@collection
+            FILTER {" AND ".join(conditions)}
+            RETURN [{", ".join(paths.values())}]"""
+        return self.connection.rows(query, values)
+
+    def may_be_there(self, request: Any) -> bool:
+        """Whether an earlier try may have stored a document whose key is refused."""
+        return self.may_repeat and bool(request.sent_before)
+
+
+class ArangoWriter(DocumentWriter):
+    """Sends payloads of `DocumentEncoder`."""
+
+    def __init__(self, encoder: DocumentEncoder, module: Arangodb) -> None:
+        super().__init__(encoder, module)
+        sync, names = str(self._sync).lower(), module.job.table_names
+        self._document_paths = [
+            f"/_api/document/{name}?silent=true&waitForSync={sync}" for name in names
+        ]
+        self._import_paths = [_import_path(name, self._sync) for name in names]
+
+    def send_request(self, request: Request, payload: Payload) -> None:
+        try:
+            if request.method is InsertMode.IMPORT:
+                self._import(request)
+            else:
+                self._store(request)
+        except Retryable as error:
+            if error.kind != TOO_MANY_REQUESTS:
+                request.doubt()
+            raise
+
+    def _store(self, request: Request) -> None:
+        """https://docs.arangodb.com/stable/develop/http-api/documents/#create-multiple-documents"""
+        answer = self.connection.post(self._document_paths[request.table], request.body)
+        status = answer.status
+        # With `silent`, the answer says nothing of the documents that are stored.
+        if status in (201, 202) and answer.body in (b"{}", b"[]"):
+            return
+        reply = parse_body(answer.body)
+        errors = reply if status in (201, 202) else [reply]
+        if not isinstance(errors, list):
+            raise SimulatorError(
+                f"ArangoDB gave an unreadable answer: {one_line(answer.body, SHOWN)}"
+            )
+        again = self.may_be_there(request)
+        failures = [error for error in errors if not (again and read_error_number(error) == UNIQUE)]
+        if not failures:
+            return
+        if errors is reply:
+            # The errors don't say which documents they are about.
+            request.doubt()
+        meanings = [self.connection.interpret(status, error) for error in failures]
+        ends = (meaning for meaning in meanings if isinstance(meaning, SimulatorError))
+        raise next(ends, meanings[-1])
+
+    def _import(self, request: Request) -> None:
+        again = self.may_be_there(request)
+        path = self._import_paths[request.table] + ("ignore" if again else "error")
+        answer = self.connection.post(path, request.body)
+        details = _read_refusals(self.connection, answer, len(request.rows))
+        if not details:
+            return
+        refused = [detail for detail in details if "conflict" not in detail]
+        if not refused:
+            raise Retryable("write_conflict", one_line(details[0], SHOWN), backoff_s=0.01)
+        text = f"{self.connection.place}: {one_line(refused[0], SHOWN)}"
+        if "unique constraint violated" in refused[0]:
+            raise stored_by_earlier_run(text)
+        raise SimulatorError(text)
+
+
+def _import_path(table: str, sync: bool) -> str:
+    """The path for imports, but for what becomes of documents that are there.
+
+    https://docs.arangodb.com/stable/develop/http-api/import/
+    """
+    return (
+        f"/_api/import?collection={table}&type=documents&details=true&waitForSync={str(sync).lower()}"
+        "&onDuplicate="
+    )
+
+
+def _read_refusals(connection: Connection, answer: Answer, documents: int) -> list[str]:
+    """Why some of `documents` imported documents were refused; empty if all are there."""
+    if answer.status != 201:
+        raise connection.explain(answer)
+    reply = parse_body(answer.body)
+    if reply["created"] + reply["ignored"] == documents:
+        return []
+    return reply.get("details") or [one_line(answer.body, SHOWN)]
+
+
+def import_missing(
+    connection: Connection, table: str, body: bytes, documents: int, sync: bool
+) -> None:
+    """Store documents with keys by the import API, except those that are there; Retryable or
+    SimulatorError if some aren't stored."""
+    answer = connection.post(f"{_import_path(table, sync)}ignore", body)
+    if refusals := _read_refusals(connection, answer, documents):
+        raise Retryable("documents_refused", one_line(refusals[0], SHOWN))
+
+
+# Within a text of an answer, quotes would be escaped.
+_HAS_MORE = re.compile(rb'"hasMore":\s*(true|false)')
+_COUNT = re.compile(rb'"count":\s*(\d+)')
+_CURSOR = re.compile(rb'"id":\s*"(\d+)"')
+_FAILED = re.compile(rb'"error":\s*true')
+
+
+class ArangoAsker(SqlAsker[Connection]):
+    """Asks what `Arangodb.compile` gives, and receives the pages."""
+
+    def __init__(self, module: Arangodb, in_flight: int) -> None:
+        super().__init__(module, JSON_LITERALS, in_flight)
+        path = f"{module.options.path}/_api/cursor"
+        self._target, self._following = path, path + "/"
+
+    def prepare(self, template: Template) -> Template:
+        parts = list(map(self.escape, template.parts))
+        parts[0] = '{"query":"' + parts[0]
+        parts[-1] += f'","batchSize":{PAGE},"count":true,"cache":false}}'
+        return Template(tuple(parts), template.places, template.devices)
+
+    def make_request(self, escaped: str) -> HttpRequest:
+        return HttpRequest("POST", self._target, escaped.encode(), JSON)
+
+    def converse(self, request: HttpRequest) -> Conversation:
+        pages: list[bytes] = []
+        rows = size = 0
+        while True:
+            body = yield request
+            pages.append(body)
+            size += len(body)
+            if len(pages) == 1:
+                rows = self.count_rows(body)
+            elif size > most_answer_bytes():
+                raise explain_length(size)
+            if not self._has_more(body):
+                return Received(rows, size, pages)
+            following = _search_end(_CURSOR, body, b'"id":')
+            if following is None:
+                raise self._refuse(body)
+            request = HttpRequest("POST", self._following + following[1].decode())
+
+    def count_rows(self, body: bytes) -> int:
+        """The number of rows on all pages, which the first page tells."""
+        if match := _search_end(_COUNT, body, b'"count":'):
+            return int(match[1])
+        raise self._refuse(body)
+
+    def _has_more(self, body: bytes) -> bool:
+        """Whether there are further pages. Retryable or SimulatorError if the page is an error."""
+        match = _search_end(_HAS_MORE, body, b'"hasMore":')
+        if match is None or not body.endswith(b"}") or _search_end(_FAILED, body, b'"error":'):
+            raise self._refuse(body)
+        return match[1] == b"true"
+
+    def _refuse(self, body: bytes) -> Retryable | SimulatorError:
+        """What an answer means whose status was a success."""
+        answer = read_json(body)
+        if isinstance(answer, dict) and answer.get("error"):
+            return self.database.interpret(answer.get("code", 200), answer)
+        text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
+        return SimulatorError(f"{self.database.place} gave an unreadable answer ({text})")
+
+    def decode(self, received: Received) -> Rows:
+        return [tuple(row) for page in received.data for row in read_json(page, "result")]
+
+
+def _search_end(pattern: re.Pattern[bytes], body: bytes, name: bytes) -> re.Match[bytes] | None:
+    """The last member with this name, if its value matches the pattern."""
+    at = body.rfind(name)
+    return None if at < 0 else pattern.match(body, at)

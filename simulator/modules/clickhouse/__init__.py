@@ -30,7 +30,7 @@ id, immediately in queries (`final = 1`), and on disk once parts are merged.
 The size on disk is that of the active parts (`system.parts`). To compact, all parts of a partition are merged
 into one (`OPTIMIZE TABLE … FINAL`).
 
-With `client=official`, clickhouse-connect sends the same events, see `writing`.
+With `client=official`, clickhouse-connect sends the same events, see `official`.
 
 Proven on the real engine of ClickHouse (26.9) behind a stand-in for its server, without asynchronous inserts,
 replicas and its own concurrency.
@@ -53,8 +53,15 @@ from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.module import MARK
 from ..kit.options import BATCH_MODES
 from ..kit.sql_module import SqlModule
-from .encoding import TYPES, NativeEncoder, encode_devices
-from .options import CLIENTS, ClickhouseOptions, Codecs, Partition
+from .encoding import (
+    CLIENTS,
+    TYPES,
+    ClickhouseOptions,
+    Codecs,
+    NativeEncoder,
+    Partition,
+    encode_devices,
+)
 from .queries import ClickhouseDialect, compile_statement, name_device, quote_text
 from .server import ALLOCATION, Connection
 
@@ -80,8 +87,8 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
     name = "clickhouse"
     PACKAGES = ("httptools",)
     IMPORTED_LATE = ("lz4.frame",)
-    WRITER = f"{__name__}.writing:ClickhouseWriter"
-    ASKER = f"{__name__}.asking:ClickhouseAsker"
+    WRITER = f"{__name__}.server:ClickhouseWriter"
+    ASKER = f"{__name__}.server:ClickhouseAsker"
     options_model = ClickhouseOptions
     # `insert_deduplication_token`: https://clickhouse.com/docs/whats-new/changelog/2022#222
     OLDEST: ClassVar[Mapping[str, str]] = {"ClickHouse": "22.2"}

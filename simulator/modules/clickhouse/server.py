@@ -5,20 +5,25 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
 from ...contract import MIB, Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..kit.http import Answer, ConnectionLost, NoAnswer
-from ..kit.http_database import HttpDatabase
+from ..kit.exactly_once import ConnectedWriter
+from ..kit.http import Answer, ConnectionLost, HttpRequest, NoAnswer
+from ..kit.http_database import Conversation, HttpDatabase, SqlAsker
 from ..kit.module import missing_table
 from ..kit.official import sent_columns
-from .encoding import Part
-from .options import ClickhouseOptions, Compression
-from .queries import quote_text
+from ..sending import Payload, Received, Rows
+from .encoding import ClickhouseOptions, Compression, Part
+from .queries import NotNative, count_rows, quote_text, read_rows
+
+if TYPE_CHECKING:
+    from ..clickhouse import Clickhouse
+
 
 _CODE = "X-ClickHouse-Exception-Code"
 
@@ -286,3 +291,46 @@ def read_table_settings(engine: str) -> dict[str, str]:
     _, _, listed = engine.partition(" SETTINGS ")
     pairs = (setting.partition(" = ") for setting in listed.split(", ") if setting)
     return {name: value.strip("'") for name, _, value in pairs}
+
+
+class ClickhouseWriter(ConnectedWriter[Connection]):
+    """Sends payloads of `NativeEncoder`; by several threads if several may be in flight."""
+
+    def send(self, payload: Payload) -> int:
+        for part in payload.data:
+            if not part.is_stored:
+                self.connection.insert(part)
+                part.is_stored = True
+        return payload.events
+
+
+class ClickhouseAsker(SqlAsker[Connection]):
+    """Asks what `Clickhouse.compile` gives."""
+
+    def __init__(self, module: Clickhouse, in_flight: int) -> None:
+        super().__init__(module, module.DIALECT, in_flight, module.options.query_timeout_s)
+
+    def escape(self, part: str) -> str:
+        return part
+
+    def make_request(self, escaped: str) -> HttpRequest:
+        return HttpRequest("POST", "", escaped.encode())
+
+    def converse(self, request: HttpRequest) -> Conversation:
+        # Where it goes is known once there is a connection.
+        target = self.database.question_target
+        return super().converse(HttpRequest("POST", target, request.body))
+
+    def count_rows(self, body: bytes) -> int:
+        try:
+            return count_rows(body)
+        except NotNative as error:
+            # An error in the middle of an answer is the last of it.
+            if exception := find_exception(body):
+                raise self.database.explain(exception) from error
+            raise SimulatorError(
+                f"{self.database.place} gave an unreadable answer: {error}"
+            ) from error
+
+    def decode(self, received: Received) -> Rows:
+        return read_rows(received.data)

@@ -23,7 +23,7 @@ have run out.
 One case is not covered without a key from the client: a node that received the request but did not begin it
 for a second, or a proxy in between, may begin it later. The count after the run shows such copies. Nor is it
 covered with `client=official`: CrateDB's client itself repeats a request whose connection was reset, see
-`writing`.
+`official`.
 
 Tags in a table of their own (`tags=table`) have `tags_id` as their primary key; existing rows stay (`ON
 CONFLICT DO NOTHING`), so storing them may be repeated.
@@ -49,9 +49,8 @@ from ...workloads.schema import Column, ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.module import QUERY_REMEDY, MissingTable, nothing_to_query
 from ..kit.sql_module import SqlModule
-from .asking import CratedbDialect
-from .encoding import StatementEncoder, encode_devices, is_object
-from .options import CLIENTS, MODES, CratedbOptions
+from .encoding import CLIENTS, MODES, CratedbOptions, StatementEncoder, encode_devices, is_object
+from .queries import CratedbDialect
 from .server import ALLOCATION, Connection
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
@@ -76,8 +75,8 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
 
     name = "cratedb"
     PACKAGES = ("httptools",)
-    WRITER = f"{__name__}.writing:CratedbWriter"
-    ASKER = f"{__name__}.asking:CratedbAsker"
+    WRITER = f"{__name__}.server:CratedbWriter"
+    ASKER = f"{__name__}.queries:CratedbAsker"
     options_model = CratedbOptions
     # `max_by`: https://cratedb.com/docs/crate/reference/en/latest/appendices/release-notes/5.2.0.html
     OLDEST: ClassVar[Mapping[str, str]] = {"CrateDB": "5.2"}

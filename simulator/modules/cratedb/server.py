@@ -9,7 +9,8 @@ https://cratedb.com/docs/crate/reference/en/latest/admin/system-information.html
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -18,10 +19,20 @@ from ...contract import MIB, Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
+from ..kit.exactly_once import Request, SettlingWriter, Span, Wanted, keep_refused
 from ..kit.http import Answer, Probe, parse_body
 from ..kit.http_database import HttpDatabase
-from ..kit.module import insert_command, lost_table, missing_table, stored_by_earlier_run
-from .options import CratedbOptions
+from ..kit.module import (
+    connection_lost,
+    insert_command,
+    lost_table,
+    missing_table,
+    stored_by_earlier_run,
+)
+from ..options import InsertMode
+from ..sending import Payload
+from ..waiting import limit_wait
+from .encoding import CratedbOptions, Part, StatementEncoder
 
 # https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#error-codes
 _UNKNOWN_RELATION, _UNKNOWN_SCHEMA = 4041, 4045
@@ -248,3 +259,134 @@ def reason(answer: Any) -> tuple[int, str]:
     text = one_line(error, 300)
     # Older servers give a row's error as text alone.
     return (DUPLICATE_KEY if "DuplicateKeyException" in text else 0), text
+
+
+_JOBS_END_S = 10.0
+_JOBS_POLL_S = 0.05
+# How soon a node begins with a statement that it has received.
+_SETTLE_S = 1.0
+_STORED = b'"rowcount":1}'
+
+
+class RowWriter(SettlingWriter[Connection]):
+    """Finds out what became of rows, however they are sent. Several threads share it if several requests may
+    be in flight."""
+
+    def open(self) -> None:
+        super().open()
+        self.connection.expect_tables()
+
+    def sort_out(
+        self, request: Request, payload: Payload, results: Sequence[Mapping[str, Any]]
+    ) -> None:
+        """Return if all rows are stored; else raise the first refused one's error, with only those
+        left in the request that may be sent again."""
+        failure = keep_refused(request, payload, self._judge_rows(request, results))
+        if failure is not None:
+            request.doubt()
+            raise failure
+
+    def _judge_rows(
+        self, request: Request, results: Sequence[Mapping[str, Any]]
+    ) -> Iterator[Retryable | SimulatorError | None]:
+        for result in results:
+            code, message = reason(result)
+            if result["rowcount"] == 1:
+                yield None
+            elif code or message:
+                status = SERVER_ERROR if "error" not in result else BAD_REQUEST
+                yield self.judge(request, status, result)
+            else:
+                yield Retryable("rows_refused", message)
+
+    def judge(
+        self, request: Request, status: int, answer: Any
+    ) -> Retryable | SimulatorError | None:
+        """What an error, of a statement or of a row in it, means; None: the row is stored."""
+        code, message = reason(answer)
+        if code == DUPLICATE_KEY:
+            if request.sent_before:
+                return None
+            if self.has_stored:
+                # A node sends its part of a request again when the primary shard dies, and meets
+                # what that had stored.
+                return Retryable("duplicate_key", message)
+        return self.connection.interpret(status, answer)
+
+    def await_end(self, payload: Payload) -> None:
+        """Wait until no INSERT runs that can be the one whose answer was lost."""
+        connection = self.connection
+        # A node may have received it and not begun with it. There is no event to wait for, neither
+        # for that nor for the end of another connection's statement.
+        time.sleep(_SETTLE_S)
+        [(now,)] = connection.ask("SELECT CURRENT_TIMESTAMP")
+        deadline = time.monotonic() + limit_wait(_JOBS_END_S)
+        while True:
+            [(running,)] = connection.ask(
+                "SELECT count(*) FROM sys.jobs WHERE stmt LIKE 'INSERT INTO%' AND started <= ?",
+                [now],
+            )
+            if not running:
+                return
+            if time.monotonic() > deadline:
+                raise connection_lost("the server is still processing the request")
+            time.sleep(_JOBS_POLL_S)
+
+    def show_events(self, request: Request) -> None:
+        self.connection.ask(f"REFRESH TABLE {self._name_table(request)}")
+
+    def _name_table(self, request: Request) -> str:
+        return quote_name(self.job.table_names[request.table])
+
+    def find(self, request: Request, wanted: Wanted) -> Collection[tuple[Any, ...]]:
+        schema = self.job.schema
+        fields = {
+            name: f"{quote_name(name)}['{schema.device_path}']"
+            if name == schema.device and schema.device_path
+            else quote_name(name)
+            for name in schema.row_key
+        }
+        conditions: list[str] = []
+        values: list[Any] = []
+        for name, sought in wanted.items():
+            if isinstance(sought, Span):
+                conditions.append(f"{fields[name]} BETWEEN ? AND ?")
+                values += sought
+            else:
+                conditions.append(f"{fields[name]} = ANY(?)")
+                values.append(sought)
+        return self.connection.ask(
+            f"SELECT {', '.join(fields.values())} FROM {self._name_table(request)}"
+            f" WHERE {' AND '.join(conditions)}",
+            values,
+        )
+
+
+class CratedbWriter(RowWriter):
+    """Sends payloads of `StatementEncoder`."""
+
+    encoder: StatementEncoder
+
+    def send_request(self, request: Part, payload: Payload) -> None:
+        try:
+            answer = self.connection.send(request.body)
+        except Retryable:
+            request.doubt()
+            raise
+        status, body = answer.status, answer.body
+        if status >= BAD_REQUEST:
+            problem = parse_body(body)
+            meaning = self.judge(request, status, problem)
+            if meaning is None and len(request.rows) == 1:
+                return
+            # Overload, too, may have come after a part of the rows was stored.
+            request.doubt()
+            raise meaning or Retryable("duplicate_key", reason(problem)[1])
+        if self.encoder.mode is InsertMode.BULK:
+            if body.count(_STORED) != len(request.rows):
+                self.sort_out(request, payload, parse_body(body)["results"])
+        elif (stored := parse_body(body)["rowcount"]) != len(request.rows):
+            request.doubt()
+            raise Retryable(
+                "rows_refused", f"CrateDB stored {stored} of a request's {len(request.rows)} rows"
+            )

@@ -68,26 +68,23 @@ from ..kit.module import MARK, IndexedModule
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import Newest, SqlDialect, compile_query, quote_text
 from ..sending import Asker, Writer
-from .asking import PostgresAsker
 from .dialects import DIALECTS, NEWEST, Dialect, dialect_of
-from .encoding import PostgresEncoder
-from .options import CLIENTS, MODES, PostgresOptions, ServerOptions, check_copy
+from .encoding import CLIENTS, MODES, PostgresEncoder, PostgresOptions, ServerOptions, check_copy
+from .queries import PostgresAsker
 from .server import (
     VERSION,
     Session,
     check_encoding,
     check_order,
-    describe,
-    read_indexes,
-    read_storage,
-)
-from .tables import (
     check_row,
     create_partitions,
+    describe,
     list_bounds,
     list_older,
     list_statements,
     name_partitions,
+    read_indexes,
+    read_storage,
 )
 from .writer import PostgresWriter
 

@@ -16,7 +16,6 @@ from ...errors import OptionError, Retryable
 from ...workloads.schema import Schema
 from ..kit.sql_queries import Newest, SqlDialect
 from ..options import InsertMode
-from .tables import MOST_ROW_BYTES
 
 if TYPE_CHECKING:
     from ..kit.libpq import Connection
@@ -27,6 +26,10 @@ ServerConnection: TypeAlias = "Connection | DriverConnection"
 
 NEWEST = {"newest-per-device": Newest.WINDOW}
 """What is asked otherwise than by DISTINCT ON, which sorts all events where no index serves it."""
+
+MOST_ROW_BYTES = 8160
+"""A row lies on one page of 8 kB, but for long texts, which are stored elsewhere: `MaxHeapTupleSize` in
+https://github.com/postgres/postgres/blob/master/src/include/access/htup_details.h"""
 
 MOST_IN_ARRAY = 100
 """Of how many devices an array is made at most. Without an index, each event is compared with each of

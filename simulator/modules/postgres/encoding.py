@@ -1,4 +1,5 @@
-"""Requests to PostgreSQL: binary and text COPY, values lists, single inserts, transactions.
+"""Options of targets on PostgreSQL and its relatives, and requests to them: binary and text COPY, values
+lists, single inserts, transactions.
 
 All are built in bulk from the schema: any workload's columns will do. An INSERT of one event is a
 prepared statement with binary values (Bind, Execute): the server doesn't parse it again, and numpy makes the
@@ -9,15 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from itertools import cycle
+from typing import Annotated, Any, ClassVar, Self
 
-from ...contract import PrimaryKey
+import psycopg
+from psycopg.conninfo import make_conninfo
+from pydantic import Field
+
+from ...conditions import ACCESS, Condition
+from ...contract import CommaList, Load, PrimaryKey, Role
 from ...encoding.columns import KEY_COLUMN, Columns, bounds, quote_name, with_client_key
 from ...encoding.postgres_rows import TYPE_OIDS, bind_rows, copy_binary, text_rows, value_rows
 from ...encoding.rows import ROW_SEPARATOR
+from ...errors import OptionError
 from ...workloads.schema import Column, ColumnType, EventBlock
+from ..base import OfficialClient
+from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..kit.libpq_pipeline import Insert
-from ..options import InsertMode, Job
+from ..kit.module import IndexOptions
+from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
 from ..sending import Encoder, Payload, deal_block
+from .dialects import DIALECTS, Dialect, DialectName
 
 
 class CopyFormat(StrEnum):
@@ -25,6 +38,179 @@ class CopyFormat(StrEnum):
 
     BINARY = "binary"
     TEXT = "text"
+
+
+CLIENTS = {
+    "official": OfficialClient(
+        ("psycopg2-binary",),
+        {
+            InsertMode.COPY: "psycopg2's copy_expert",
+            InsertMode.VALUES_LISTS: "psycopg2's execute_values",
+            InsertMode.TRANSACTION: "psycopg2's executemany",
+            InsertMode.SINGLE: "psycopg2's execute",
+        },
+        writer=f"{__package__}.official:DriverWriter",
+        asker=f"{__package__}.official:DriverAsker",
+    ),
+    "psycopg3": OfficialClient(
+        ("psycopg", "psycopg-binary"),
+        {
+            InsertMode.COPY: "psycopg 3's copy",
+            InsertMode.TRANSACTION: "psycopg 3's executemany",
+            InsertMode.SINGLE: "psycopg 3's execute",
+        },
+        writer=f"{__package__}.official:DriverWriter",
+        asker=f"{__package__}.official:DriverAsker",
+    ),
+}
+"""What the option `client` can be."""
+
+
+MODES = (
+    InsertMode.COPY,
+    InsertMode.VALUES_LISTS,
+    InsertMode.TRANSACTION,
+    InsertMode.SINGLE,
+)
+
+
+class ServerOptions(IndexOptions):
+    """How events are sent, where the server is, and what is made there: for this module and those built on
+    it."""
+
+    ADDRESSES: ClassVar[str] = "connection_string"
+
+    insert_mode: Annotated[InsertMode | None, among(*MODES), Condition.BATCH, PAYLOAD] = Field(
+        None,
+        description="how events are sent: copy (default with --batch), values_lists, transaction "
+        "(an INSERT per event, a commit per batch), single (default without --batch)",
+    )
+    use_values_lists: Annotated[bool, Condition.BATCH, PAYLOAD] = Field(
+        False, description="the reference's name for insert_mode=values_lists; with --batch only"
+    )
+    copy_format: Annotated[CopyFormat, Condition.BATCH, PAYLOAD] = Field(
+        CopyFormat.BINARY,
+        description="binary or text, which dialect cockroachdb can't take for JSON columns",
+    )
+    prepared_statements: Annotated[bool, Condition.CLIENT, PAYLOAD] = Field(
+        True,
+        description="send insert modes single and transaction as prepared statements with binary"
+        " values; false: as text, for a proxy that doesn't keep prepared statements,"
+        " such as PgBouncer in transaction mode without max_prepared_statements",
+    )
+
+    connection_string: Annotated[ConnectionString, Condition.NONE, ACCESS] = Field(
+        repr=False, description="libpq connection string or URL"
+    )
+    password: str | None = Field(
+        None, repr=False, description="the user's password, instead of one in connection_string"
+    )
+    primary_key_constraint: Annotated[str | None, Condition.SCHEMA] = Field(
+        None, description="replaces PRIMARY KEY (id) in CREATE TABLE"
+    )
+    install_extensions: CommaList = Field(
+        [], description="extensions to create first, separated by commas"
+    )
+    connections: Annotated[int | None, Condition.CLIENT] = Field(
+        None,
+        ge=1,
+        description="connections of each worker for its requests in flight; with fewer than those, each "
+        "has a pipeline (default: one for each request in flight)",
+    )
+    request_timeout_s: Annotated[float, Condition.NONE] = Field(
+        60, gt=0, description="seconds until an insert without an answer is retried"
+    )
+    query_timeout_s: Annotated[float, Condition.NONE] = Field(
+        3600, gt=0, description="seconds until any other request without an answer fails"
+    )
+
+    def mode(self, load: Load) -> InsertMode:
+        default = self._batch_mode()
+        return choose_mode("insert_mode", self.insert_mode, load, InsertMode.SINGLE, default)
+
+    def for_prefill(self) -> Self:
+        batches = self.insert_mode in (InsertMode.COPY, InsertMode.VALUES_LISTS)
+        changes = {} if batches else {"insert_mode": self._batch_mode()}
+        return super().for_prefill().model_copy(update=changes)
+
+    def _batch_mode(self) -> InsertMode:
+        return InsertMode.VALUES_LISTS if self.use_values_lists else self.find_dialect().BATCH_MODE
+
+    def find_dialect(self) -> Dialect:
+        """The dialect that the server speaks."""
+        return DIALECTS[DialectName.POSTGRESQL]
+
+    @classmethod
+    def _split_addresses(cls, text: str) -> list[str]:
+        try:
+            parts = parse_dsn(text)
+        except psycopg.ProgrammingError:
+            return []
+        hosts = (parts.get("host") or parts.get("hostaddr") or "localhost").split(",")
+        ports = parts.get("port", "").split(",")
+        return [f"{host}:{port or 5432}" for host, port in zip(hosts, cycle(ports), strict=False)]
+
+    @property
+    def dsn(self) -> str:
+        """The connection string with the password, wherever it was given."""
+        if self.password is None:
+            return self.connection_string
+        return make_conninfo(self.connection_string, password=self.password)
+
+    def secrets(self) -> list[str]:
+        return list_secrets(self.dsn)
+
+    def table_suffix(self) -> str:
+        """What follows the columns in CREATE TABLE; OptionError if the server can't do it."""
+        return ""
+
+    def public(self) -> dict[str, Any]:
+        shown = super().public() | {"connection_string": public_dsn(self.connection_string)}
+        return shown | ({"password": "***"} if self.password is not None else {})
+
+
+class PostgresOptions(ServerOptions):
+    """Options of targets with `module: postgres`, where the server may also be a relative of PostgreSQL."""
+
+    dialect: Annotated[DialectName, PAYLOAD] = Field(
+        DialectName.POSTGRESQL,
+        description="what the server is: postgresql, cockroachdb (batches are values_lists unless "
+        "insert_mode says copy) or yugabytedb",
+    )
+    tablets: Annotated[int | None, Condition.REPLICATION] = Field(
+        None, ge=1, description="split each table into this many tablets (dialect yugabytedb)"
+    )
+    colocation: Annotated[bool | None, Condition.REPLICATION] = Field(
+        None,
+        description="keep the tables in the shared tablet of a database made WITH COLOCATION, or"
+        " (false) outside it (dialect yugabytedb; default: as the database has it)",
+    )
+
+    def find_dialect(self) -> Dialect:
+        return DIALECTS[self.dialect]
+
+    def table_suffix(self) -> str:
+        return self.find_dialect().table_suffix(self.tablets, self.colocation)
+
+
+def check_copy(options: ServerOptions, job: Job) -> None:
+    """OptionError if texts would be copied into a JSON column that keeps their escapes."""
+    dialect, load = options.find_dialect(), job.load
+    columns = [column.name for column in job.schema.row if column.type is ColumnType.JSON]
+    if dialect.COPY_UNESCAPES_JSON or load.role is Role.READ or not columns:
+        return
+    if load.role is Role.FILL:
+        options, job = options.for_prefill(), job.for_prefill()
+    mode, client = options.mode(job.load), CLIENTS.get(options.client)
+    is_binary = client is None and options.copy_format is CopyFormat.BINARY
+    if mode is not InsertMode.COPY or is_binary:
+        return
+    other = next(way for way in (client.ways if client else MODES) if way is not mode)
+    binary = "" if client else "copy_format=binary, or "
+    raise OptionError(
+        f"dialect {dialect.name} can't copy texts: its COPY doesn't unescape JSON columns"
+        f" ({', '.join(columns)}), so other values would be stored: use {binary}insert_mode={other}"
+    )
 
 
 class PostgresEncoder(Encoder):

@@ -20,7 +20,7 @@ from ..options import InsertMode, Job
 from ..sending import LAST_ANSWERS_S, Encoder, Outcome, Payload, Writer
 from ..waiting import Poll, find_arrival, limit_wait
 from .dialects import Dialect, ServerConnection
-from .options import ServerOptions
+from .encoding import ServerOptions
 from .server import is_lost, repeat_refused, translate
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ later. Counts and the first queries wait for it (`wal_tables()`).
 
 Events are sent as lines over HTTP, which the vendor recommends, built column by column (`encoding.py` says
 what is binary and what can't be), or over PGWire as prepared statements, one INSERT per event. With
-`client=official`, the package `questdb` sends lines, see `writing`. Queries use PGWire, see `pgwire`, or HTTP
-without a `connection_string`; everything else uses HTTP (`/exec`).
+`client=official`, the package `questdb` sends lines, see `official`. Queries use PGWire, see `pgwire`, or
+HTTP without a `connection_string`; everything else uses HTTP (`/exec`).
 
 Queries use SAMPLE BY for buckets of time and LATEST ON for the newest events.
 
@@ -43,22 +43,24 @@ from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import SqlDialect
 from ..options import LEAN
 from ..sending import Asker, Writer
-from .asking import QuestdbAsker
 from .encoding import (
+    CLIENTS,
     INT32_RANGE,
     INT64_RANGE,
+    MODES,
+    PGWIRE,
     STORED_AT,
     TYPES,
     LineEncoder,
     LineFormat,
+    Partition,
+    QuestdbOptions,
     describe_tags,
     type_of,
 )
-from .options import CLIENTS, MODES, PGWIRE, Partition, QuestdbOptions
 from .pgwire import PgWireAsker, StatementEncoder, make_statement_writer
-from .queries import QuestdbDialect
-from .server import ALLOCATION, Connection
-from .writing import LineWriter
+from .queries import QuestdbAsker, QuestdbDialect
+from .server import ALLOCATION, Connection, LineWriter
 
 _HOUR_MS = 3_600_000
 _MOST_BYTES = 30_000

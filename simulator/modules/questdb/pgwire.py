@@ -25,15 +25,13 @@ from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from ..kit.libpq_lines import Question as PreparedQuestion
 from ..options import InsertMode, Job
-from ..postgres.asking import PostgresAsker
 from ..postgres.dialects import Dialect
-from ..postgres.encoding import CopyFormat, PostgresEncoder
+from ..postgres.encoding import CopyFormat, PostgresEncoder, PostgresOptions
 from ..postgres.official import DriverAsker, Question
-from ..postgres.options import PostgresOptions
+from ..postgres.queries import PostgresAsker
 from ..postgres.writer import PostgresWriter
 from ..sending import Received, Rows
-from .encoding import as_sent, find_sent_values
-from .options import QuestdbOptions
+from .encoding import QuestdbOptions, as_sent, find_sent_values
 from .queries import QuestdbDialect
 
 if TYPE_CHECKING:

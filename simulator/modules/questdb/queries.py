@@ -1,14 +1,30 @@
-"""Described queries in QuestDB's SQL."""
+"""Described queries in QuestDB's SQL, and how they are asked over HTTP, for answers as JSON: where PGWire
+(`pgwire.py`) is not at hand.
+
+https://questdb.com/docs/query/rest-api/#exec---execute-queries
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import quote_plus
 
 from ...encoding.columns import quote_name
+from ...errors import one_line
 from ...units import write_duration
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import ColumnType, Schema
+from ..kit.http import HttpRequest
+from ..kit.http_database import SqlAsker, read_json
 from ..kit.sql_queries import SqlDialect, list_aliased, quote_text
+from ..sending import Received, Rows
+from .server import ASK_TARGET, Connection, limit_time, read_rows
+
+if TYPE_CHECKING:
+    from ..questdb import Questdb
+
 
 _UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "T": 1}
 """Of what SAMPLE BY reads."""
@@ -83,3 +99,39 @@ class QuestdbDialect(SqlDialect):
         if values[0] == quote_name(self._schema.device):
             return self.select_newest(values, time, source)
         return super().select_newest_of_one(values, time, source)
+
+
+_END = re.compile(rb'\],"count":(\d+)\}\Z')
+"""How an answer without an error ends. Within a text its quotes would be escaped."""
+_END_BYTES = 48
+
+
+class QuestdbAsker(SqlAsker[Connection]):
+    """Asks what `Questdb.compile` gives."""
+
+    def __init__(self, module: Questdb, in_flight: int) -> None:
+        timeout_s = module.options.query_timeout_s
+        super().__init__(module, QuestdbDialect(module.job.schema), in_flight, timeout_s)
+        self._headers = limit_time(timeout_s)
+
+    def escape(self, part: str) -> str:
+        return quote_plus(part)
+
+    def make_request(self, escaped: str) -> HttpRequest:
+        # An asker that isn't open only shows what it would send.
+        target = self.database.target(escaped) if self._database else ASK_TARGET + escaped
+        return HttpRequest("GET", target, headers=self._headers)
+
+    def count_rows(self, body: bytes) -> int:
+        if match := _END.search(body, max(0, len(body) - _END_BYTES)):
+            return int(match[1])
+        # An error that came up when the first rows were on the way, or no answer of QuestDB's.
+        answer = read_json(body)
+        raise self.database.explain_refusal(
+            one_line(
+                answer["error"] if isinstance(answer, dict) and "error" in answer else answer, 500
+            )
+        )
+
+    def decode(self, received: Received) -> Rows:
+        return read_rows(read_json(received.data))

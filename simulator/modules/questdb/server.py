@@ -20,12 +20,13 @@ import numpy as np
 from ...contract import Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
+from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S, Answer, parse_body
 from ..kit.http_database import HttpDatabase
 from ..kit.module import connection_lost, missing_table
 from ..kit.sql_queries import quote_text
-from .encoding import PRECISION
-from .options import QuestdbOptions
+from ..sending import Payload
+from .encoding import PRECISION, LineFormat, QuestdbOptions
 
 _log = logging.getLogger(__name__)
 
@@ -291,3 +292,21 @@ def _read_times(texts: Sequence[str | None]) -> list[int | None]:
     stamps = np.array([text and text[:-1] for text in texts], dtype="datetime64[ms]")
     numbers: list[int] = stamps.astype(np.int64).tolist()
     return [None if text is None else number for text, number in zip(texts, numbers, strict=True)]
+
+
+class LineWriter(ConnectedWriter[Connection]):
+    """Sends payloads of `LineEncoder`; by several threads if several may be in flight."""
+
+    def open(self) -> None:
+        super().open()
+        options = self.connection.options
+        is_binary = options.line_format is LineFormat.BINARY
+        if is_binary and not self.connection.supports(BINARY_VERSION):
+            raise SimulatorError(
+                f"QuestDB at {options.server} takes no binary lines, which need version 9: use"
+                " line_format=text"
+            )
+
+    def send(self, payload: Payload) -> int:
+        self.connection.write(payload.data)
+        return payload.events

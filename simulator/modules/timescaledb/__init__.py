@@ -31,8 +31,7 @@ from ..base import Ageing, Job, Support, support_keys
 from ..kit.sql_queries import Newest, quote_text
 from ..postgres import Postgres
 from ..postgres.dialects import Dialect
-from ..postgres.encoding import PostgresEncoder
-from ..postgres.options import ServerOptions
+from ..postgres.encoding import PostgresEncoder, ServerOptions
 from ..postgres.server import Session, add_up, ask_size, code_of
 
 _NO_SUCH_SETTING = "42704"

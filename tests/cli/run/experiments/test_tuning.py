@@ -30,7 +30,7 @@ from cli.show.words import describe_measurement, describe_validity, write_headli
 from cli.system.errors import ConfigError, RunFailed
 from simulator.contract import DataSet, Load, Offered, RunResult, RunSettings
 from simulator.modules.cassandra.options import CassandraOptions
-from simulator.modules.postgres.options import PostgresOptions
+from simulator.modules.postgres.encoding import PostgresOptions
 
 from ....helpers import insert_run
 from ...made import OPTIONS, tuned

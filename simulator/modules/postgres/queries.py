@@ -31,7 +31,7 @@ from ..waiting import find_arrival
 from .server import is_lost, translate
 
 if TYPE_CHECKING:
-    from . import Postgres
+    from ..postgres import Postgres
 
 
 class PostgresAsker(PolledAsker):

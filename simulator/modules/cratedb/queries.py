@@ -1,30 +1,25 @@
-"""Described queries in CrateDB's SQL, and how they are asked: statements with arguments by its HTTP endpoint;
-with `client=official` by cursors of CrateDB's client `crate`.
+"""Described queries in CrateDB's SQL, and how they are asked: statements with arguments by its HTTP endpoint.
 
 https://cratedb.com/docs/crate/reference/en/latest/interfaces/http.html#parameter-substitution
-https://cratedb.com/docs/python/en/latest/query.html
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...encoding.columns import quote_name
-from ...errors import Retryable, SimulatorError
 from ...workloads.schema import Schema
 from ..kit.http import HttpRequest
 from ..kit.http_database import SqlAsker, read_json
-from ..kit.module import connection_lost
-from ..kit.official import ClientAsker
 from ..kit.sql_queries import NewestByFunction, Template, quote_text
 from ..own_statements import quote_json
 from ..sending import Received, Rows
 from .server import Connection
-from .writing import make_client, read_status
 
 if TYPE_CHECKING:
-    from . import Cratedb
+    from ..cratedb import Cratedb
+
 
 _UNITS_MS = (("hours", 3_600_000), ("minutes", 60_000), ("seconds", 1000))
 
@@ -90,26 +85,3 @@ class CratedbAsker(SqlAsker[Connection]):
 
     def decode(self, received: Received) -> Rows:
         return [tuple(row) for row in read_json(received.data, "rows")]
-
-
-class OfficialCratedbAsker(ClientAsker[Connection]):
-    """Asks by `cursor.execute` and `fetchall`."""
-
-    def make_client(self) -> Any:
-        return make_client(self.connection, 1)
-
-    def ask(self, client: Any, statement: str) -> Rows:
-        cursor = client.cursor()
-        cursor.execute(statement)
-        rows: Rows = cursor.fetchall()
-        return rows
-
-    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
-        from crate.client import exceptions
-
-        if isinstance(error, exceptions.ConnectionError):
-            return connection_lost(f"{self.connection.options.server}: {error}")
-        if not isinstance(error, exceptions.Error):
-            return None
-        text = str(error)
-        return self.connection.interpret(read_status(text), text)

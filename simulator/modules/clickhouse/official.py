@@ -1,13 +1,12 @@
-"""Sends INSERTs to ClickHouse: by the lean path, and by clickhouse-connect (`client=official`).
-
-A request whose fate is unknown is sent again as it is: the server knows each INSERT by its token.
+"""clickhouse-connect (`client=official`), with its defaults.
 
 The client inserts as its documentation has it for many INSERTs into one table: one `insert` with an
-InsertContext for each request, with the client's defaults: rows of Python values, of which it makes the
-Native format, compressed by LZ4. It sends a request again by itself when a connection ends; here the loop
-does, and counts it, so the client is given a pool that tells of no failure that it was such an end.
+InsertContext for each request: rows of Python values, of which it makes the Native format, compressed by LZ4.
+It sends a request again by itself when a connection ends; here the loop does, and counts it, so the client is
+given a pool that tells of no failure that it was such an end.
 
 https://clickhouse.com/docs/integrations/language-clients/python/advanced-inserting
+https://clickhouse.com/docs/integrations/language-clients/python/driver-api
 """
 
 from __future__ import annotations
@@ -15,29 +14,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from ...errors import Retryable, one_line
-from ..kit.exactly_once import ConnectedWriter
+from ...errors import Retryable, SimulatorError, one_line
 from ..kit.http import CONNECT_TIMEOUT_S, Answer
 from ..kit.module import ConnectedModule, connection_lost, unreachable
-from ..kit.official import ClientWriter, RowsEncoder, sent_columns
-from ..sending import Payload
+from ..kit.official import ClientAsker, ClientWriter, RowsEncoder, sent_columns
+from ..sending import Payload, Rows
 from ..waiting import limit_wait
 from .encoding import make_tokens
 from .server import Connection
 
 if TYPE_CHECKING:
     from urllib3 import PoolManager
-
-
-class ClickhouseWriter(ConnectedWriter[Connection]):
-    """Sends payloads of `NativeEncoder`; by several threads if several may be in flight."""
-
-    def send(self, payload: Payload) -> int:
-        for part in payload.data:
-            if not part.is_stored:
-                self.connection.insert(part)
-                part.is_stored = True
-        return payload.events
 
 
 class OfficialClickhouseWriter(ClientWriter[Connection]):
@@ -136,3 +123,29 @@ def _make_pool(connection: Connection, timeout_s: float) -> PoolManager:
             return answer
 
     return Pool(ssl_context=options.make_tls_context())
+
+
+class OfficialClickhouseAsker(ClientAsker[Connection]):
+    """Asks by `Client.query`."""
+
+    def make_client(self) -> Any:
+        return make_client(self.connection, self.connection.options.query_timeout_s)
+
+    def close_client(self, client: Any) -> None:
+        own, pool = client
+        own.close()
+        pool.clear()
+
+    def ask(self, client: Any, statement: str) -> Rows:
+        rows: Rows = client[0].query(statement).result_rows
+        return rows
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        from clickhouse_connect.driver.exceptions import Error, OperationalError, StreamFailureError
+
+        # The client's pool has told in the tool's words what a request's status says.
+        if isinstance(error, OperationalError | StreamFailureError):
+            return connection_lost(f"{self.connection.options.server}: {error}")
+        if isinstance(error, Error):
+            return SimulatorError(f"{self.connection.place}: {one_line(error, 500)}")
+        return None

@@ -1,17 +1,18 @@
-"""Sends documents to ArangoDB, each event once: by the lean path, and by python-arango as it comes
-(`client=official`): `insert_many`, `import_bulk` and `insert`, over its own HTTP layer.
+"""python-arango as it comes (`client=official`): `insert_many`, `import_bulk` and `insert` over its own HTTP
+layer, and `aql.execute` with its defaults.
 
 If a request of the client's failed, each of its events is looked up, as by the lean path. With several
 endpoints the client itself sends a request whose fate nobody knows to the next coordinator, so those need
 keys that are made here.
 
 https://docs.python-arango.com/en/main/document.html
+https://docs.python-arango.com/en/main/aql.html
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from arango.client import ArangoClient
 from arango.database import StandardDatabase
@@ -24,155 +25,19 @@ from requests.utils import get_environ_proxies
 
 from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
-from ...errors import OptionError, Retryable, SimulatorError, one_line
+from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.schema import EventBlock
-from ..kit.exactly_once import SettlingWriter, Span, Wanted
-from ..kit.http import Answer, parse_body
-from ..kit.module import connection_lost, stored_by_earlier_run
-from ..kit.official import ClientWriter, Rows, RowsEncoder, list_documents
+from ..kit.module import connection_lost
+from ..kit.official import ClientAsker, ClientWriter, Rows, RowsEncoder, list_documents
 from ..options import InsertMode
-from ..sending import Encoder, Payload
+from ..sending import Payload
+from ..sending import Rows as Answers
 from ..waiting import limit_wait
-from .encoding import DocumentEncoder, Request
-from .options import ArangoOptions
-from .queries import name_field
-from .server import SHOWN, TOO_MANY_REQUESTS, UNIQUE, Connection, read_error_number
+from .encoding import ArangoOptions
+from .server import TOO_MANY_REQUESTS, UNIQUE, Connection, DocumentWriter
 
 if TYPE_CHECKING:
-    from . import Arangodb
-
-
-class DocumentWriter(SettlingWriter[Connection]):
-    """Finds out what is stored of a request, however that is sent."""
-
-    LOOKUPS_APART_S: ClassVar[float | None] = 0.3
-    REFUSES_KEYS: ClassVar[bool] = True
-
-    def __init__(self, encoder: Encoder, module: Arangodb) -> None:
-        super().__init__(encoder, module)
-        self._sync = module.options.sync
-
-    def open(self) -> None:
-        super().open()
-        self.connection.expects_tables = True
-
-    def find(self, request: Any, wanted: Wanted) -> list[tuple[Any, ...]]:
-        schema = self.job.schema
-        paths = {name: name_field(schema, name) for name in schema.row_key}
-        conditions: list[str] = []
-        values: dict[str, Any] = {"@collection": self.job.table_names[request.table]}
-        for number, (name, sought) in enumerate(wanted.items()):
-            if isinstance(sought, Span):
-                conditions += [
-                    f"{paths[name]} >= @first{number}",
-                    f"{paths[name]} <= @last{number}",
-                ]
-                values |= {f"first{number}": sought.first, f"last{number}": sought.last}
-            else:
-                conditions.append(f"{paths[name]} IN @texts{number}")
-                values[f"texts{number}"] = sought
-        query = f"""
-            FOR e IN @@collection
-            FILTER {" AND ".join(conditions)}
-            RETURN [{", ".join(paths.values())}]"""
-        return self.connection.rows(query, values)
-
-    def may_be_there(self, request: Any) -> bool:
-        """Whether an earlier try may have stored a document whose key is refused."""
-        return self.may_repeat and bool(request.sent_before)
-
-
-class ArangoWriter(DocumentWriter):
-    """Sends payloads of `DocumentEncoder`."""
-
-    def __init__(self, encoder: DocumentEncoder, module: Arangodb) -> None:
-        super().__init__(encoder, module)
-        sync, names = str(self._sync).lower(), module.job.table_names
-        self._document_paths = [
-            f"/_api/document/{name}?silent=true&waitForSync={sync}" for name in names
-        ]
-        self._import_paths = [_import_path(name, self._sync) for name in names]
-
-    def send_request(self, request: Request, payload: Payload) -> None:
-        try:
-            if request.method is InsertMode.IMPORT:
-                self._import(request)
-            else:
-                self._store(request)
-        except Retryable as error:
-            if error.kind != TOO_MANY_REQUESTS:
-                request.doubt()
-            raise
-
-    def _store(self, request: Request) -> None:
-        """https://docs.arangodb.com/stable/develop/http-api/documents/#create-multiple-documents"""
-        answer = self.connection.post(self._document_paths[request.table], request.body)
-        status = answer.status
-        # With `silent`, the answer says nothing of the documents that are stored.
-        if status in (201, 202) and answer.body in (b"{}", b"[]"):
-            return
-        reply = parse_body(answer.body)
-        errors = reply if status in (201, 202) else [reply]
-        if not isinstance(errors, list):
-            raise SimulatorError(
-                f"ArangoDB gave an unreadable answer: {one_line(answer.body, SHOWN)}"
-            )
-        again = self.may_be_there(request)
-        failures = [error for error in errors if not (again and read_error_number(error) == UNIQUE)]
-        if not failures:
-            return
-        if errors is reply:
-            # The errors don't say which documents they are about.
-            request.doubt()
-        meanings = [self.connection.interpret(status, error) for error in failures]
-        ends = (meaning for meaning in meanings if isinstance(meaning, SimulatorError))
-        raise next(ends, meanings[-1])
-
-    def _import(self, request: Request) -> None:
-        again = self.may_be_there(request)
-        path = self._import_paths[request.table] + ("ignore" if again else "error")
-        answer = self.connection.post(path, request.body)
-        details = _read_refusals(self.connection, answer, len(request.rows))
-        if not details:
-            return
-        refused = [detail for detail in details if "conflict" not in detail]
-        if not refused:
-            raise Retryable("write_conflict", one_line(details[0], SHOWN), backoff_s=0.01)
-        text = f"{self.connection.place}: {one_line(refused[0], SHOWN)}"
-        if "unique constraint violated" in refused[0]:
-            raise stored_by_earlier_run(text)
-        raise SimulatorError(text)
-
-
-def _import_path(table: str, sync: bool) -> str:
-    """The path for imports, but for what becomes of documents that are there.
-
-    https://docs.arangodb.com/stable/develop/http-api/import/
-    """
-    return (
-        f"/_api/import?collection={table}&type=documents&details=true&waitForSync={str(sync).lower()}"
-        "&onDuplicate="
-    )
-
-
-def _read_refusals(connection: Connection, answer: Answer, documents: int) -> list[str]:
-    """Why some of `documents` imported documents were refused; empty if all are there."""
-    if answer.status != 201:
-        raise connection.explain(answer)
-    reply = parse_body(answer.body)
-    if reply["created"] + reply["ignored"] == documents:
-        return []
-    return reply.get("details") or [one_line(answer.body, SHOWN)]
-
-
-def import_missing(
-    connection: Connection, table: str, body: bytes, documents: int, sync: bool
-) -> None:
-    """Store documents with keys by the import API, except those that are there; Retryable or
-    SimulatorError if some aren't stored."""
-    answer = connection.post(f"{_import_path(table, sync)}ignore", body)
-    if refusals := _read_refusals(connection, answer, documents):
-        raise Retryable("documents_refused", one_line(refusals[0], SHOWN))
+    from ..arangodb import Arangodb
 
 
 # --- by the client --------------------------------------------------------------------------------
@@ -299,3 +164,23 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
     def _is_there(self, request: Rows, error: ArangoServerError) -> bool:
         """Whether an earlier try has stored the document that the error is about."""
         return error.error_code == UNIQUE and self.may_be_there(request)
+
+
+class OfficialArangoAsker(ClientAsker[Connection]):
+    """Asks by `aql.execute`, and by the cursor that it gives."""
+
+    def make_client(self) -> Any:
+        return make_client(self.connection, 1)
+
+    def close_client(self, client: Any) -> None:
+        client[0].close()
+
+    def ask(self, client: Any, statement: str) -> Answers:
+        return list(map(tuple, client[1].aql.execute(statement, cache=False)))
+
+    def explain(self, error: Exception) -> Retryable | SimulatorError | None:
+        if isinstance(error, UNANSWERED):
+            return explain_silence(self.connection, error)
+        if isinstance(error, ArangoServerError):
+            return self.connection.explain_client(error)
+        return None

@@ -1,4 +1,4 @@
-"""Writes lines to QuestDB over HTTP: by the lean path, and by the package `questdb` (`client=official`).
+"""Lines by the package `questdb` (`client=official`).
 
 The client makes rows one by one, and a flush for each request, as its documentation has it where there are no
 data frames (those need pandas and pyarrow). HTTP must be asked for: the client's own choice since version 6
@@ -18,35 +18,16 @@ from ...encoding.columns import KEY_COLUMN, bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.schema import ColumnType, EventBlock
 from ..base import Job
-from ..kit.exactly_once import ConnectedWriter
 from ..kit.module import ConnectedModule, connection_lost
 from ..kit.official import OfficialEncoder, OfficialWriter, list_columns
 from ..kit.options import bracket
-from ..sending import Payload, deal_in_turn
+from ..sending import deal_in_turn
 from ..waiting import limit_wait
-from .encoding import LineFormat, as_sent, find_sent_values, is_symbol
-from .server import BINARY_VERSION, Connection
+from .encoding import as_sent, find_sent_values, is_symbol
+from .server import Connection
 
 _REFUSED = '"code":"invalid"'
 """What QuestDB says of lines that it will never take. The client tells no status."""
-
-
-class LineWriter(ConnectedWriter[Connection]):
-    """Sends payloads of `LineEncoder`; by several threads if several may be in flight."""
-
-    def open(self) -> None:
-        super().open()
-        options = self.connection.options
-        is_binary = options.line_format is LineFormat.BINARY
-        if is_binary and not self.connection.supports(BINARY_VERSION):
-            raise SimulatorError(
-                f"QuestDB at {options.server} takes no binary lines, which need version 9: use"
-                " line_format=text"
-            )
-
-    def send(self, payload: Payload) -> int:
-        self.connection.write(payload.data)
-        return payload.events
 
 
 # --- the vendor's client --------------------------------------------------------------------------
