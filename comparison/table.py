@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 from cli.results.caveats import Place
-from cli.results.comparison import collect_samples
+from cli.results.matrix import collect_samples
 from cli.results.model import Result
 from cli.results.published import Candidate, Cell, Field, Row, find_candidates, make_fields
 from cli.results.sources import find_sources
@@ -85,14 +85,14 @@ def _find_leaders(column: Iterable[Sequence[float]]) -> list[bool]:
 
 
 def _score(cell: Cell | None) -> Sequence[float]:
-    return cell.shown.scores if cell else ()
+    return cell.shown.figures.scores if cell else ()
 
 
 def _show(cell: Cell | None, leads: bool) -> str:
     if cell is None:
         return "-"
     aspect = cell.shown.aspect
-    ends = sorted(map(aspect.from_speed, cell.shown.scores))
+    ends = sorted(map(aspect.from_speed, cell.shown.figures.scores))
     low, high = aspect.show(ends[0]), aspect.show(ends[-1])
     figure = f"**{cell.text}**" if leads else cell.text
     return (

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from .options import debug_option
+
+if TYPE_CHECKING:
+    from ..results.model import Result
 
 
 @click.command()
@@ -38,7 +43,7 @@ def publish(
 
     check_folder(output)
     sources = find_sources(folders)
-    files = make_site(sources, title)
+    files = make_site(sources, title, write_command)
     write_site(output, files)
     count, size = format_count(len(sources.done), "result"), sum(map(len, files.values()))
     note(f"Written: {output / 'index.html'}, from {count}; {len(files)} files, {size / 1e6:.1f} MB")
@@ -48,3 +53,48 @@ def publish(
         address = (output / "index.html").absolute().as_uri()
         if not webbrowser.open(address):
             note(f"No browser could be started: open {output / 'index.html'} yourself.")
+
+
+# --- the command that repeats a result ------------------------------------------------------------
+
+_KEYS = {"events": "num_inserts", "query_rate": "query_rate_per_s", "disturb": "disturbances"}
+"""Parameter of a command -> its key in a result, where that differs."""
+_NO_OPTIONS = frozenset({"target", "label", "tags", "output", "workload_pairs", "extra_options"})
+
+
+def write_command(result: Result) -> str:
+    """The command line that gave a result, as far as the result says so, with the options that aren't at
+    their defaults."""
+    from simulator.contract import format_stages
+
+    from ..results.conditions import find_declared
+    from ..results.naming import find_changed_options
+    from ..results.secrets import redact_text
+    from ..run.campaign.plan import find_command, list_options, write_arguments
+
+    options: dict[str, Any] = {}
+    declared = list_options(find_command(result.command))
+    settings = result.settings
+    for word, option in declared.items():
+        name = option.name or ""
+        value = result.options.get(_KEYS.get(name, name))
+        if name == "rate_per_s" and settings.load.stages:
+            value = format_stages(settings.load.stages)
+        if name in _NO_OPTIONS or value in (None, [], {}) or _is_default(value, option.default):
+            continue
+        if name.endswith("_s") and isinstance(value, int | float) and not name.endswith("_per_s"):
+            value = f"{value:g}s"
+        options[word] = list(map(str, value)) if isinstance(value, list) else value
+    of_module = find_declared(result).option_names
+    for name, value in find_changed_options(result).items():
+        if name in settings.module:
+            word = "extra-option" if name in of_module else "workload-option"
+            options.setdefault(word, {})[name] = (
+                value if isinstance(value, bool | int | float) else str(value)
+            )
+    words = ["iotbench", result.command, f"--target={result.target}"]
+    return redact_text(shlex.join([*words, *write_arguments(options, declared)]))
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value == default or [str(default)] == value or str(value).lower() == str(default).lower()

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, fsum, log
+from math import inf, log
 from statistics import fmean, geometric_mean
 
 from simulator.units import format_count
 
 from .caveats import Place
-from .comparison import collect_samples
 from .entries import Entry, list_entries
 from .figures import FIGURES, Form
+from .matrix import CandidateFigures, collect_samples
+from .matrix import measure as measure_step
 from .model import Result
-from .samples import CandidateFigures, Samples, collect_measured
-from .statistics import t_quantile
 from .summaries import weigh_each, weigh_together
 
 OUTAGE_SHIFT_S = 1.0
@@ -73,15 +72,16 @@ class Shown:
     @property
     def value(self) -> float:
         """The geometric mean over repetitions and places, in the heading's unit."""
-        return self.aspect.from_speed(geometric_mean(self.scores))
+        return self.aspect.from_speed(geometric_mean(self.figures.scores))
 
     @property
-    def scores(self) -> list[float]:
-        """The overall speed of each repetition."""
-        return [
-            geometric_mean([fmean(values) for values in repetition.values()])
-            for repetition in self.figures.samples
-        ]
+    def interval(self) -> tuple[float, float] | None:
+        """Its 95 % interval; None with only one repetition."""
+        speeds = self.figures.find_interval()
+        if speeds is None:
+            return None
+        low, high = sorted(map(self.aspect.from_speed, speeds))
+        return low, high
 
     @property
     def logs(self) -> dict[str, float]:
@@ -91,17 +91,6 @@ class Shown:
             for place, values in repetition.items():
                 logs.setdefault(place.group, []).append(log(fmean(values)))
         return {place: fmean(values) for place, values in logs.items()}
-
-    @property
-    def variance(self) -> float | None:
-        """The squared standard error of the value's logarithm; None if there is only one repetition."""
-        logs = [log(score) for score in self.scores]
-        if len(logs) < 2:
-            return None
-        mean = fmean(logs)
-        variance = fsum((value - mean) ** 2 for value in logs) / (len(logs) - 1)
-        # The answers of all repetitions of a search may be one and the same step.
-        return max(variance, log(1 + self.figures.precision) ** 2 / 12) / len(logs)
 
 
 def _is_closed(result: Result) -> bool:
@@ -216,44 +205,19 @@ ASPECTS = (
 def measure(aspect: Aspect, results: Sequence[Result], failed: int = 0) -> Shown | None:
     """What a candidate's repetitions of a test show; None if there is no figure. `failed`: number of jobs
     that have no result."""
-    samples: list[Samples] = []
-    missing = failed
-    for result in results:
-        values = aspect.collect(result)
-        if values:
-            samples.append({
-                Place(group=place): [aspect.to_speed(value)]
-                for place, value in values.items()
-            })  # fmt: skip
-        else:
-            missing += 1
+    samples = [
+        {Place(group=place): [aspect.to_speed(value)] for place, value in values.items()}
+        for values in map(aspect.collect, results)
+        if values
+    ]
     if not samples:
         return None
+    figures = CandidateFigures(samples, failed=failed + len(results) - len(samples))
     if aspect.key == "capacity":
         # A search knows its answer as an interval, and "no rate holds" is an answer, too.
-        figures = collect_measured(results, failed)
-    else:
-        figures = CandidateFigures(samples, failed=missing)
-    return Shown(aspect, figures, _describe(figures))
-
-
-def _describe(figures: CandidateFigures) -> str:
-    least = "at least" if float("inf") in figures.bounds else ""
-    counted = len(figures.samples)
-    coverage = (
-        ""
-        if figures.complete
-        else f"in {counted} of {format_count(figures.repetitions, 'repetition')}"
-    )
-    return ", ".join(filter(None, [least, coverage]))
-
-
-def find_interval(shown: Shown) -> tuple[float, float] | None:
-    """The 95 % interval of the value's speed, by Student's t on the logarithms; None with only one
-    repetition."""
-    variance = shown.variance
-    if variance is None:
-        return None
-    half = min(20.0, t_quantile(0.975, len(shown.scores) - 1) * variance**0.5)
-    middle = log(geometric_mean(shown.scores))
-    return exp(middle - half), exp(middle + half)
+        figures = measure_step({"": results}, {"": failed}).rows[""]
+    details = ["at least"] if inf in figures.bounds else []
+    if not figures.complete:
+        of = format_count(figures.repetitions, "repetition")
+        details.append(f"in {len(figures.samples)} of {of}")
+    return Shown(aspect, figures, ", ".join(details))

@@ -19,15 +19,33 @@ class Place:
     level: int | None = None
     """Events that were in the database before."""
     query: str | None = None
-    response: str | None = None
-    """Percentile of the response times of an open loop."""
+    figure: str | None = None
+    """Key of the figure, where it isn't inserts per second or the query's time: a response time of an open
+    loop, or the answer of a search or a tuning."""
     run: int | None = None
-    capacity: bool = False
-    """Whether it is the answer of a search for the capacity."""
-    tuned: bool = False
-    """Whether it is the best settings of a tuning."""
     group: str = "worker"
     """What the workers are called; those of a mixed command are writers or readers."""
+
+    @property
+    def key(self) -> str:
+        """Key of the figure there, whichever it is."""
+        return self.figure or ("query_mean_s" if self.query is not None else "inserts_per_s")
+
+    @property
+    def response(self) -> str | None:
+        """Percentile of the response times of an open loop: `p99`."""
+        name = self.figure or ""
+        return name[len("latency_") : -len("_ms")] if name.startswith("latency_") else None
+
+    @property
+    def capacity(self) -> bool:
+        """Whether it is the answer of a search for the capacity."""
+        return self.figure == "capacity_per_s"
+
+    @property
+    def tuned(self) -> bool:
+        """Whether it is the best settings of a tuning."""
+        return self.figure == "tuned_per_s"
 
     @property
     def has_times(self) -> bool:

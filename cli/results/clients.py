@@ -1,124 +1,98 @@
-"""What official clients cost, from the runs of a comparison. Pure."""
+"""What official clients cost: each client of a comparison beside the lean path. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from simulator.contract import GroupResult
 from simulator.modules.options import LEAN
 
+from .figures import FIGURES
+from .matrix import gather
 from .model import Result
+from .observations import Observation, observe
 from .statistics import Ratio, estimate_ratio
+
+ClientFigures = Mapping[str, Sequence[float]]
+"""Key of a figure -> its values in a client's valid runs."""
 
 
 @dataclass(frozen=True)
-class ClientFigures:
-    """What the valid runs by one client gave."""
+class ClientColumns:
+    """Keys of the figures by which clients are compared."""
 
-    client: str
-    rates: Sequence[float]
+    rate: str
     """Events, or queries, per second."""
-    cpu_us: Sequence[float]
+    cpu: str
     """Microseconds of the client's CPU for each of them: making it, its request, sending, the answer."""
-    row_us: Sequence[float]
-    """The same for each row of an answer, if the clients ask."""
-    p50_ms: Sequence[float]
-    """Of a request, like `p99_ms`."""
-    p99_ms: Sequence[float]
+    row: str | None = None
+    """The same for each row of an answer."""
+    p50: str = "latency_p50_ms"
+    p99: str = "latency_p99_ms"
+
+    @property
+    def keys(self) -> list[str]:
+        """All of them, in the order of the table."""
+        return [key for key in (self.rate, self.cpu, self.row, self.p50, self.p99) if key]
+
+
+INSERTING = ClientColumns("inserts_per_s", "client_cpu_us_per_event")
+ASKING = ClientColumns("queries_per_s", "client_cpu_us_per_query", "client_cpu_us_per_row")
 
 
 @dataclass(frozen=True)
 class ClientCost:
-    """A client beside the lean path: each ratio is its figure ÷ the lean path's."""
+    """A client beside the lean path."""
 
-    figures: ClientFigures
-    rate: Ratio
-    cpu: Ratio | None
-    row: Ratio | None
-    p50: Ratio | None
-
-
-def collect_figures(result: Result) -> dict[str, ClientFigures]:
-    """Client -> its figures, the lean path first. A client without a valid run is left out; other commands
-    have none."""
-    figures: dict[str, ClientFigures] = {}
-    comparison = result.clients
-    for client in comparison.ways if comparison else ():
-        groups = [
-            group_run.group
-            for group_run in result.compared
-            if group_run.group.valid
-            and group_run.group.rate_per_s
-            and comparison
-            and comparison.find_client(group_run.run.run) == client
-        ]
-        if groups:
-            times = [group.latency_ms for group in groups if group.latency_ms]
-            figures[client] = ClientFigures(
-                client,
-                [group.rate_per_s for group in groups if group.rate_per_s],
-                [cpu for group in groups if (cpu := find_cpu_us(group)) is not None],
-                [cpu for group in groups if (cpu := find_row_us(group)) is not None],
-                [ms.p50 for ms in times],
-                [ms.p99 for ms in times if ms.p99 is not None],
-            )
-    return figures
+    client: str
+    own: ClientFigures
+    lean: ClientFigures
+    ratios: Mapping[str, Ratio]
+    """Key of a figure that both have -> the client's ÷ the lean path's."""
 
 
-def find_cpu_us(group: GroupResult) -> float | None:
-    """Microseconds of the client's CPU for each event that was acknowledged, or query that was answered, in
-    the window."""
-    if group.client is None or not group.rate_per_s or not group.window_s:
-        return None
-    return group.client.cpu_s / (group.rate_per_s * group.window_s) * 1e6
+def are_asked(results: Sequence[Result]) -> bool:
+    """Whether all comparisons among these are of clients that ask."""
+    comparisons = [result.clients for result in results if result.clients is not None]
+    return bool(comparisons) and all(comparison.asks for comparison in comparisons)
 
 
-def find_row_us(group: GroupResult) -> float | None:
-    """Microseconds of the client's CPU for each row of the answers of the window."""
-    rows = sum(query.rows or 0 for query in group.queries)
-    return None if group.client is None or not rows else group.client.cpu_s / rows * 1e6
+def choose_columns(results: Sequence[Result]) -> ClientColumns:
+    """The figures that these comparisons are about: those of inserts, unless all clients ask."""
+    return ASKING if are_asked(results) else INSERTING
 
 
-def pool_figures(several: Sequence[Mapping[str, ClientFigures]]) -> dict[str, ClientFigures]:
-    """Client -> its figures of several comparisons together."""
-    return {
-        client: ClientFigures(
-            client,
-            *(
-                [
-                    value
-                    for figures in several
-                    if client in figures
-                    for value in getattr(figures[client], name)
-                ]
-                for name in ("rates", "cpu_us", "row_us", "p50_ms", "p99_ms")
-            ),
-        )
-        for client in dict.fromkeys(client for figures in several for client in figures)
-    }
+def collect_figures(results: Sequence[Result]) -> dict[str, ClientFigures]:
+    """Client -> its figures in all of these comparisons, the lean path first. A client without a valid run is
+    left out; other commands have none."""
+    columns = choose_columns(results)
+    figures = [FIGURES[key] for key in columns.keys]
+    collected: dict[str, dict[str, list[float]]] = {}
+    for result in results:
+        comparison = result.clients
+        if comparison is None:
+            continue
+
+        def find_client(seen: Observation, result: Result = result) -> str | None:
+            assert result.clients is not None and seen.run is not None
+            return result.clients.find_client(seen.run) if columns.rate in seen.figures else None
+
+        by_client = gather(observe(result, figures=figures, parts=False), find_client)
+        for client in comparison.ways:
+            for key, values in by_client.get(client, {}).items():
+                collected.setdefault(client, {}).setdefault(key, []).extend(values)
+    return {client: own for client, own in collected.items() if columns.rate in own}
 
 
-def compare_figures(figures: Mapping[str, ClientFigures]) -> list[ClientCost]:
+def compare_clients(results: Sequence[Result]) -> list[ClientCost]:
     """Each client beside the lean path, where both have figures."""
-    by_client = dict(figures)
+    by_client = collect_figures(results)
     lean = by_client.pop(LEAN, None)
     if lean is None:
         return []
-
-    def compare(
-        read: Callable[[ClientFigures], Sequence[float]], own: ClientFigures
-    ) -> Ratio | None:
-        sides = [value for value in read(own) if value], [value for value in read(lean) if value]
-        return estimate_ratio(*sides) if all(sides) else None
-
     return [
         ClientCost(
-            own,
-            estimate_ratio(own.rates, lean.rates),
-            compare(lambda side: side.cpu_us, own),
-            compare(lambda side: side.row_us, own),
-            compare(lambda side: side.p50_ms, own),
+            client, own, lean, {key: estimate_ratio(own[key], lean[key]) for key in own if key in lean}
         )
-        for own in by_client.values()
-    ]
+        for client, own in by_client.items()
+    ]  # fmt: skip

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
-
-from simulator.contract import GroupResult
+from statistics import fmean
 
 from ..system.errors import ConfigError
 from .caveats import Place, find_place
-from .entries import list_entries
-from .figures import COMPARED
-from .model import GroupRun, Result
+from .figures import FIGURES
+from .matrix import collect_samples, gather
+from .model import Result
+from .observations import CAPACITY, observe
 from .statistics import Ratio, combine_cv, count_runs_needed, estimate_ratio
 from .store import StoredResult
-from .summaries import collect_query_samples, group_executions, list_queries
 
 FIVE_PERCENT = 0.05
 """The difference for which the number of runs is given that would show it."""
@@ -50,31 +49,6 @@ class MetricComparison:
         if not self.speed.differs:
             return "no difference shown" if self.speed.alike else "undecided"
         return "faster" if self.speed.value > 1 else "slower"
-
-
-def collect_samples(result: Result) -> dict[Place, list[float]]:
-    """The figures that stand for independent runs: inserts per second of each valid run, in an open loop
-    also its response times in ms, or seconds of each query."""
-    figures: dict[Place, list[float]] = {}
-    if result.command in ("capacity", "tune", "clients"):
-        return figures  # its runs are at rates of their own: only the answer can be compared
-    for entry in list_entries(result.writers):
-        group, at = entry.group, find_place(result, entry.group_run)
-        for figure in COMPARED if group.valid and group.rate_per_s else ():
-            is_time = figure.unit == "ms"
-            value = figure.read(entry)
-            if value is not None and (group.offered or not is_time):
-                place = replace(at, response=figure.limit) if is_time else at
-                figures.setdefault(place, []).append(value)
-    executions = group_executions(result.asked)
-    for query in list_queries(result.asked):
-        samples = (
-            executions[query].samples
-            if query in executions
-            else collect_query_samples(result.asked, query)
-        )
-        figures[Place(query=query)] = [duration for duration in samples if duration]
-    return {place: values for place, values in figures.items() if values}
 
 
 def check_comparable(results: Sequence[StoredResult]) -> None:
@@ -113,18 +87,12 @@ def _is_given(base: Result, other: Result, place: Place) -> bool:
     return any(
         rate is not None
         and not any(
-            group_run.group.offered and group_run.group.offered.saturated
-            for group_run in _list_runs(result, place)
+            run.group.offered and run.group.offered.saturated
+            for run in result.writers
+            if run.group.valid and find_place(result, run) == place
         )
         for rate, result in zip(rates, (base, other), strict=True)
     )
-
-
-def _list_runs(result: Result, place: Place) -> list[GroupRun]:
-    runs = [group_run for group_run in result.writers if group_run.group.valid]
-    if place.level is not None:
-        return [group_run for group_run in runs if group_run.run.fill_level == place.level]
-    return [group_run for group_run in runs if group_run.group.workers == place.workers]
 
 
 def compare_samples(
@@ -139,55 +107,37 @@ def compare_samples(
             if place not in other:
                 continue
             values = other[place]
-            speed = (
-                estimate_ratio(values, base_values, error)
-                if not place.has_times
-                else estimate_ratio(base_values, values, error)
-            )
+            sides = (base_values, values) if place.has_times else (values, base_values)
             cv = combine_cv(base_values, values)
             comparisons.append(
                 MetricComparison(
-                    place,
-                    position,
-                    sum(base_values) / len(base_values),
-                    sum(values) / len(values),
-                    len(base_values),
-                    len(values),
-                    speed,
+                    place, position, fmean(base_values), fmean(values), len(base_values), len(values),
+                    estimate_ratio(*sides, error),
                     None if cv is None else count_runs_needed(cv, FIVE_PERCENT),
                 )
-            )
+            )  # fmt: skip
     return comparisons
 
 
 def _compare_capacities(results: Sequence[Result]) -> list[MetricComparison]:
     """The capacities beside the first one. Each lies between the ends of its interval, so their ratio lies
     between the ratios of these ends; a client that was the limit leaves the upper end open."""
-    base = _bound_capacity(results[0])
-    comparisons = []
-    for position, other in enumerate(map(_bound_capacity, results[1:]), 1):
-        if base is not None and other is not None:
-            ends = (other[0] / base[1], other[1] / base[0])
-            comparisons.append(
-                MetricComparison(
-                    Place(capacity=True), position, base[0], other[0], _count_steps(results[0]),
-                    _count_steps(results[position]), Ratio(other[0] / base[0], ends), None,
-                )
-            )  # fmt: skip
-    return comparisons
-
-
-def _bound_capacity(result: Result) -> tuple[float, float] | None:
-    """The ends of a capacity's interval; None if no rate holds, or none was found."""
-    capacity = result.capacity
-    if capacity is None or capacity.events_per_s is None:
-        return None
-    open_above = capacity.above_per_s is None or capacity.client_bound
-    return capacity.events_per_s, inf if open_above else capacity.above_per_s or inf
-
-
-def _count_steps(result: Result) -> int:
-    return len(result.capacity.steps) - 1 if result.capacity else 0
+    found = []
+    for position, result in enumerate(results):
+        capacity = result.capacity
+        if capacity is not None and capacity.events_per_s is not None:
+            above = None if capacity.client_bound else capacity.above_per_s
+            found.append((position, capacity.events_per_s, above or inf, len(capacity.steps) - 1))
+    if not found or found[0][0] != 0:
+        return []
+    (_, base_low, base_high, base_steps), *others = found
+    return [
+        MetricComparison(
+            CAPACITY, position, base_low, low, base_steps, steps,
+            Ratio(low / base_low, (low / base_high, high / base_low)), None,
+        )
+        for position, low, high, steps in others
+    ]  # fmt: skip
 
 
 def find_failures(names: Sequence[str], results: Sequence[Result], limit: float) -> list[str]:
@@ -212,8 +162,7 @@ def find_missing(results: Sequence[Result]) -> list[tuple[Place, int]]:
         (place, n)
         for place in places
         for n, figures in enumerate(samples)
-        if place not in figures
-        and not (place.response and replace(place, response=None) in figures)
+        if place not in figures and not (place.response and replace(place, figure=None) in figures)
     ]
 
 
@@ -228,46 +177,29 @@ class Cost:
     """`writers` or `readers`."""
     figure: str
     """`rate`, `p50` or `p99`."""
+    unit: str
     alone: float
     beside: float
-    """Means over the runs: per second, or in ms."""
+    """Means over the runs."""
     ratio: Ratio
     """Beside ÷ alone."""
 
-    @property
-    def unit(self) -> str:
-        """The unit of `alone` and `beside`."""
-        if self.figure != "rate":
-            return "ms"
-        return "events/s" if self.group == "writers" else "queries/s"
+
+_COSTS = [
+    FIGURES[key] for key in ("inserts_per_s", "queries_per_s", "latency_p50_ms", "latency_p99_ms")
+]
 
 
 def compare_with_alone(result: Result) -> list[Cost]:
     """What writers and readers cost each other, as far as valid runs show it."""
-    return [
-        *_compare_group("writers", result.writers, result.alone),
-        *_compare_group("readers", result.readers, result.alone),
-    ]
-
-
-def _compare_group(name: str, beside: Sequence[GroupRun], alone: Sequence[GroupRun]) -> list[Cost]:
-    figures: dict[str, Callable[[GroupResult], float | None]] = {
-        "rate": lambda group: group.rate_per_s,
-        "p50": lambda group: group.latency_ms.p50 if group.latency_ms else None,
-        "p99": lambda group: group.latency_ms.p99 if group.latency_ms else None,
-    }
-    roles = {group_run.group.role for group_run in beside}
-    by_itself = [
-        group_run.group
-        for group_run in alone
-        if group_run.group.valid and group_run.group.role in roles
-    ]
-    with_others = [group_run.group for group_run in beside if group_run.group.valid]
+    by_group = gather(observe(result, figures=_COSTS, parts=False), lambda seen: seen.group)
     costs = []
-    for figure, read in figures.items():
-        own = [value for group in with_others if (value := read(group))]
-        base = [value for group in by_itself if (value := read(group))]
-        if own and base:
-            means = sum(base) / len(base), sum(own) / len(own)
-            costs.append(Cost(name, figure, *means, estimate_ratio(own, base)))
+    for group in ("writers", "readers"):
+        beside, alone = (by_group.get(name, {}) for name in (group, f"{group} alone"))
+        for figure in _COSTS:
+            own, base = beside.get(figure.key), alone.get(figure.key)
+            if own and base:
+                name = figure.heading if figure.unit == "ms" else "rate"
+                ratio = estimate_ratio(own, base)
+                costs.append(Cost(group, name, figure.unit, fmean(base), fmean(own), ratio))
     return costs

@@ -81,8 +81,9 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     rates = {step.run: step.rate_per_s for step in result.capacity.steps} if result.capacity else {}
     rows = []
     for observation in observe(result):
-        if observation.group.startswith("readers") and not (observation.query or observation.part):
-            continue  # its queries have the figures of the whole run, too
+        whole = not (observation.query or observation.part)
+        if observation.run is None or (whole and observation.group.startswith("readers")):
+            continue  # Queries have the figures of the whole run, too.
         row = shared | {"group": observation.group if mixed else None}
         row |= _list_tuned_cells(result, observation.run)
         if observation.run in rates:

@@ -160,6 +160,16 @@ def _find_events_per_cost(entry: Entry) -> float | None:
     return count_events_per_cost(rate, cost) if rate and cost else None
 
 
+def _find_cpu_per_event(entry: Entry) -> float | None:
+    client, rate, window_s = entry.group.client, entry.group.rate_per_s, entry.group.window_s
+    return client.cpu_s / (rate * window_s) * 1e6 if client and rate and window_s else None
+
+
+def _find_cpu_per_row(entry: Entry) -> float | None:
+    client, rows = entry.group.client, sum(query.rows or 0 for query in entry.group.queries)
+    return client.cpu_s / rows * 1e6 if client and rows else None
+
+
 PERCENTILES = {"p50": "p50", "p90": "p90", "p99": "p99", "p99_9": "p99.9", "max": "max"}
 _SINCE = {
     "latency": "from when a request was due (open loop) or sent (closed loop)",
@@ -384,7 +394,18 @@ STORAGE: tuple[Figure, ...] = (
       lambda e: e.group.storage and (e.group.storage.source or None), WRITERS, exported=False),
 )  # fmt: skip
 
-FIGURES = {figure.key: figure for figure in (*MEASURED, PAID, *ASKED, *STAGED, *DATABASE, *STORAGE)}
+OF_CLIENTS: tuple[Figure, ...] = (
+    F("client_cpu_us_per_event", "Client µs/event", "CPU of all writers per event acknowledged in the window",
+      "µs", Form.SECONDS, _find_cpu_per_event, WRITERS, _LESS, exported=False),
+    F("client_cpu_us_per_row", "µs/row", "CPU of all readers per row of the window's answers", "µs",
+      Form.SECONDS, _find_cpu_per_row, READERS, _LESS, exported=False),
+)  # fmt: skip
+"""What each client costs, in a comparison of them."""
+
+FIGURES = {
+    figure.key: figure
+    for figure in (*MEASURED, PAID, *ASKED, *STAGED, *DATABASE, *STORAGE, *OF_CLIENTS)
+}
 EXPORTED = [figure for figure in FIGURES.values() if figure.exported]
 LIMITED = {figure.limit: figure for figure in FIGURES.values() if figure.limit}
 COMPARED = [figure for figure in FIGURES.values() if figure.compared]
@@ -409,6 +430,7 @@ TABLES: dict[str, tuple[str, ...]] = {
         "storage_bytes", "bytes_per_event", "index_bytes_per_event", "storage_compacted_bytes",
         "compacted_bytes_per_event", "storage_copies", "storage_source",
     ),
+    "Clients": tuple(figure.key for figure in OF_CLIENTS),
     "What the database used": tuple(figure.key for figure in DATABASE),
 }  # fmt: skip
 """Table of `results show` with a row for each run -> its columns."""

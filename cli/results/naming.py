@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
@@ -21,6 +22,12 @@ from .store import StoredResult
 
 MOST_OPTIONS = 3
 """Options in a name; results that differ in more are told apart by time."""
+
+
+def name_database(result: Result) -> str | None:
+    """Name and version of the server, without how it was compiled."""
+    parts = str(result.describe("database").get("version") or "").split("; ")
+    return "; ".join(re.split(r" on |,| \(", part)[0] for part in parts) or None
 
 
 def name_results(results: Sequence[StoredResult]) -> list[str]:

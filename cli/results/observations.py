@@ -1,8 +1,8 @@
 """Stored results as one tidy table: the one input of what looks at more than one run. Pure.
 
 A row is a group of workers in a run or, of readers, one of their queries, or one execution of it, or a stage
-of a rate that changes; its columns are the registry's figures. `results export` writes the rows, the matrix
-and charts read them.
+of a rate that changes; its columns are the registry's figures. `results export` writes these rows, the matrix
+and charts read them. Last come rows over all runs: what readers' times and the answers of searches come to.
 """
 
 from __future__ import annotations
@@ -13,11 +13,16 @@ from typing import Any
 
 from simulator.contract import Role
 
+from .caveats import Place, find_place
 from .entries import Entry, list_entries, split_queries, split_stages
 from .figures import EXPORTED, FIGURES, STAGED, Figure, read_all
 from .model import GroupRun, Result
+from .summaries import collect_query_samples, group_executions, list_queries
 
 _OF_STAGE = [*(FIGURES[key] for key in ("workers", "run", "valid", "fill_level")), *STAGED]
+
+
+CAPACITY = Place(figure="capacity_per_s")
 
 
 @dataclass(frozen=True)
@@ -30,7 +35,8 @@ class Observation:
     """A campaign's step, else the command."""
     repetition: int | None
     """None outside of a campaign."""
-    run: int
+    run: int | None
+    """None: all runs together."""
     group: str
     """`writers` or `readers`; of a run with one group of two at a time `writers alone` or `readers alone`."""
     workers: int
@@ -38,12 +44,17 @@ class Observation:
     """Events in the database when the window began, if they could be counted."""
     valid: bool
     """Whether its figures count."""
+    place: Place | None
+    """Where its figures stand beside those of other results, as independent samples; None if they don't:
+    readers disturb each other, and the runs of a search are at rates of their own."""
     query: str | None
     """None: the group as a whole."""
     part: int | None
-    """Which execution of the query, or which stage of the group, from 1 on; None: all together."""
+    """Which execution of the query, or which stage of the group, or which sample over all runs, from 1 on;
+    None: all together."""
     figures: Mapping[str, Any]
-    """Key of `results.figures` -> value; what isn't known is left out."""
+    """Key of `results.figures` -> value; what isn't known is left out. Over all runs: `query_mean_s`,
+    `tuned_per_s` or `capacity_*`."""
 
     def list_tidy(self) -> Iterator[tuple[str, Any]]:
         """(figure, value): the row in the long form, one figure each."""
@@ -51,45 +62,65 @@ class Observation:
 
 
 def observe(
-    result: Result, candidate: str | None = None, figures: Sequence[Figure] = EXPORTED
+    result: Result,
+    candidate: str | None = None,
+    repetition: int | None = None,
+    figures: Sequence[Figure] = EXPORTED,
+    parts: bool = True,
 ) -> Iterator[Observation]:
     """The rows of a result: writers, those of them that ran alone, then readers. Of each group first the run
-    as a whole, then its queries (or, where these were kept, their executions), then its stages. `candidate`:
-    what it is called; `figures`: the only ones that are read."""
-    staged = [figure for figure in _OF_STAGE if figure in figures]
-    alone = result.alone
+    as a whole, then its queries (or, where these were kept, their executions), then its stages. `candidate`,
+    `repetition`: what these are, if the result doesn't know; `figures`: the only ones that are read; `parts`:
+    with queries, executions and stages."""
+    names = [candidate, result.candidate, result.target]
+    name = next(name for name in names if name is not None)
+    step, repetition = result.step or result.command, repetition or result.repetition
+    compared = result.command in ("insert", "mixed")
+
+    def make(entry: Entry, read: Sequence[Figure], part: int | None = None) -> Observation:
+        run, group = entry.group_run, entry.group
+        beside = compared and group.role is Role.WRITE and not run.alone and entry.stage is None
+        return Observation(
+            name, step, repetition, run.run.run, name_group(run), group.workers,
+            run.run.fill_level, group.valid, find_place(result, run) if beside else None,
+            entry.query.query if entry.query else None, part, read_all(entry, read),
+        )  # fmt: skip
+
+    staged = [figure for figure in _OF_STAGE if figure in figures] if parts else []
     for role, runs in ((Role.WRITE, result.writers), (Role.READ, result.readers)):
-        for group_runs in (runs, [run for run in alone if run.group.role is role]):
-            for entry in list_entries(group_runs, result):
-                yield _observe(result, candidate, entry, figures)
-                parts = list(split_queries(entry)) if role is Role.READ else []
-                for number, part in enumerate(parts, 1):
-                    yield _observe(result, candidate, part, figures, number if part.each else None)
-                for stage in split_stages(entry):
-                    yield _observe(result, candidate, stage, staged, stage.number)
+        alone = [run for run in result.alone if run.group.role is role]
+        for entry in (*list_entries(runs, result), *list_entries(alone, result)):
+            yield make(entry, figures)
+            for number, part in enumerate(split_queries(entry) if parts else (), 1):
+                yield make(part, figures, number if part.each else None)
+            for stage in split_stages(entry) if staged else ():
+                yield make(stage, staged, stage.number)
 
+    def sum_up(group: str, place: Place, part: int | None, values: dict[str, Any]) -> Observation:
+        return Observation(
+            name, step, repetition, None, group, 0, None, True, place, place.query, part, values
+        )  # fmt: skip
 
-def _observe(
-    result: Result,
-    candidate: str | None,
-    entry: Entry,
-    figures: Sequence[Figure],
-    part: int | None = None,
-) -> Observation:
-    group_run = entry.group_run
-    return Observation(
-        candidate=candidate or result.target,
-        step=result.command,
-        repetition=None,
-        run=group_run.run.run,
-        group=name_group(group_run),
-        workers=entry.group.workers,
-        level=group_run.run.fill_level,
-        valid=entry.group.valid,
-        query=entry.query.query if entry.query else None,
-        part=part,
-        figures=read_all(entry, figures),
-    )
+    if result.command in ("query", "mixed"):
+        executions = group_executions(result.asked)
+        for query in list_queries(result.asked):
+            times_s = (
+                executions[query].samples
+                if query in executions
+                else collect_query_samples(result.asked, query)
+            )
+            for number, time_s in enumerate(times_s, 1):
+                yield sum_up("readers", Place(query=query), number, {"query_mean_s": time_s})
+    if (tuning := result.tuning) is not None and (best := tuning.rank_finalists()):
+        for number, rate in enumerate(tuning.find_rates(best[0], tuning.stages), 1):
+            yield sum_up("writers", Place(figure="tuned_per_s"), number, {"tuned_per_s": rate})
+    if (capacity := result.capacity) is not None:
+        answer = {
+            "capacity_per_s": capacity.events_per_s, "capacity_above_per_s": capacity.above_per_s,
+            "capacity_client_bound": capacity.client_bound, "capacity_precision": capacity.precision,
+        }  # fmt: skip
+        known = {key: value for key, value in answer.items() if value is not None}
+        yield sum_up("writers", CAPACITY, None, known)
 
 
 def name_group(group_run: GroupRun) -> str:

@@ -10,14 +10,12 @@ from dataclasses import dataclass, replace
 from math import exp, log
 from statistics import fmean
 
-from ..show.words import name_database
-from .aspects import ASPECTS, Aspect, Shown, find_interval, measure
+from .aspects import ASPECTS, Aspect, Shown, measure
 from .caveats import Place
 from .conditions import find_durability
+from .matrix import CandidateFigures, Matrix, is_faster, share_error
 from .model import Result, as_mapping
-from .naming import format_options, format_value
-from .ranking import bound_rank, is_faster, share_error
-from .samples import CandidateFigures, estimate_speed
+from .naming import format_options, format_value, name_database
 from .sources import Source, Sources
 from .statistics import Ratio, t_quantile
 
@@ -318,14 +316,14 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
             for key in tests
         }
         for key in _choose_tests(aspect, measured):
-            ratios = _compare(measured[key])
             heading = aspect.heading
             if aspect.several and sum(any(shown) for shown in measured.values()) > 1:
                 heading = f"{heading}: {tests[key]}"
             number = sum(column.aspect is aspect for column in columns)
             name = aspect.key if not number else f"{aspect.key}-{number + 1}"
-            columns.append(Column(name, aspect, heading, tests[key], ratios))
-            for place, cell in enumerate(_make_cells(measured[key], ratios)):
+            matrix = _make_matrix(measured[key])
+            columns.append(Column(name, aspect, heading, tests[key], matrix.pairs))
+            for place, cell in enumerate(_make_cells(measured[key], matrix)):
                 cells[place].append(cell)
                 absent[place].append("" if cell else _explain(selected[place], key))
     rows = [Row(*parts) for parts in zip(candidates, cells, absent, strict=True)]
@@ -390,70 +388,53 @@ def _choose_tests(aspect: Aspect, measured: Mapping[str, Sequence[Shown | None]]
     return [key for key in counts if key in chosen]
 
 
-def _compare(column: Sequence[Shown | None]) -> dict[tuple[int, int], Ratio | None]:
-    """The ratio of each pair of rows that have a figure."""
-    error = share_error(sum(shown is not None for shown in column))
-    return {
-        (first, second): estimate_speed(shown.figures, other.figures, error)
-        for first, shown in enumerate(column)
-        for second, other in enumerate(column)
-        if first != second and shown is not None and other is not None
-    }
+def _make_matrix(column: Sequence[Shown | None]) -> Matrix[int]:
+    return Matrix({row: shown.figures for row, shown in enumerate(column) if shown is not None})
 
 
-def _make_cells(
-    column: Sequence[Shown | None], ratios: Mapping[tuple[int, int], Ratio | None]
-) -> list[Cell | None]:
-    places = dict.fromkeys(place for shown in column if shown for place in shown.logs)
-    logs = [shown.logs for shown in column if shown is not None]
-    best = {place: max(speeds[place] for speeds in logs if place in speeds) for place in places}
-    # As in ClickBench: a question that a candidate has no answer to counts as twice the slowest answer.
-    missing = {
-        place: min(speeds[place] for speeds in logs if place in speeds) - log(2) for place in places
-    }
-    alone = max((shown.figures.repetitions for shown in column if shown), default=0) < 2
-    cells: list[Cell | None] = []
+def _make_cells(column: Sequence[Shown | None], matrix: Matrix[int]) -> list[Cell | None]:
+    all_logs = {row: shown.logs for row, shown in enumerate(column) if shown is not None}
+    speeds: dict[str, list[float]] = {}
+    for logs in all_logs.values():
+        for place, value in logs.items():
+            speeds.setdefault(place, []).append(value)
+    cells: list[Cell | None] = [None for _ in column]
     for row, shown in enumerate(column):
         if shown is None:
-            cells.append(None)
             continue
-        others = [other for other, each in enumerate(column) if each is not None and other != row]
-        better = [other for other in others if is_faster(ratios[row, other])]
-        alike = [
-            other for other in others if (ratio := ratios[row, other]) is not None and ratio.alike
+        logs, rank = all_logs[row], matrix.find_rank(row)
+        ratios = {other: matrix.pairs[row, other] for other in matrix.rows if other != row}
+        # As in ClickBench: a question that a candidate has no answer to counts as twice the slowest answer.
+        shares = [
+            logs.get(place, min(every) - log(2)) - max(every) for place, every in speeds.items()
         ]
-        first, last = bound_rank([ratios[other, row] for other in others])
-        rank = f"{first}" if first == last else f"{first} to {last}"
-        shares = [shown.logs.get(place, missing[place]) - best[place] for place in places]
-        interval = find_interval(shown)
-        spread = None if interval is None else (interval[1] / interval[0]) ** 0.5
-        note = shown.detail
-        if len(shown.logs) < len(places):
-            note = ", ".join(filter(None, [f"{len(shown.logs)} of {len(places)} questions", note]))
-        cells.append(
-            Cell(
-                shown, better, alike, "" if alone or len(others) == 0 else rank, first == 1,
-                exp(fmean(shares)), spread, note,
-            )
-        )  # fmt: skip
+        interval = shown.figures.find_interval()
+        answered = f"{len(logs)} of {len(speeds)} questions" if len(logs) < len(speeds) else ""
+        cells[row] = Cell(
+            shown,
+            [other for other, ratio in ratios.items() if is_faster(ratio)],
+            [other for other, ratio in ratios.items() if ratio is not None and ratio.alike],
+            "" if matrix.is_single or not ratios else str(rank),
+            rank.best == 1,
+            exp(fmean(shares)),
+            None if interval is None else (interval[1] / interval[0]) ** 0.5,
+            ", ".join(filter(None, [answered, shown.detail])),
+        )
     return cells
 
 
-def restrict(shown: Shown, query: str) -> Shown | None:
-    """What a candidate's repetitions show of one question."""
+def judge_question(field: Field, column: int, query: str) -> list[Cell | None]:
+    """The cells of one question, judged by itself."""
     place = Place(group=query)
-    samples = [
-        {place: repetition[place]} for repetition in shown.figures.samples if place in repetition
-    ]
-    if not samples:
-        return None
-    failed = shown.figures.repetitions - len(samples)
-    return replace(shown, figures=CandidateFigures(samples, failed=failed))
-
-
-def judge_alone(shown: Sequence[Shown | None]) -> list[Cell | None]:
-    """The cells of a column, judged by itself."""
-    return _make_cells(shown, _compare(shown))
+    every: list[Shown | None] = []
+    for row in field.rows:
+        cell = row.cells[column]
+        figures = cell.shown.figures if cell else CandidateFigures([])
+        samples = [{place: samples[place]} for samples in figures.samples if place in samples]
+        failed = figures.repetitions - len(samples)
+        alone = CandidateFigures(samples, failed=failed)
+        every.append(replace(cell.shown, figures=alone) if cell and samples else None)
+    return _make_cells(every, _make_matrix(every))
 
 
 # --- one candidate over its versions --------------------------------------------------------------

@@ -12,7 +12,7 @@ from simulator.units import format_count
 
 from .capacity import Capacity
 from .caveats import Caveat
-from .clients import collect_figures
+from .clients import choose_columns, collect_figures
 from .model import GroupRun, Result
 from .rules import (
     DURATION_OPTIONS,
@@ -100,8 +100,9 @@ def find_in_clients(result: Result) -> Iterator[Caveat]:
         yield RULES["lean path bound"].say(bound=bound, runs=len(lean))
     yield from find_busy(result)
     yield from find_short(result)
-    fewest = min((len(figures.rates) for figures in collect_figures(result).values()), default=0)
-    if fewest < RULES["few turns"].threshold:
+    rate = choose_columns([result]).rate
+    counts = [len(figures[rate]) for figures in collect_figures([result]).values()]
+    if min(counts, default=0) < RULES["few turns"].threshold:
         yield RULES["few turns"].say()
 
 

@@ -12,11 +12,8 @@ from typing import Any
 from pydantic_core import to_json
 
 from simulator.conditions import Condition
-from simulator.contract import format_stages
 from simulator.documents import DocumentError, read_json
 
-from ..run.campaign.folder import WORKLOAD
-from ..run.campaign.plan import find_command, list_options, write_arguments
 from ..system.errors import ConfigError
 from ..system.output import note
 from .conditions import Origin, find_declared, list_settings
@@ -32,6 +29,7 @@ from .store import (
     NOTES,
     PLAN,
     SET_ASIDE,
+    WORKLOAD,
     PlannedJob,
     StoredResult,
     UnreadableResult,
@@ -64,8 +62,8 @@ class Source:
     """Tells candidates of the same name apart, together with `own`."""
     own: Mapping[str, Any]
     """The module's options, if it belongs to no campaign."""
-    command: str
-    """The command line that repeats it."""
+    command: str = ""
+    """The command line that repeats it, if it belongs to a campaign."""
     failure: str = ""
     campaign: str = ""
     """The title of its campaign, or the name of the campaign's folder; empty if it belongs to none."""
@@ -217,7 +215,6 @@ def _take_alone(file: Path, sources: dict[Path, Source]) -> None:
         _write_key([result.command, load]),
         _write_key([result.module, result.executor, own]),
         own,
-        write_command(result),
     )
 
 
@@ -298,43 +295,3 @@ def _name_apart(sources: Sequence[Source]) -> list[Source]:
         used[source.name] = number = used.get(source.name, 0) + 1
         apart.append(source if number == 1 else replace(source, name=f"{source.name}-{number}"))
     return apart
-
-
-# --- the command that repeats a result ------------------------------------------------------------
-
-_KEYS = {"events": "num_inserts", "query_rate": "query_rate_per_s", "disturb": "disturbances"}
-"""Parameter of a command -> its key in a result, where that differs."""
-_NO_OPTIONS = frozenset({"target", "label", "tags", "output", "workload_pairs", "extra_options"})
-
-
-def write_command(result: Result) -> str:
-    """The command line that gave a result, as far as the result says so, with the options that aren't at
-    their defaults."""
-    options: dict[str, Any] = {}
-    command = find_command(result.command)
-    settings = result.settings.module
-    for word, option in list_options(command).items():
-        name = option.name or ""
-        value = result.options.get(_KEYS.get(name, name))
-        if name == "rate_per_s" and result.settings.load.stages:
-            value = format_stages(result.settings.load.stages)
-        if name in _NO_OPTIONS or value in (None, [], {}) or _is_default(value, option.default):
-            continue
-        if name.endswith("_s") and isinstance(value, int | float) and not name.endswith("_per_s"):
-            value = f"{value:g}s"
-        options[word] = list(map(str, value)) if isinstance(value, list) else value
-    declared = find_declared(result).option_names
-    for name, value in find_changed_options(result).items():
-        if name in settings:
-            word = "extra-option" if name in declared else "workload-option"
-            options.setdefault(word, {})[name] = (
-                value if isinstance(value, bool | int | float) else str(value)
-            )
-    arguments = write_arguments(options, list_options(command))
-    return redact_text(
-        shlex.join(["iotbench", result.command, f"--target={result.target}", *arguments])
-    )
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return value == default or [str(default)] == value or str(value).lower() == str(default).lower()

@@ -13,9 +13,10 @@ from simulator.units import parse_amount, parse_duration_ms
 from ..system.errors import ConfigError
 from .asking import QUERY_TIMES
 from .caveats import Place, find_place
-from .comparison import MetricComparison, collect_samples, compare
+from .comparison import MetricComparison, compare
 from .entries import list_entries
 from .figures import LIMITED, Better
+from .matrix import collect_samples
 from .model import Result
 
 METRICS = tuple(LIMITED)

@@ -11,8 +11,8 @@ from typing import Any
 from simulator.units import format_count, format_digits
 
 from ..results.caveats import Place
-from ..results.clients import ClientFigures, collect_figures
-from ..results.comparison import collect_samples
+from ..results.clients import are_asked, choose_columns, collect_figures
+from ..results.matrix import collect_samples
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.naming import format_options
 from ..results.statistics import summarize
@@ -184,32 +184,28 @@ def _collect_tunings(results: Sequence[NamedResult]) -> list[Bar]:
     return bars
 
 
-def collect_clients(
-    results: Sequence[NamedResult],
-    read: Callable[[ClientFigures], Sequence[float]] = lambda figures: figures.rates,
-) -> list[Bar]:
+def collect_clients(results: Sequence[NamedResult], cpu: bool = False) -> list[Bar]:
     """A bar for each client of each comparison, the lean path first. These are comparisons of clients that
-    insert, or if there are none, of clients that ask."""
+    insert, or if there are none, of clients that ask. `cpu`: not their rates, but their CPU for each."""
     asks = _are_asked(results)
     compared = [
-        (named.name, collect_figures(named.result))
+        named
         for named in results
         if named.result.clients is not None and named.result.clients.asks is asks
     ]
+    columns = choose_columns([named.result for named in compared])
     bars = []
-    for name, figures in compared:
-        for client, client_figures in figures.items():
-            if samples := read(client_figures):
+    for named in compared:
+        for client, figures in collect_figures([named.result]).items():
+            if samples := figures.get(columns.cpu if cpu else columns.rate):
                 summary = summarize(samples)
-                label = client if len(compared) == 1 else f"{name}, {client}"
+                label = client if len(compared) == 1 else f"{named.name}, {client}"
                 bars.append(Bar(label, summary.avg, summary.ci95, samples))
     return bars
 
 
 def _are_asked(results: Sequence[NamedResult]) -> bool:
-    """Whether all comparisons among these results are of clients that ask."""
-    comparisons = [named.result.clients for named in results if named.result.clients is not None]
-    return bool(comparisons) and all(comparison.asks for comparison in comparisons)
+    return are_asked([named.result for named in results])
 
 
 _CAPACITY = "Events/s"
@@ -340,7 +336,7 @@ def draw_clients(results: Sequence[NamedResult]) -> Chart | None:
 
 def draw_client_cpu(results: Sequence[NamedResult]) -> Chart | None:
     """What each client's process used for an event: making it, its request, sending, the answer."""
-    bars = collect_clients(results, lambda figures: figures.cpu_us)
+    bars = collect_clients(results, cpu=True)
     if not bars:
         return None
     unit = QUERY_CPU if _are_asked(results) else CPU

@@ -15,7 +15,7 @@ from ..results.caveats import Kind
 from ..results.conditions import find_declared, list_settings
 from ..results.decision import VerdictMatrix
 from ..results.model import Result, SentStatements, as_mapping
-from ..results.naming import format_value
+from ..results.naming import format_value, name_database
 from ..results.store import StoredResult
 from . import words
 from .chart import Chart
@@ -157,7 +157,7 @@ def make_section(
 ) -> CandidateSection:
     """The section of a candidate, made from its jobs; it may have none. `tabulated`: with the tables of their
     runs."""
-    servers = dict.fromkeys(words.name_database(job.result) or job.result.module for job in jobs)
+    servers = dict.fromkeys(name_database(job.result) or job.result.module for job in jobs)
     about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
     sentences = [f"{job}: {text}" for job in jobs for text in list_interventions(job.result)]
     return CandidateSection(

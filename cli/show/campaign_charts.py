@@ -11,10 +11,9 @@ from simulator.contract import LatencyMs
 from simulator.histograms import merge_histograms
 
 from ..results.caveats import Place
-from ..results.clients import collect_figures, pool_figures
+from ..results.clients import choose_columns, collect_figures
+from ..results.matrix import Measured, pool_samples
 from ..results.model import GroupRun, Result
-from ..results.ranking import describe_doubts, pool_samples
-from ..results.samples import Measured
 from ..results.statistics import summarize
 from ..results.summaries import find_slowest
 from .bars import MILLISECONDS, RATE, WITHIN_LIMITS, Bar, draw_bars, rank
@@ -22,6 +21,7 @@ from .capacity_charts import draw_capacities, draw_responses
 from .chart import Chart
 from .drawing import resize
 from .level_charts import draw_levels, draw_query_levels, draw_storage, draw_workers
+from .ranking import describe_doubts
 from .run_charts import Timed, draw_curves, draw_timelines
 from .tables import format_ms
 from .vega import Row, assign_colours, make_range_spec, needs_log
@@ -130,10 +130,9 @@ def _make_bar(label: str, values: Sequence[float], name: str) -> Bar:
 def draw_clients(step: str, measured: Measured) -> Chart | None:
     """A bar for each client of each candidate, the lean path first; its runs in all repetitions together."""
     bars = [
-        _make_bar(f"{name}, {client}", figures.rates, name)
+        _make_bar(f"{name}, {client}", figures[choose_columns(results).rate], name)
         for name, results in measured.items()
-        for client, figures in pool_figures([collect_figures(result) for result in results]).items()
-        if figures.rates
+        for client, figures in collect_figures(results).items()
     ]
     if not bars:
         return None

@@ -8,11 +8,11 @@ from statistics import fmean, median
 from simulator.contract import RunLimit
 
 from ..results.capacity import Capacity
+from ..results.matrix import Measured
 from ..results.model import Result
-from ..results.ranking import describe_doubts
-from ..results.samples import Measured
 from .bars import WITHIN_LIMITS, Bar, draw_bars, rank
 from .chart import Chart
+from .ranking import describe_doubts
 from .search_charts import PERCENTILES, place_ticks, write_limit
 from .tables import format_ms
 from .vega import (

@@ -19,7 +19,7 @@ from ..results.conditions import (
 from ..results.entries import list_entries
 from ..results.figures import FIGURES, Form
 from ..results.model import Result
-from ..results.naming import format_value
+from ..results.naming import format_value, name_database
 from ..results.statistics import MOST_RUNS, count_events_per_cost
 from ..results.summaries import choose_slowest, list_queries, weigh_valid
 from ..results.verdicts import list_kinds, summarize_doubts
@@ -27,7 +27,6 @@ from ..system.output import wrap_lines
 from .capacity import tabulate_capacities
 from .ratios import format_speed, format_speed_interval, lead_comparison
 from .tables import COST_HEADER, Table, choose_more, format_cost, format_ms, format_rate, list_more
-from .words import name_database
 
 
 def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:

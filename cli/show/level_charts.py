@@ -10,9 +10,8 @@ from statistics import fmean
 from simulator.units import format_count
 
 from ..results.caveats import Place
+from ..results.matrix import Measured, pool_samples
 from ..results.model import GroupRun, Result
-from ..results.ranking import pool_samples
-from ..results.samples import Measured
 from ..results.statistics import Summary, summarize
 from ..run.campaign.plan import Candidate
 from .chart import Chart

@@ -4,7 +4,7 @@ over somebody else's files. Decides nothing."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -13,8 +13,9 @@ from typing import Any
 from simulator.documents import DocumentError, read_json
 from simulator.units import format_count
 
-from ..results.aspects import ASPECTS, OUTAGE_SHIFT_S, Aspect, Shown, find_interval
+from ..results.aspects import ASPECTS, OUTAGE_SHIFT_S, Aspect, Shown
 from ..results.figures import FIGURES
+from ..results.matrix import is_faster
 from ..results.model import Result
 from ..results.published import (
     Candidate,
@@ -24,12 +25,10 @@ from ..results.published import (
     Row,
     find_candidates,
     find_families,
-    judge_alone,
+    judge_question,
     make_fields,
     name_slugs,
-    restrict,
 )
-from ..results.ranking import is_faster
 from ..results.sources import MANIFEST, Sources
 from ..results.statistics import Ratio
 from ..system.errors import ConfigError, RunFailed
@@ -48,8 +47,11 @@ MOST_TABULATED = 40
 """The most results of a candidate whose runs have tables on its page."""
 
 
-def make_site(sources: Sources, title: str) -> dict[str, bytes]:
-    """All files of the site: path -> content. The same sources give the same bytes."""
+def make_site(
+    sources: Sources, title: str, write_command: Callable[[Result], str]
+) -> dict[str, bytes]:
+    """All files of the site: path -> content. The same sources give the same bytes. `write_command`: the
+    command line that repeats a result of no campaign."""
     candidates = find_candidates(sources)
     fields = make_fields(candidates)
     questions = [page for field in fields for page in _make_questions(field)]
@@ -118,7 +120,9 @@ def make_site(sources: Sources, title: str) -> dict[str, bytes]:
                 place, candidate.name, _list_jobs(candidate),
                 len(candidate.sources) <= MOST_TABULATED,
             ),
-            commands=dict.fromkeys(source.command for source in candidate.sources),
+            commands=dict.fromkeys(
+                source.command or write_command(source.result) for source in candidate.sources
+            ),
             campaigns=sources.campaigns, **shared,
         )  # fmt: skip
     for page in questions:
@@ -225,10 +229,10 @@ def _list_filters(fields: Sequence[Field]) -> dict[str, tuple[str, list[str]]]:
 
 def _describe_cell(cell: Cell) -> dict[str, Any]:
     """What the page's script must know about a figure."""
-    variance = cell.shown.variance
+    variance = cell.shown.figures.variance
     return {
         "logs": {place: round(value, 6) for place, value in cell.shown.logs.items()},
-        "n": len(cell.shown.scores),
+        "n": len(cell.shown.figures.samples),
         "variance": None if variance is None else round(variance, 10),
         "better": list(cell.better_than),
         "alike": list(cell.alike),
@@ -266,8 +270,8 @@ def _list_jobs(candidate: Candidate) -> list[DoneJob]:
 
 def _tabulate_figures(field: Field, row: Row) -> Table:
     rows: list[list[object]] = [
-        [column.heading, cell.text, format_interval(cell.shown), len(cell.shown.scores), cell.rank or "-",
-         f"{cell.share:.0%}", cell.note or "-"]
+        [column.heading, cell.text, format_interval(cell.shown), len(cell.shown.figures.samples),
+         cell.rank or "-", f"{cell.share:.0%}", cell.note or "-"]
         for column, cell in zip(field.columns, row.cells, strict=True)
         if cell is not None
     ]  # fmt: skip
@@ -277,11 +281,7 @@ def _tabulate_figures(field: Field, row: Row) -> Table:
 
 def format_interval(shown: Shown) -> str:
     """The 95 % interval of the mean; `-` if there is only one repetition."""
-    interval = find_interval(shown)
-    if interval is None:
-        return "-"
-    ends = sorted(map(shown.aspect.from_speed, interval))
-    return " to ".join(map(shown.aspect.show, ends))
+    return "-" if shown.interval is None else " to ".join(map(shown.aspect.show, shown.interval))
 
 
 def _compare_versions(field: Field, row: Row) -> Table | None:
@@ -367,11 +367,7 @@ def _tabulate_question(
     """`tests`: as `Field.list_tests` gives them."""
     rows: list[list[object]] = []
     for number, column in columns:
-        shown = [
-            restrict(cell.shown, query) if (cell := row.cells[number]) is not None else None
-            for row in field.rows
-        ]
-        judged = zip(field.rows, judge_alone(shown), strict=True)
+        judged = zip(field.rows, judge_question(field, number, query), strict=True)
         for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
             if cell is not None:
                 results = tests[column.test][row.candidate.name]

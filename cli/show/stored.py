@@ -15,7 +15,7 @@ from ..results.entries import list_entries, split_stages
 from ..results.figures import FIGURES, TABLES
 from ..results.index import ResultLine
 from ..results.model import GroupRun, Result
-from ..results.naming import find_changed_options, format_options, format_value
+from ..results.naming import find_changed_options, format_options, format_value, name_database
 from ..results.store import StoredResult, make_line, read_or_skip
 from ..system.output import wrap_lines
 from . import words
@@ -274,7 +274,7 @@ def write_cells(stored: StoredResult) -> dict[str, str]:
         "When": result.started_at[:16].replace("T", " "),
         "Command": result.command,
         "Target": result.target,
-        "Database": words.name_database(result) or result.module,
+        "Database": name_database(result) or result.module,
         LABEL: result.label or "-",
         HEADLINE: words.write_headline(result),
         "Valid": words.describe_validity(result),

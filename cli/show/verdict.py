@@ -9,6 +9,7 @@ from simulator.units import format_count
 from ..results.caveats import Kind
 from ..results.comparison import compare
 from ..results.model import Result, as_mapping
+from ..results.naming import name_database
 from ..results.verdicts import list_kinds
 from . import words
 from .chart import NamedResult
@@ -144,7 +145,7 @@ def _list_machines(result: Result) -> list[str]:
     counts = [f"{kinds.count(kind)} × ({kind})" for kind in dict.fromkeys(filter(None, kinds))]
     if counts:
         lines.append(f"Nodes of the cluster: {', '.join(counts)}")
-    server = words.name_database(result) or result.target
+    server = name_database(result) or result.target
     used = [run.resources for run in result.runs]
     database = next(
         (resources for resources in used if resources is not None and resources.cpus), None

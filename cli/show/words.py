@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 from simulator.contract import Load, format_stages
 from simulator.units import format_count, format_duration, join_words
 
 from ..results.limits import sum_up
 from ..results.model import InsertSummary, QuerySummary, Result
+from ..results.naming import name_database
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import choose_slowest, list_counted, list_valid
 from ..results.verdicts import is_stable
@@ -81,12 +80,6 @@ def describe_validity(result: Result) -> str:
     if not result.runs or (result.command == "query" and not result.asked):
         text = "no runs"
     return text if result.complete else f"{text}, incomplete"
-
-
-def name_database(result: Result) -> str | None:
-    """Name and version of the server, without how it was compiled."""
-    parts = str(result.describe("database").get("version") or "").split("; ")
-    return "; ".join(re.split(r" on |,| \(", part)[0] for part in parts) or None
 
 
 def describe_measurement(result: Result) -> str:

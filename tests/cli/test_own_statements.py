@@ -10,10 +10,10 @@ from click.testing import CliRunner
 from cli.main import commands
 from cli.results.caveats import Kind
 from cli.results.model import MOST_STATEMENT_CHARACTERS, Result, SentStatements
-from cli.results.ranking import rank_candidates
 from cli.results.verdicts import find_caveats, is_stable
 from cli.show.campaign import DoneJob, make_section, pool_statements
 from cli.show.comparison import list_remarks
+from cli.show.ranking import rank_candidates
 from cli.show.report import make_report
 from cli.show.stored import describe_result
 

@@ -11,6 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
+from cli.commands.publish import write_command
 from cli.results.sources import find_sources
 from cli.show.site import make_site, write_site
 
@@ -44,7 +45,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )  # fmt: skip
     keep_campaign(folder / "night", results)
     (folder / "night" / "verdict.json").write_text(judge().model_dump_json())
-    write_site(folder / "site", make_site(find_sources([folder / "night"]), "Which one?"))
+    write_site(
+        folder / "site", make_site(find_sources([folder / "night"]), "Which one?", write_command)
+    )
     return folder / "site"
 
 
@@ -110,7 +113,10 @@ def test_a_tie_looks_like_one(visit: Visit) -> None:
 def test_one_repetition_is_hatched_all_over(browser: Browser, tmp_path: Path) -> None:
     speeds = {name: own[:1] for name, own in SPEEDS.items()}
     keep_campaign(tmp_path / "night", make_results(speeds))
-    write_site(tmp_path / "site", make_site(find_sources([tmp_path / "night"]), "Which one?"))
+    write_site(
+        tmp_path / "site",
+        make_site(find_sources([tmp_path / "night"]), "Which one?", write_command),
+    )
     visit = Visit(browser.new_page(), tmp_path / "site").open()
     solid = "bar => getComputedStyle(bar, '::before').display !== 'none'"
     bars = visit.page.locator(".bar")

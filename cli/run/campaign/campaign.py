@@ -19,12 +19,13 @@ from ...plan.config import Config, load_config
 from ...plan.disturbances import Action
 from ...plan.workloads import choose_workload
 from ...results.evidence import Question
+from ...results.store import WORKLOAD
 from ...system.errors import ConfigError
 from ...system.output import note, print_text
 from ...system.signals import Interrupts
 from ..experiments.session import Session, find_module
 from .definition import Definition, load_definition
-from .folder import WORKLOAD, CampaignFolder
+from .folder import CampaignFolder
 from .following import add_steps, make_question
 from .installing import Site, add_recipe_options, find_sites
 from .plan import Candidate, Job, Turn, find_command, list_left, name_target, plan_turns

@@ -20,6 +20,7 @@ from ...results.store import (
     PLAN,
     SET_ASIDE,
     VERDICT,
+    WORKLOAD,
     PlannedJob,
     StoredResult,
     list_results,
@@ -31,9 +32,6 @@ from ...system.output import explain, write_whole
 from ...system.processes import lock_file
 from .definition import Definition
 from .plan import Job, Turn
-
-WORKLOAD = "workload "
-"""The prefix of a workload's name among targets' names, which have no prefix with a space."""
 
 
 class CampaignFolder:

@@ -13,15 +13,15 @@ from ...results.decision import VerdictMatrix
 from ...results.evidence import Measured as MeasuredCandidate
 from ...results.evidence import Repetition
 from ...results.judging import judge
+from ...results.matrix import Measured, pool_samples
 from ...results.model import Result
-from ...results.ranking import Ranking, describe_client_costs_of, pool_samples, rank_candidates
-from ...results.samples import Measured
 from ...results.store import StoredResult
 from ...show.campaign import CampaignPage, DoneJob, make_campaign_report, make_section
 from ...show.campaign_charts import draw_campaign
 from ...show.chart import NamedResult
 from ...show.comparison import list_differences
 from ...show.level_charts import find_scaling
+from ...show.ranking import Ranking, describe_client_costs_of, rank_candidates
 from ...show.requirements import describe_verdict, tabulate_verdict
 from ...show.tables import Table, format_ms, format_rate
 from ...show.verdict import describe_hardware, list_doubts

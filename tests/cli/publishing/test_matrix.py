@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from cli.results.matrix import Matrix
 from cli.results.model import Result
 from cli.results.published import Cell, Field, find_candidates, find_families, make_fields
-from cli.results.ranking import find_ranks
 from cli.results.sources import find_sources
 from cli.results.store import NOTES
 from cli.show.site import describe_ratio
@@ -48,9 +48,9 @@ def test_ranks_are_those_of_a_campaigns_ranking(tmp_path: Path) -> None:
     (field,) = make(tmp_path, make_results())
     for place, column in enumerate(field.columns):
         cells = {row.candidate.name: cell for row in field.rows if (cell := row.cells[place])}
-        expected = find_ranks({name: cell.shown.figures for name, cell in cells.items()})
-        ranks = {name: f"{cell.rank}." for name, cell in cells.items()}
-        assert ranks == {rank.name: str(rank) for rank in expected}, column.heading
+        expected = Matrix({name: cell.shown.figures for name, cell in cells.items()}).rank()
+        ranks = {name: cell.rank for name, cell in cells.items()}
+        assert ranks == {name: str(rank) for name, rank in expected.items()}, column.heading
 
 
 def test_one_repetition_ranks_nobody(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.commands.publish import write_command
 from cli.main import commands
 from cli.results.secrets import redact_result, redact_text
 from cli.results.sources import MANIFEST, find_sources
@@ -123,7 +124,7 @@ def test_a_damaged_plan_says_so(tmp_path: Path) -> None:
 def test_the_command_that_repeats_a_result_is_one_that_the_tool_takes() -> None:
     """With the options that the result says it had."""
     for source in find_sources([IMAGES]).done:
-        program, name, *arguments = shlex.split(source.command)
+        program, name, *arguments = shlex.split(write_command(source.result))
         assert program == "iotbench"
         command = commands.get_command(None, name)  # type: ignore[arg-type]
         assert command is not None

@@ -8,12 +8,12 @@ from cli.results.caveats import Place
 from cli.results.comparison import (
     MetricComparison,
     check_comparable,
-    collect_samples,
     compare,
     find_failures,
     find_missing,
 )
 from cli.results.conditions import WARNED, compare_conditions
+from cli.results.matrix import collect_samples
 from cli.results.model import Result
 from cli.results.statistics import combine_cv, count_runs_needed, estimate_ratio
 from cli.system.errors import ConfigError

@@ -22,13 +22,17 @@ def test_each_run_of_a_group_is_a_row() -> None:
 def test_readers_have_a_row_for_all_queries_and_one_for_each() -> None:
     rows = [row for row in observe(asked_by_the_clock()) if row.group == "readers"]
     assert [row.query for row in rows if row.run == 1] == [None, "fast", "slow"]
-    executions = [row for row in observe(queries({"a": [0.5, None]})) if row.part]
-    assert [(row.query, row.part) for row in executions] == [("a", 1), ("a", 2), ("a", 3)]
+    asked = list(observe(queries({"a": [0.5, 0.7, None]})))
+    executions = [row for row in asked if row.run and row.part]
+    assert [(row.query, row.part) for row in executions] == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
+    # Over all runs: what stands for independent measurements.
+    samples = [row.figures["query_mean_s"] for row in asked if row.run is None]
+    assert samples == [0.5, 0.7]
 
 
 def test_only_the_figures_that_are_asked_for_are_read() -> None:
     rows = list(observe(asked_by_the_clock(), figures=[FIGURES["latency_p99_ms"]]))
-    assert {key for row in rows for key in row.figures} == {"latency_p99_ms"}
+    assert {key for row in rows if row.run for key in row.figures} == {"latency_p99_ms"}
 
 
 def test_an_export_has_the_figures_of_its_rows() -> None:

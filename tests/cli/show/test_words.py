@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cli.results.naming import name_database
 from cli.show import words
 
 from ..made import ENVIRONMENT, inserts, open_loop, queries, steps
@@ -41,7 +42,7 @@ def test_what_was_measured() -> None:
 )  # fmt: skip
 def test_a_servers_version_is_short(version: str | None, shown: str | None) -> None:
     result = inserts({1: MANY}, environment=ENVIRONMENT | {"database": {"version": version}})
-    assert words.name_database(result) == shown
+    assert name_database(result) == shown
 
 
 def test_the_answer() -> None:

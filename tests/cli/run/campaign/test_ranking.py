@@ -11,14 +11,14 @@ import pytest
 from benchmarks.false_alarms import Series, load_series
 from cli.results.capacity import Capacity
 from cli.results.caveats import Place
+from cli.results.matrix import CandidateFigures, Matrix, estimate_speed
 from cli.results.model import Result
-from cli.results.ranking import find_ranks, rank_candidates
-from cli.results.samples import CandidateFigures, estimate_speed
 from cli.results.tuning import TunedSetting
 from cli.run.campaign.definition import Order
 from cli.run.campaign.plan import Candidate, order_turns
 from cli.show.campaign_charts import draw_rates, draw_times
 from cli.show.capacity_charts import draw_capacities
+from cli.show.ranking import rank_candidates
 from simulator.contract import LatencyMs
 
 from ...made import capacity, inserts, open_loop, queries, tuned
@@ -157,8 +157,8 @@ def test_a_target_under_two_names_is_not_ranked(series: Series, repetitions: int
             [Candidate("a"), Candidate("b")], repetitions, Order.INTERLEAVED, seed
         ):
             dealt[candidate.target].append(next(own))
-        ranks = find_ranks({name: _measure(values) for name, values in dealt.items()})
-        assert {str(rank) for rank in ranks} <= {"1.", "1 to 2."}, (seed, dealt)
+        ranks = Matrix({name: _measure(values) for name, values in dealt.items()}).rank()
+        assert {str(rank) for rank in ranks.values()} <= {"1", "1 to 2"}, (seed, dealt)
         slow = [rate / 60 for rate in dealt["b"]]
         ratio = estimate_speed(_measure(slow), _measure(dealt["a"]), 0.01)
         assert ratio is not None and not ratio.alike

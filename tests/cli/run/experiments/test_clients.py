@@ -7,10 +7,9 @@ import json
 import pytest
 
 from cli.results.caveats import Kind
-from cli.results.clients import collect_figures, compare_figures, find_cpu_us
+from cli.results.clients import compare_clients
 from cli.results.export import list_rows
 from cli.results.model import Result
-from cli.results.ranking import describe_client_costs_of
 from cli.results.verdicts import find_caveats
 from cli.show.bars import draw_answer, draw_client_cpu, draw_clients
 from cli.show.chart import Chart, NamedResult
@@ -20,6 +19,7 @@ from cli.show.clients import (
     tabulate_questions,
     write_clients_headline,
 )
+from cli.show.ranking import describe_client_costs_of
 from cli.show.stored import tabulate_result
 from cli.show.words import describe_measurement
 
@@ -29,13 +29,13 @@ from ...made import compare_asking_in_turns, compare_in_turns, inserts, stored
 def test_a_clients_figures_stand_beside_those_of_the_lean_path() -> None:
     result = compare_in_turns()
     assert result.clients is not None
-    assert find_cpu_us(result.writers[0].group) == pytest.approx(0.5)
-    (cost,) = compare_figures(collect_figures(result))
-    assert cost.figures.client == "official"
-    assert cost.rate.value == pytest.approx(0.25, rel=1e-3)
-    assert cost.rate.differs
-    assert cost.cpu is not None and cost.cpu.value == pytest.approx(8)
-    assert cost.p50 is not None and cost.p50.value == pytest.approx(3)
+    (cost,) = compare_clients([result])
+    assert cost.client == "official"
+    assert cost.lean["client_cpu_us_per_event"][0] == pytest.approx(0.5)
+    assert cost.ratios["inserts_per_s"].value == pytest.approx(0.25, rel=1e-3)
+    assert cost.ratios["inserts_per_s"].differs
+    assert cost.ratios["client_cpu_us_per_event"].value == pytest.approx(8)
+    assert cost.ratios["latency_p50_ms"].value == pytest.approx(3)
     table = tabulate_clients(result)
     assert [row[:4] for row in table.rows] == [
         ["lean", "the lean path (copy)", "2", "100,002"],
@@ -60,10 +60,10 @@ def test_the_answer_is_a_sentence() -> None:
 
 def test_clients_that_ask_stand_beside_each_other_by_question_and_row() -> None:
     result = compare_asking_in_turns()
-    (cost,) = compare_figures(collect_figures(result))
-    assert cost.rate.value == pytest.approx(0.25, rel=2e-3)
-    assert cost.cpu is not None and cost.cpu.value == pytest.approx(4)
-    assert cost.row is not None and cost.row.value == pytest.approx(4, rel=1e-3)
+    (cost,) = compare_clients([result])
+    assert cost.ratios["queries_per_s"].value == pytest.approx(0.25, rel=2e-3)
+    assert cost.ratios["client_cpu_us_per_query"].value == pytest.approx(4)
+    assert cost.ratios["client_cpu_us_per_row"].value == pytest.approx(4, rel=1e-3)
     table = tabulate_clients(result)
     assert table.headers[1] == "Asks by"
     # The run that loads is nobody's.

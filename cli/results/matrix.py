@@ -1,0 +1,380 @@
+"""Candidates beside each other: what each measured by repetition, and which pairs that decides. Pure.
+
+One rule of error for all. A repetition is one sample, since the runs in it share the moment at which they
+were made; of a single repetition each run is one. Figures vary by a share of themselves, so intervals are
+Student's and Welch's on logarithms. A pair is decided if the interval of its ratio leaves out 1, alike if it
+stays within `ALIKE_FACTOR` of it, and undecided otherwise. Several pairs share out the error (Bonferroni). A
+search knows its answer as an interval: what it held, and what it didn't, which is unbounded where the client
+was the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import cached_property
+from itertools import permutations
+from math import exp, inf, log
+from statistics import geometric_mean, variance
+from typing import Generic, TypeVar
+
+from simulator.contract import Role
+
+from .caveats import Place
+from .figures import COMPARED, FIGURES
+from .model import Result
+from .observations import CAPACITY, Observation, observe
+from .statistics import Ratio, estimate_ratio, t_quantile
+
+Samples = Mapping[Place, Sequence[float]]
+"""Where -> a figure for each independent measurement."""
+
+Measured = Mapping[str, Sequence[Result]]
+"""Candidate -> its results of a step, one for each repetition that gave one."""
+
+Key = TypeVar("Key", bound=Hashable)
+
+RANKING_ERROR = 0.001
+"""How often a ranking of equals may call any of them faster. So rare since a decision rests on it, and since
+neighbouring runs on a busy machine vary alike."""
+
+
+_READ = [figure for figure in COMPARED if Role.WRITE in figure.roles] + [FIGURES["due"]]
+
+
+def collect_samples(result: Result) -> dict[Place, list[float]]:
+    """The figures of a result that stand for independent runs: inserts per second of each valid run, in an
+    open loop also its response times in ms, and seconds of each query. Those of a search, a tuning or a
+    comparison of clients are at rates of their own: only the answer can be compared."""
+    samples = _collect(observe(result, figures=_READ, parts=False))
+    return {
+        place: values for place, values in samples.items() if not (place.capacity or place.tuned)
+    }
+
+
+def _collect(observations: Iterable[Observation]) -> dict[Place, list[float]]:
+    samples: dict[Place, list[float]] = {}
+    for seen in observations:
+        place, figures = seen.place, seen.figures
+        if place is None or not seen.valid:
+            continue
+        if seen.run is None:
+            values = {place: figures.get(place.figure or "query_mean_s")}
+        else:
+            values = {place: figures.get("inserts_per_s")}
+            # Latencies of a closed loop are no response times.
+            for figure in _READ if values[place] and "due" in figures else ():
+                if figure.unit == "ms":
+                    values[replace(place, figure=figure.key)] = figures.get(figure.key)
+        for at, value in values.items():
+            if value:
+                samples.setdefault(at, []).append(value)
+    return samples
+
+
+def gather(
+    observations: Iterable[Observation], name: Callable[[Observation], Key | None]
+) -> dict[Key, dict[str, list[float]]]:
+    """Name -> figure -> its values in the valid runs, for what stands beside each other within a result. What
+    has no name is left out, and so are figures of 0."""
+    values: dict[Key, dict[str, list[float]]] = {}
+    for seen in observations:
+        key = name(seen) if seen.valid and seen.run is not None else None
+        if key is not None:
+            for figure, value in seen.figures.items():
+                if value:
+                    values.setdefault(key, {}).setdefault(figure, []).append(value)
+    return values
+
+
+@dataclass(frozen=True)
+class CandidateFigures:
+    """A row of the matrix: what a candidate has measured."""
+
+    samples: Sequence[Samples]
+    """What each repetition that gave a figure has measured."""
+    bounds: Sequence[float] = ()
+    """For a capacity: the upper end of each repetition's interval, also of repetitions that found no rate."""
+    precision: float = 0.0
+    """For a capacity: rates that are so close to each other aren't told apart."""
+    failed: int = 0
+    """Repetitions without a figure: the job failed, or no run of it was valid."""
+    none_below: Sequence[float] = ()
+    """The lowest rate that was tried in each search that found no rate; infinite if not known."""
+
+    @property
+    def repetitions(self) -> int:
+        """All repetitions that were made, with a figure or without."""
+        return len(self.samples) + self.failed + len(self.none_below)
+
+    @property
+    def complete(self) -> bool:
+        """Whether all repetitions gave a figure."""
+        return len(self.samples) == self.repetitions
+
+    def pool(self) -> dict[Place, list[float]]:
+        """One sample for each repetition: the geometric mean of its runs. Of a single one, its runs."""
+        if len(self.samples) == 1:
+            return {place: list(values) for place, values in self.samples[0].items()}
+        pooled: dict[Place, list[float]] = {}
+        for samples in self.samples:
+            for place, values in samples.items():
+                pooled.setdefault(place, []).append(geometric_mean(values))
+        return pooled
+
+    def score(self, places: Sequence[Place]) -> list[float]:
+        """The overall speed of each repetition over these places."""
+        return [
+            geometric_mean([_find_speed(place, samples[place]) for place in places])
+            for samples in self.samples
+        ]
+
+    @property
+    def scores(self) -> list[float]:
+        """The overall speed of each repetition over all its places."""
+        return [
+            geometric_mean([_find_speed(*each) for each in samples.items()])
+            for samples in self.samples
+        ]
+
+    @property
+    def variance(self) -> float | None:
+        """The squared standard error of the logarithm of the mean speed; None with only one repetition."""
+        logs = [log(score) for score in self.scores]
+        if len(logs) < 2:
+            return None
+        # The answers of all repetitions of a search may be one and the same step.
+        return max(variance(logs), log(1 + self.precision) ** 2 / 12) / len(logs)
+
+    def find_interval(self) -> tuple[float, float] | None:
+        """The 95 % interval of the mean speed; None with only one repetition."""
+        if self.variance is None:
+            return None
+        half = min(20.0, t_quantile(0.975, len(self.samples) - 1) * self.variance**0.5)
+        middle = log(geometric_mean(self.scores))
+        return exp(middle - half), exp(middle + half)
+
+
+def _find_speed(place: Place, values: Sequence[float]) -> float:
+    mean = geometric_mean(values)
+    return 1 / mean if place.has_times else mean
+
+
+def list_common(own: CandidateFigures, base: CandidateFigures) -> list[Place]:
+    """The places at which every repetition of both has figures."""
+    first, *others = [*own.samples, *base.samples]
+    return [place for place in first if all(place in samples for samples in others)]
+
+
+def estimate_speed(own: CandidateFigures, base: CandidateFigures, error: float) -> Ratio | None:
+    """How many times as fast the first is, over all places at which both have figures; None without any.
+
+    Bounds count as bounds: what a search shows at least says nothing of what the database can't do. A
+    candidate with a repetition that gave no figure isn't shown to be faster by those that did.
+    """
+    places = list_common(own, base)
+    if not places:
+        return None
+    step = max(own.precision, base.precision)
+    low_own, low_base = own.score(places), base.score(places)
+    high_own, high_base = own.bounds or low_own, base.bounds or low_base
+    middle = estimate_ratio(low_own, low_base, error, step)
+    low, high = 0.0, inf
+    if own.complete and inf not in high_base:
+        low = (estimate_ratio(low_own, high_base, error, step).interval or (low,))[0]
+    if base.complete and inf not in high_own:
+        high = (estimate_ratio(high_own, low_base, error, step).interval or (high,))[-1]
+    return Ratio(middle.value, (low, high))
+
+
+def is_faster(ratio: Ratio | None) -> bool:
+    """Whether the first of a pair is shown to be faster."""
+    return ratio is not None and ratio.interval is not None and ratio.interval[0] > 1
+
+
+@dataclass(frozen=True)
+class Rank:
+    """Where a candidate stands: with pairs undecided, somewhere between two ranks."""
+
+    best: int
+    """One more than the number of candidates that are shown to be faster."""
+    worst: int
+    """The same, with those against which it is undecided, too."""
+
+    def __str__(self) -> str:
+        return f"{self.best}" if self.best == self.worst else f"{self.best} to {self.worst}"
+
+
+def share_error(candidates: int) -> float:
+    """How often the interval of each pair of so many candidates may miss the truth."""
+    return RANKING_ERROR / max(1, candidates * (candidates - 1) // 2)
+
+
+class Matrix(Generic[Key]):
+    """Candidates × what they have measured: their rows, and which pairs are decided."""
+
+    def __init__(self, rows: Mapping[Key, CandidateFigures]) -> None:
+        self.rows = rows
+        self.error = share_error(len(rows))
+
+    @cached_property
+    def pairs(self) -> dict[tuple[Key, Key], Ratio | None]:
+        """(own, base) -> how many times as fast the first is."""
+        return {
+            (own, base): estimate_speed(self.rows[own], self.rows[base], self.error)
+            for own, base in permutations(self.rows, 2)
+        }
+
+    def find_rank(self, own: Key) -> Rank:
+        """The ranks that a candidate may have; those that are alike share one."""
+        rivals = [ratio for (rival, base), ratio in self.pairs.items() if base == own]
+        faster = sum(map(is_faster, rivals))
+        open_pairs = sum(ratio is None or not (ratio.differs or ratio.alike) for ratio in rivals)
+        return Rank(1 + faster, 1 + faster + open_pairs)
+
+    def rank(self) -> dict[Key, Rank]:
+        """Candidate -> its rank, the fastest first."""
+        ranks = {name: self.find_rank(name) for name in self.rows}
+        first = next(iter(self.rows.values()), None)
+
+        def place(name: Key) -> tuple[int, float]:
+            ratio = first and estimate_speed(self.rows[name], first, self.error)
+            return ranks[name].best, -ratio.value if ratio else 0.0
+
+        return {name: ranks[name] for name in sorted(ranks, key=place)}
+
+    @property
+    def is_single(self) -> bool:
+        """Whether no candidate has more than one repetition: then nobody is ranked."""
+        return max((row.repetitions for row in self.rows.values()), default=0) < 2
+
+
+def tabulate(
+    observations: Iterable[Observation],
+    candidates: Mapping[str, int],
+    figures: Collection[str] | None = None,
+) -> Matrix[str]:
+    """The matrix of what was observed. `candidates`: name -> its repetitions, those that gave nothing
+    included; `figures`: keys of what counts; None: all that can be compared."""
+    seen: dict[str, dict[int | None, list[Observation]]] = {}
+    for observation in observations:
+        repetitions = seen.setdefault(observation.candidate, {})
+        repetitions.setdefault(observation.repetition, []).append(observation)
+    return Matrix(
+        {
+            name: _make_row(list(seen.get(name, {}).values()), made, figures)
+            for name, made in candidates.items()
+        }
+    )
+
+
+def _make_row(
+    repetitions: Sequence[Sequence[Observation]], made: int, figures: Collection[str] | None
+) -> CandidateFigures:
+    collected: list[Samples] = []
+    bounds: list[float] = []
+    none_below: list[float] = []
+    precision = 0.0
+    for observations in repetitions:
+        samples = {
+            place: values
+            for place, values in _collect(observations).items()
+            if figures is None or place.key in figures
+        }
+        collected += [samples] if samples else []
+        for search in (seen.figures for seen in observations if seen.place == CAPACITY):
+            above = search.get("capacity_above_per_s") or inf
+            bounds.append(inf if search["capacity_client_bound"] else above)
+            precision = max(precision, search["capacity_precision"])
+            none_below += [] if samples else [above]
+    failed = made - len(collected) - len(none_below)
+    return CandidateFigures(collected, bounds, precision, failed, none_below)
+
+
+# --- a step of a campaign -------------------------------------------------------------------------
+
+
+class Given(Enum):
+    """Why rates are no speeds: they are what the candidates were asked for."""
+
+    DIFFERENT = "different rates"
+    KEPT_UP = "one rate that all kept up with"
+
+
+def find_given(measured: Measured) -> Given | None:
+    """Why inserts per second say nothing; None if they say how fast the candidates are."""
+    inserted = [
+        result for results in measured.values() for result in results if result.insert_summary
+    ]
+    if len({result.settings.load.rate_per_s for result in inserted}) > 1:
+        return Given.DIFFERENT
+    offers = [run.group.offered for result in inserted for run in result.writers if run.group.valid]
+    kept_up = all(offered is not None and not offered.saturated for offered in offers)
+    return Given.KEPT_UP if inserted and kept_up else None
+
+
+_TIMES = {"query_mean_s", *(figure.key for figure in _READ if figure.unit == "ms")}
+
+
+def measure(
+    measured: Measured, failed: Mapping[str, int] | None = None, only_times: bool = False
+) -> Matrix[str]:
+    """The matrix of a step. `failed`: candidate -> its repetitions without a result; `only_times`: rates were
+    given, and are no speeds."""
+    return tabulate(
+        (
+            observation
+            for name, results in measured.items()
+            for number, result in enumerate(results, 1)
+            for observation in observe(result, name, number, _READ, parts=False)
+        ),
+        {name: len(results) + (failed or {}).get(name, 0) for name, results in measured.items()},
+        _TIMES if only_times else None,
+    )
+
+
+def take_best_workers(
+    rows: Mapping[str, CandidateFigures],
+) -> tuple[dict[str, CandidateFigures], dict[str, int]]:
+    """If candidates have inserted with different worker counts: each only with its fastest, all at one place,
+    so that they compare; and candidate -> its fastest count."""
+    speeds = {name: _find_speeds(row) for name, row in rows.items()}
+    if len({frozenset(counts) for counts in speeds.values() if counts}) < 2:
+        return dict(rows), {}
+    best = {name: max(counts, key=counts.__getitem__) for name, counts in speeds.items() if counts}
+    common = next(iter(best.values()))
+
+    def move(name: str, samples: Samples) -> Samples:
+        return {
+            place if place.workers is None else replace(place, workers=common): values
+            for place, values in samples.items()
+            if place.workers in (None, best.get(name))
+        }
+
+    return {
+        name: replace(row, samples=[move(name, samples) for samples in row.samples])
+        for name, row in rows.items()
+    }, best
+
+
+def _find_speeds(row: CandidateFigures) -> dict[int, float]:
+    """Worker count -> mean rate or, where rates were given, how fast it responds."""
+    rates: dict[int, list[float]] = {}
+    responses: dict[int, list[float]] = {}
+    for samples in row.samples:
+        for place, values in samples.items():
+            if place.workers is not None:
+                speeds = responses if place.has_times else rates
+                speeds.setdefault(place.workers, []).extend(values)
+    if rates:
+        return {workers: geometric_mean(values) for workers, values in rates.items()}
+    return {workers: 1 / geometric_mean(values) for workers, values in responses.items()}
+
+
+def pool_samples(measured: Measured) -> dict[str, dict[Place, list[float]]]:
+    """Candidate -> what it has measured, a sample for each repetition; where worker counts differ, at its
+    best one. With a single repetition its runs are the samples."""
+    step = measure(measured, only_times=find_given(measured) is not None)
+    rows = {name: row for name, row in step.rows.items() if row.samples}
+    return {name: row.pool() for name, row in take_best_workers(rows)[0].items()}

@@ -1,0 +1,251 @@
+"""Rankings in words: who is first in a step, by how much, and between whom it is undecided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import inf
+from statistics import fmean
+
+from simulator.units import join_words
+
+from ..results.comparison import compare_samples
+from ..results.matrix import (
+    CandidateFigures,
+    Given,
+    Matrix,
+    Measured,
+    find_given,
+    list_common,
+    measure,
+    take_best_workers,
+)
+from ..results.model import Result
+from ..results.naming import format_options
+from ..results.observations import CAPACITY
+from .clients import describe_client_costs
+from .ratios import MOST_PLACES, format_factor, format_speed_interval, lead_comparison
+from .tables import format_ms, format_rate
+
+MOST_UNEQUAL = 1.05
+"""How many times as many events some queries may meet as others."""
+
+
+@dataclass(frozen=True)
+class RankedCandidate:
+    """A candidate in a ranking."""
+
+    name: str
+    rank: str
+    """`1.`, or `1 to 2.`; empty with a single repetition, which ranks nobody."""
+    figure: str
+    """What it measured; empty if it has no figure."""
+    beside: str = ""
+    """How it compares with the first, or why it has no figure."""
+
+    def __str__(self) -> str:
+        text = "; ".join(filter(None, [self.figure, self.beside]))
+        return f"{f'{self.rank} {self.name}'.strip()}: {text}."
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """The candidates ranked by one step."""
+
+    title: str
+    lines: Sequence[str]
+    standings: Sequence[RankedCandidate] = ()
+
+
+_ONE_REPETITION = (
+    "One repetition can't rank candidates: what changed on the machine between them is among their"
+    " differences. For the same time, give repeats: 6 and runs: 1."
+)
+"""`benchmarks/false_alarms` finds a quarter and more of equals called different if measured in blocks."""
+
+_GIVEN = {
+    Given.DIFFERENT: (
+        "The candidates were given different rates: their inserts per second are those rates, so only"
+        " times rank them."
+    ),
+    Given.KEPT_UP: (
+        "All that were measured kept up with the same rate: their inserts per second are that rate, so only"
+        " times rank them."
+    ),
+}
+
+
+def rank_candidates(
+    step: str,
+    measured: Measured,
+    repeats: int,
+    failed: Mapping[str, int] | None = None,
+) -> Ranking:
+    """The candidates of a step with their figures, the fastest first where it is decided which one that is.
+    `measured`: candidate -> its results, one for each repetition that gave one; `failed`: candidate -> number
+    of repetitions that gave none. Where the candidates have different worker counts, each stands with the one
+    at which it is fastest.
+    """
+    given = find_given(measured)
+    lines = [_GIVEN[given]] if given else []
+    every = measure(measured, failed, only_times=given is not None)
+    rows, chosen = take_best_workers({name: row for name, row in every.rows.items() if row.samples})
+    standings = _list_standings(Matrix(rows), ranked=not every.is_single)
+    lines += map(str, standings)
+    if chosen:
+        counts = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
+        lines.append(f"Inserts of each at its best number of workers: {counts}.")
+    lines += _name_best_settings(measured)
+    for name, results in measured.items():
+        own = list(dict.fromkeys(chain.from_iterable(result.own_statements for result in results)))
+        if own:
+            lines.append(f"{name}: {join_words(own)} sent as the workload's own statement.")
+    for name, row in every.rows.items():
+        if not row.samples:
+            why = f"no figure: {_describe_missing(row) or 'not measured yet'}"
+            standings.append(RankedCandidate(name, "", "", why))
+            lines.append(str(standings[-1]))
+        elif row.repetitions < repeats:
+            lines.append(f"{name}: from {row.repetitions} of {repeats} repetitions so far.")
+    if repeats == 1 and len(rows) > 1:
+        lines.append(_ONE_REPETITION)
+    lines += _warn_of_levels(chain.from_iterable(measured.values()))
+    return Ranking(f"Ranking by {step}", lines, standings)
+
+
+def describe_client_costs_of(step: str, measured: Measured) -> Ranking:
+    """What official clients cost each candidate; a database isn't better for a slower client."""
+    title = "What official clients cost beside the lean path"
+    standings = [
+        RankedCandidate(
+            name, "", describe_client_costs(results) if results else "nothing was measured"
+        )
+        for name, results in measured.items()
+    ]
+    title = title if step == "clients" else f"{step}: {title.lower()}"
+    return Ranking(title, [str(standing) for standing in standings], standings)
+
+
+def describe_doubts(measured: Measured) -> dict[str, str]:
+    """Candidate -> what must stand beside the mean of its searches: a bound, or how many found a rate."""
+    doubts = {}
+    for name, row in measure(measured).rows.items():
+        if row.none_below:
+            doubts[name] = f" ({len(row.samples)} of {row.repetitions})"
+        elif inf in row.bounds:
+            doubts[name] = " (at least)"
+    return doubts
+
+
+def _list_standings(matrix: Matrix[str], ranked: bool) -> list[RankedCandidate]:
+    """Each candidate with its figure; `ranked`: with its rank, and how it compares with the first."""
+    if not ranked:
+        return [
+            RankedCandidate(name, "", _describe_figures(row)) for name, row in matrix.rows.items()
+        ]
+    ranks = matrix.rank()
+    head = next(iter(ranks), "")
+    return [
+        RankedCandidate(
+            name,
+            f"{rank}.",
+            _describe_figures(matrix.rows[name]),
+            "" if name == head else _compare_with(head, name, matrix),
+        )
+        for name, rank in ranks.items()
+    ]
+
+
+def _compare_with(head: str, name: str, matrix: Matrix[str]) -> str:
+    own, base, ratio = matrix.rows[name], matrix.rows[head], matrix.pairs[name, head]
+    if ratio is None:
+        return f"no figure in common with {head}"
+    places = list_common(own, base)
+    over = ""
+    if len(places) > 1:
+        queries = all(place.query is not None for place in places)
+        over = f" over {len(places)} {'queries' if queries else 'figures'}"
+    factor = format_factor(max(ratio.value, 1 / ratio.value))
+    if ratio.differs and ratio.interval:
+        side = "faster" if ratio.value > 1 else "slower"
+        text = f"{factor}× {side} than {head}{over} ({format_speed_interval(*ratio.interval)})"
+    elif ratio.alike:
+        text = f"no difference from {head} shown{over}"
+    else:
+        counts = sorted({len(own.samples), len(base.samples)})
+        number = " and ".join(f"{count}" for count in counts)
+        doubts = [f"{number} repetition{'' if counts == [1] else 's'}, {factor} times apart"]
+        if inf in (*own.bounds, *base.bounds):
+            doubts.append("a figure is only a lower bound")
+        if not (own.complete and base.complete):
+            doubts.append("not all repetitions gave a figure")
+        text = f"undecided against {head}{over}: {', '.join(doubts)}"
+    if len(places) > 1 and min(len(own.samples), len(base.samples)) > 1:
+        compared = compare_samples([base.pool(), own.pool()], matrix.error / len(places))
+        speeds = [comparison.speed for comparison in compared]
+        if len({(speed.differs, speed.alike, speed.value > 1) for speed in speeds}) > 1:
+            # The name is left out, since it stands at the beginning of the line.
+            detail = lead_comparison([head, ""], compared)[0].removeprefix(": ").removesuffix(".")
+            text += f"; {detail}"
+    return text
+
+
+def _describe_figures(row: CandidateFigures) -> str:
+    """The highest rate, or else the first few times: means over the samples; and how many gave none."""
+    means = {place: fmean(values) for place, values in row.pool().items()}
+    rates = {place: mean for place, mean in means.items() if not place.has_times}
+    if CAPACITY in rates:
+        least = "at least " if inf in row.bounds and row.complete else ""
+        text = f"holds {least}{format_rate(rates[CAPACITY])} events/s"
+    elif rates:
+        place = max(rates, key=lambda place: rates[place])
+        where = f" ({place})" if len(rates) > 1 else ""
+        text = f"{format_rate(rates[place])} inserts/s{where}"
+    else:
+        times = [
+            f"{place} {format_ms(mean if place.response else 1000 * mean)} ms"
+            for place, mean in list(means.items())[:MOST_PLACES]
+        ]
+        more = len(means) - len(times)
+        text = ", ".join(times) + (f" and {more} more" if more else "")
+    if row.complete:
+        return text
+    return (
+        f"{text} in {len(row.samples)} of {row.repetitions} repetitions ({_describe_missing(row)})"
+    )
+
+
+def _describe_missing(row: CandidateFigures) -> str:
+    """The repetitions that gave no figure, and why."""
+    parts = [f"{row.failed} failed"] if row.failed else []
+    if row.none_below:
+        lowest = min(row.none_below)
+        down_to = "" if lowest == inf else f", not even {format_rate(lowest)} events/s"
+        parts.append(f"{len(row.none_below)} found no rate that holds{down_to}")
+    return ", ".join(parts)
+
+
+def _name_best_settings(measured: Measured) -> list[str]:
+    """The best settings of each candidate, for a step that tunes them."""
+    lines = []
+    for name, results in measured.items():
+        settings = [
+            format_options(tuning.candidates[best[0]])
+            for result in results
+            if (tuning := result.tuning) is not None and (best := tuning.rank_finalists())
+        ]
+        if settings:
+            lines.append(f"{name} is best with {' or '.join(dict.fromkeys(settings))}.")
+    return lines
+
+
+def _warn_of_levels(results: Iterable[Result]) -> list[str]:
+    """A warning if queries met different numbers of events: they take longer on more."""
+    levels = [
+        result.fill_level for result in results if result.command == "query" and result.fill_level
+    ]
+    if not levels or max(levels) <= MOST_UNEQUAL * min(levels):
+        return []
+    text = f"Not comparable: the queries ran on between {min(levels):,} and {max(levels):,} events."
+    return [f"{text} Insert the same number for all (num-inserts instead of duration)."]
