@@ -4,7 +4,7 @@ differs first."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..workloads.drawing import BoundQuery, Range, Stored, unite
-from ..workloads.queries import Every, Function, Order, Query
+from ..workloads.queries import Every, Function, Query
 from ..workloads.schema import ColumnType, EventBlock, Schema
-from .columns import WHOLE, Slack, Values, join, rank, rank_rows, to_values
+from .columns import WHOLE, Values, join, rank, rank_rows, to_values
 from .computing import Block, Devices, Evaluation, evaluate
 
 Row = tuple[Any, ...]
@@ -31,7 +31,6 @@ class Answer:
     """The type of each value."""
     columns: Sequence[Values]
     """The values of all rows, in the query's order if it has one, and without its limit."""
-    slack: Sequence[Slack]
 
     def __len__(self) -> int:
         """The number of its rows."""
@@ -75,8 +74,7 @@ def answer_all(
 
     `rounded`: what a database computes of whole numbers in 64-bit floats, which may be off beyond 2**53.
     """
-    schema = stored.workload.schema
-    evaluations = [evaluate(bound, schema, rounded) for bound in bounds]
+    evaluations = [evaluate(bound, stored.workload.schema, rounded) for bound in bounds]
     devices = Devices()
     done = 0
     for block in stored.blocks(find_needed(bounds, stored)):
@@ -85,10 +83,7 @@ def answer_all(
             evaluation.add(taken)
         done += len(block)
         note(done)
-    return [
-        _finish(bound.query, schema, evaluation)
-        for bound, evaluation in zip(bounds, evaluations, strict=True)
-    ]
+    return [_finish(evaluation) for evaluation in evaluations]
 
 
 def answer_blocks(bound: BoundQuery, schema: Schema, blocks: Iterable[EventBlock]) -> Answer:
@@ -96,45 +91,28 @@ def answer_blocks(bound: BoundQuery, schema: Schema, blocks: Iterable[EventBlock
     evaluation, devices = evaluate(bound, schema, ()), Devices()
     for block in blocks:
         evaluation.add(Block(block, devices))
-    return _finish(bound.query, schema, evaluation)
+    return _finish(evaluation)
 
 
-def _finish(query: Query, schema: Schema, evaluation: Evaluation) -> Answer:
+def _finish(evaluation: Evaluation) -> Answer:
     """The answer of what has been computed."""
-    names, kinds = zip(*describe_answer(query, schema), strict=True)
-    values, slack = evaluation.collect(kinds)
-    columns = [_normalize(kind, column) for kind, column in zip(kinds, values, strict=True)]
+    query = evaluation.query
+    names, kinds = zip(*describe_answer(query, evaluation.schema), strict=True)
+    columns = [
+        replace(column, array=column.array.astype(np.int64, copy=False))
+        if kind in WHOLE and column.array.dtype.kind != "O"
+        else column
+        for kind, column in zip(kinds, evaluation.collect(kinds), strict=True)
+    ]
     # Sorted without an order, too: keys make it easy to find a row.
-    order = np.argsort(rank_rows(columns, len(columns[0])), kind="stable")
+    rows = np.argsort(rank_rows(columns, len(columns[0])), kind="stable")
     if query.order is not None:
-        order = _put_in_order(order, columns, query.order)
-    return Answer(
-        query,
-        names,
-        kinds,
-        [column.take(order) for column in columns],
-        [None if column_slack is None else column_slack[order] for column_slack in slack],
-    )
-
-
-def _put_in_order(
-    rows: NDArray[np.intp], columns: Sequence[Values], order: Order
-) -> NDArray[np.intp]:
-    """Rows in a query's order: what has no value comes last, and equal ones stay as they are."""
-    values = columns[order.by].take(rows)
-    places = rank(Values(values.array))
-    if order.descending:
-        places = -places
-    if values.missing is not None:
-        places = np.where(values.missing, len(rows), places)
-    return rows[np.argsort(places, kind="stable")]
-
-
-def _normalize(kind: ColumnType, values: Values) -> Values:
-    """Values in the type in which those of a kind are compared."""
-    if kind in WHOLE and values.array.dtype.kind != "O":
-        return Values(values.array.astype(np.int64, copy=False), values.missing)
-    return values
+        values = columns[query.order.by].take(rows)
+        places = rank(Values(values.array)) * (-1 if query.order.descending else 1)
+        if values.missing is not None:
+            places[values.missing] = len(rows)
+        rows = rows[np.argsort(places, kind="stable")]
+    return Answer(query, names, kinds, [column.take(rows) for column in columns])
 
 
 def find_needed(bounds: Iterable[BoundQuery], stored: Stored) -> list[Range]:
@@ -170,34 +148,27 @@ def estimate_memory(bound: BoundQuery, stored: Stored) -> int:
 
 def describe_answer(query: Query, schema: Schema) -> list[tuple[str, ColumnType]]:
     """Name and type of each value of a row."""
-    if query.newest:
-        return _describe_columns((schema.device, *query.events), schema)
-    if query.events:
-        return _describe_columns(query.events, schema)
     columns: list[tuple[str, ColumnType]] = []
-    for part in query.per:
+    device = (schema.device,) if query.newest else ()
+    for part in (*query.per, *device, *query.events):
         if isinstance(part, Every):
             columns.append(("start", ColumnType.TIMESTAMP_MS))
         else:
-            columns += _describe_columns([part], schema)
+            is_device = part == schema.device
+            columns.append((part, ColumnType.TEXT if is_device else schema.column(part).type))
     for aggregate in query.compute:
         if aggregate.function is Function.COUNT:
             columns.append(("count", ColumnType.INT64))
             continue
         kind = schema.column(aggregate.column or "").type
-        if aggregate.function is Function.AVG or (
-            aggregate.function is Function.SUM and kind not in WHOLE
-        ):
+        is_sum = aggregate.function is Function.SUM and kind not in WHOLE
+        if is_sum or aggregate.function is Function.AVG:
             kind = ColumnType.FLOAT64
         columns.append((f"{aggregate.function} of {aggregate.column}", kind))
     return columns
 
 
-def _describe_columns(names: Iterable[str], schema: Schema) -> list[tuple[str, ColumnType]]:
-    return [
-        (name, ColumnType.TEXT if name == schema.device else schema.column(name).type)
-        for name in names
-    ]
+# --- comparing ------------------------------------------------------------------------------------
 
 
 class Malformed(ValueError):
@@ -249,14 +220,11 @@ def compare_columns(right: Answer, answer_columns: Sequence[Sequence[Any]]) -> s
     wrong_length = None if count == expected else f"{count:,} rows instead of {expected:,}"
     if not right.query.keys and right.query.compute:
         # A single row, without a key.
-        return wrong_length or _find_value(right, columns, np.zeros(1, dtype=np.intp))
-    compare = _compare_keyed if right.query.keys else _compare_whole
-    differing = compare(right, columns)
-    if not differing and not wrong_length:
-        differing = _compare_order(right, columns)
+        return wrong_length or _find_value(right, columns, 0)
+    differing = (_compare_keyed if right.query.keys else _compare_whole)(right, columns)
     if wrong_length and differing:
         return f"{wrong_length}; {differing}"
-    return wrong_length or differing
+    return differing or wrong_length or _compare_order(right, columns)
 
 
 def _compare_keyed(right: Answer, columns: Sequence[Values]) -> str | None:
@@ -270,8 +238,12 @@ def _compare_keyed(right: Answer, columns: Sequence[Values]) -> str | None:
     expected, numbers = places[ranks[order]], ranks[order]
     strange = expected < 0
     twice = np.append(False, numbers[1:] == numbers[:-1])[: len(numbers)]
-    # A row that shouldn't be there may be compared with any: it is named anyway.
-    wrong = strange | twice | _differ(right, rows, np.where(strange, 0, expected))
+    wrong = strange | twice
+    if len(right_ranks):
+        # A row that shouldn't be there may be compared with any: it is named anyway.
+        at = np.where(strange, 0, expected)
+        for right_values, values in zip(right.columns, rows, strict=True):
+            wrong |= _differ(right_values.take(at), values)
     if wrong.any():
         first = int(np.argmax(wrong))
         row = read_row(rows, first)
@@ -280,7 +252,7 @@ def _compare_keyed(right: Answer, columns: Sequence[Values]) -> str | None:
         if twice[first]:
             return f"two rows of {_format_key(right, row)}, one of them {row}"
         row_columns = [column.take(slice(first, first + 1)) for column in rows]
-        return _find_value(right, row_columns, expected[first : first + 1])
+        return _find_value(right, row_columns, int(expected[first]))
     if right.query.limit is None and len(right_ranks) > len(ranks):
         lacking = np.ones(len(right_ranks), dtype=bool)
         lacking[expected] = False
@@ -317,44 +289,26 @@ def _rank_both(
 def _compare_order(right: Answer, columns: Sequence[Values]) -> str | None:
     """Compare the values by which rows are ordered with those of the right answer, one after the other:
     which of several rows with the same value come first, or within the limit, is open."""
-    order = right.query.order
-    if order is None:
+    if right.query.order is None:
         return None
-    rows = np.arange(len(right))
-    slack = right.slack[order.by]
-    wrong = _differ_in(right.columns[order.by].take(rows), columns[order.by], _pick(slack, rows))
+    by = right.query.order.by
+    wrong = _differ(right.columns[by].take(slice(len(right))), columns[by])
     if not wrong.any():
         return None
     place = int(np.argmax(wrong))
-    return (
-        f"row {place + 1} by {right.names[order.by]}: {read_row(columns, place)},"
-        f" expected {right.row(place)}"
-    )
+    found, expected = read_row(columns, place), right.row(place)
+    return f"row {place + 1} by {right.names[by]}: {found}, expected {expected}"
 
 
-def _differ(
-    right: Answer, columns: Sequence[Values], places: NDArray[np.intp]
-) -> NDArray[np.bool_]:
-    """Which rows have another value than the right rows at these places."""
-    wrong = np.zeros(len(places), dtype=bool)
-    if len(right.columns[0]):
-        for expected, values, slack in zip(right.columns, columns, right.slack, strict=True):
-            wrong |= _differ_in(expected.take(places), values, _pick(slack, places))
-    return wrong
-
-
-def _pick(slack: Slack, places: NDArray[np.intp]) -> Slack:
-    return None if slack is None else slack[places]
-
-
-def _differ_in(right: Values, actual: Values, slack: Slack) -> NDArray[np.bool_]:
-    if slack is None:
+def _differ(right: Values, actual: Values) -> NDArray[np.bool_]:
+    """Which values aren't the right ones."""
+    if right.slack is None:
         wrong = np.asarray(right.array != actual.array, dtype=bool)
     else:
         # Whole numbers as floats: where these aren't exact, the slack is larger than that.
         numbers, right_numbers = (side.array.astype(np.float64) for side in (actual, right))
         with np.errstate(invalid="ignore"):
-            wrong = ~(np.abs(numbers - right_numbers) <= slack)
+            wrong = ~(np.abs(numbers - right_numbers) <= right.slack)
     right_missing, missing = (
         np.zeros(len(wrong), dtype=bool) if side.missing is None else side.missing
         for side in (right, actual)
@@ -362,17 +316,14 @@ def _differ_in(right: Values, actual: Values, slack: Slack) -> NDArray[np.bool_]
     return np.where(right_missing | missing, right_missing != missing, wrong)
 
 
-def _find_value(right: Answer, columns: Sequence[Values], place: NDArray[np.intp]) -> str | None:
-    """The first value of a row that isn't that of the right row."""
-    keys = right.query.keys
-    for name, expected, value, slack in zip(
-        right.names, right.columns, columns, right.slack, strict=True
-    ):
-        right_value = expected.take(place)
-        if not _differ_in(right_value, value, _pick(slack, place))[0]:
-            continue
-        whose = f" of {_format_key(right, read_row(columns, 0))}" if keys else ""
-        return f"{name}{whose} is {value.plain()[0]} instead of {right_value.plain()[0]}"
+def _find_value(right: Answer, columns: Sequence[Values], place: int) -> str | None:
+    """The first value of a row that isn't that of the right row at this place."""
+    for name, expected, value in zip(right.names, right.columns, columns, strict=True):
+        right_value = expected.take(slice(place, place + 1))
+        if _differ(right_value, value)[0]:
+            key = right.query.keys and _format_key(right, read_row(columns, 0))
+            whose = f" of {key}" if key else ""
+            return f"{name}{whose} is {value.plain()[0]} instead of {right_value.plain()[0]}"
     return None
 
 
@@ -412,15 +363,11 @@ def _to_bool(value: Any) -> bool:
     return bool(value)
 
 
-def _to_float32(value: Any) -> float:
-    return float(np.float32(float(value)))
-
-
 _FORMS: dict[ColumnType, Callable[[Any], Any]] = {
     ColumnType.TIMESTAMP_MS: _to_time,
     ColumnType.INT64: _to_whole,
     ColumnType.INT32: _to_whole,
-    ColumnType.FLOAT32: _to_float32,
+    ColumnType.FLOAT32: lambda value: float(np.float32(float(value))),
     ColumnType.FLOAT64: float,
     ColumnType.BOOL: _to_bool,
     ColumnType.TEXT: _to_text,

@@ -76,10 +76,7 @@ class Checker:
                 return
         values = sum(map(len, answer.columns))
         if values > self._left:
-            self._leave(
-                answer.query,
-                f"no more than {MOST_VALUES:,} values of answers are kept",
-            )
+            self._leave(answer.query, f"no more than {MOST_VALUES:,} values of answers are kept")
             return
         self._left -= values
         same_question.append(
@@ -88,8 +85,7 @@ class Checker:
 
     def give_up_worker(self, worker: int, reason: str) -> None:
         """Note that a reader hasn't handed in its answers, and never will."""
-        queries = self._module.choose_queries()
-        for query in queries:
+        for query in self._module.choose_queries():
             self._leave(query, f"worker {worker}: {reason}")
 
     def check(
@@ -115,18 +111,9 @@ class Checker:
         answers = self._choose(answers, stored, frontier_ms, kept_from_ms)
         bounds = list(dict.fromkeys(answer.bound for answer in answers if answer.malformed is None))
         total = sum(map(len, find_needed(bounds, stored)))
-        right = dict(
-            zip(
-                bounds,
-                answer_all(
-                    bounds,
-                    stored,
-                    lambda done: note(done, total),
-                    self._module.CAPABILITIES.rounded,
-                ),
-                strict=True,
-            )
-        )
+        rounded = self._module.CAPABILITIES.rounded
+        answered = answer_all(bounds, stored, lambda done: note(done, total), rounded)
+        right = dict(zip(bounds, answered, strict=True))
         for answer in answers:
             self._found.checked += len(answer.workers)
             difference = answer.malformed or compare_columns(right[answer.bound], answer.columns)
@@ -160,37 +147,29 @@ class Checker:
         memory = _MEMORY_SHARE * free if free is not None else inf
         costs: list[tuple[int, _AnswerToCheck]] = []
         for answer in answers:
-            if frontier_ms is not None and (
-                answer.bound.end_ms is None or answer.bound.end_ms > frontier_ms
-            ):
-                self._leave(
-                    answer.query, "rows were being added during the query", len(answer.workers)
-                )
-                continue
-            if kept_from_ms is not None and (answer.bound.start_ms or 0) < kept_from_ms:
-                self._leave(
-                    answer.query,
-                    "rows in its window were being deleted during the query",
-                    len(answer.workers),
-                )
-                continue
-            costs.append((sum(map(len, find_needed([answer.bound], stored))), answer))
+            bound, reason = answer.bound, None
+            if frontier_ms is not None and (bound.end_ms is None or bound.end_ms > frontier_ms):
+                reason = "rows were being added during the query"
+            elif kept_from_ms is not None and (bound.start_ms or 0) < kept_from_ms:
+                reason = "rows in its window were being deleted during the query"
+            if reason:
+                self._leave(answer.query, reason, len(answer.workers))
+            else:
+                costs.append((sum(map(len, find_needed([bound], stored))), answer))
         chosen: list[_AnswerToCheck] = []
         work = 0
         for cost, answer in sorted(costs, key=lambda pair: pair[0]):
             work += cost
             needed_bytes = estimate_memory(answer.bound, stored)
+            reason = None
             if needed_bytes > memory:
-                self._leave(
-                    answer.query,
-                    f"right answers for {stored.device_count:,} devices need more memory than the"
-                    " collector has",
-                    len(answer.workers),
-                )
-                continue
-            memory -= needed_bytes
-            if cost > MOST_EVENTS or work > _MOST_WORK:
-                reason = f"right answers are computed from at most {MOST_EVENTS:,} events"
+                devices = f"{stored.device_count:,} devices"
+                reason = f"right answers for {devices} need more memory than the collector has"
+            else:
+                memory -= needed_bytes
+                if cost > MOST_EVENTS or work > _MOST_WORK:
+                    reason = f"right answers are computed from at most {MOST_EVENTS:,} events"
+            if reason:
                 self._leave(answer.query, reason, len(answer.workers))
             else:
                 chosen.append(answer)

@@ -28,6 +28,8 @@ class Values:
     array: NDArray[Any]
     missing: NDArray[np.bool_] | None = None
     """Where there is no value, whatever the array holds there; None: all are there."""
+    slack: NDArray[np.float64] | None = None
+    """How far each may be off and still be right; None: not at all."""
 
     def __len__(self) -> int:
         return len(self.array)
@@ -35,7 +37,8 @@ class Values:
     def take(self, rows: Rows) -> Values:
         """Some of the values, in this order."""
         missing = None if self.missing is None else self.missing[rows]
-        return Values(self.array[rows], missing)
+        slack = None if self.slack is None else self.slack[rows]
+        return Values(self.array[rows], missing, slack)
 
     def plain(self) -> list[Any]:
         """As Python's own values, None where there is none."""
@@ -140,9 +143,6 @@ def _rank_distinct(array: NDArray[Any]) -> NDArray[np.intp]:
 
 # --- precision ------------------------------------------------------------------------------------
 
-Slack = NDArray[np.float64] | None
-"""How far each value of a column may be off; None: not at all."""
-
 PRECISION = {
     ColumnType.FLOAT32: 1e-6,
     ColumnType.FLOAT64: 1e-12,
@@ -222,8 +222,10 @@ class Sums:
 
 
 def sum_up(values: Values, groups: NDArray[np.intp], count: int) -> Sums:
-    """`groups`: the group of each value, from 0 to before `count`."""
+    """`groups`: the group of each value, from 0 to before `count`. Texts and the like can only be counted."""
     array = values.array
+    if array.dtype.kind not in "iuf":
+        array = np.zeros(len(array), dtype=np.int64)
     if values.missing is not None:
         there = np.flatnonzero(~values.missing)
         array, groups = array[there], groups[there]
@@ -245,15 +247,8 @@ def sum_up(values: Values, groups: NDArray[np.intp], count: int) -> Sums:
         # A block's halves, summed up, are whole numbers that a float64 holds.
         upper = added(whole >> 32).astype(np.int64)
         lower = added(whole & _LOW_BITS).astype(np.int64)
-    return Sums(
-        np.bincount(groups, minlength=count),
-        total,
-        added(np.abs(numbers)),
-        upper,
-        lower,
-        low,
-        high,
-    )
+    counts = np.bincount(groups, minlength=count)
+    return Sums(counts, total, added(np.abs(numbers)), upper, lower, low, high)
 
 
 @dataclass(frozen=True)

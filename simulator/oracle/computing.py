@@ -20,8 +20,6 @@ from .columns import (
     Groups,
     Part,
     Rows,
-    Slack,
-    Sums,
     Values,
     combine,
     join,
@@ -30,10 +28,6 @@ from .columns import (
     sum_up,
     to_values,
 )
-
-Columns = tuple[Sequence[Values], Sequence[Slack]]
-"""Values, and how far they may be off."""
-
 
 # --- blocks ---------------------------------------------------------------------------------------
 
@@ -92,8 +86,8 @@ class Evaluation(ABC):
 
     def __init__(self, bound: BoundQuery, schema: Schema) -> None:
         self._bound = bound
-        self._query = bound.query
-        self._schema = schema
+        self.query = bound.query
+        self.schema = schema
         self._names = None
         if bound.devices is not None:
             self._names = np.array([name.encode() for name in bound.devices])
@@ -106,7 +100,7 @@ class Evaluation(ABC):
 
     def _select(self, block: Block) -> Rows:
         """The events that are asked about."""
-        bound, where = self._bound, self._query.where
+        bound, where = self._bound, self.query.where
         conditions: list[NDArray[np.bool_]] = []
         start, end = bound.start_ms, bound.end_ms
         if start is not None and end is not None:
@@ -135,8 +129,8 @@ class Evaluation(ABC):
         """Take these events into account."""
 
     @abstractmethod
-    def collect(self, kinds: Sequence[ColumnType]) -> Columns:
-        """All rows, in any order; `kinds`: the types of their values."""
+    def collect(self, kinds: Sequence[ColumnType]) -> list[Values]:
+        """The columns of all rows, in any order; `kinds`: the types of their values."""
 
 
 class _Events(Evaluation):
@@ -147,12 +141,11 @@ class _Events(Evaluation):
         self._found: list[list[Values]] = []
 
     def _take(self, block: Block, rows: Rows) -> None:
-        self._found.append([block.values(name, rows) for name in self._query.events])
+        self._found.append([block.values(name, rows) for name in self.query.events])
 
-    def collect(self, kinds: Sequence[ColumnType]) -> Columns:
-        parts = self._found or [[_nothing(kind) for kind in kinds]]
-        columns = [join([part[place] for part in parts]) for place in range(len(kinds))]
-        return columns, [None] * len(columns)
+    def collect(self, kinds: Sequence[ColumnType]) -> list[Values]:
+        parts = self._found or [[to_values(kind, []) for kind in kinds]]
+        return [join([part[place] for part in parts]) for place in range(len(kinds))]
 
 
 class _Grouped(Evaluation):
@@ -197,10 +190,7 @@ class _Grouped(Evaluation):
             Part(
                 [key.take(examples) for key in keys],
                 np.bincount(groups, minlength=count),
-                {
-                    name: sum_up(_read_numbers(block, name, rows), groups, count)
-                    for name in self._summed
-                },
+                {name: sum_up(block.values(name, rows), groups, count) for name in self._summed},
                 newest,
                 last,
             )
@@ -213,7 +203,7 @@ class _Grouped(Evaluation):
         if isinstance(part, Every):
             buckets = block.times[rows] // part.every
             return Values(buckets * part.every), buckets - buckets.min()
-        if part == self._schema.device:
+        if part == self.schema.device:
             _, places = block.devices
             return block.values(part, rows), places[rows]
         values = block.values(part, rows)
@@ -226,13 +216,11 @@ class _Newest(_Grouped):
     def __init__(self, bound: BoundQuery, schema: Schema) -> None:
         super().__init__(bound, schema, (schema.device,), bound.query.events)
 
-    def collect(self, kinds: Sequence[ColumnType]) -> Columns:
+    def collect(self, kinds: Sequence[ColumnType]) -> list[Values]:
         groups = self._groups.finish()
         if groups is None:
-            columns = [_nothing(kind) for kind in kinds]
-        else:
-            columns = [*groups.keys, *(groups.last[name] for name in self._query.events)]
-        return columns, [None] * len(columns)
+            return [to_values(kind, []) for kind in kinds]
+        return [*groups.keys, *(groups.last[name] for name in self.query.events)]
 
 
 class _Computed(_Grouped):
@@ -248,58 +236,52 @@ class _Computed(_Grouped):
         ]
         super().__init__(bound, schema, bound.query.per, last)
 
-    def collect(self, kinds: Sequence[ColumnType]) -> Columns:
+    def collect(self, kinds: Sequence[ColumnType]) -> list[Values]:
         groups = self._groups.finish()
-        if groups is None:
-            return self._describe_nothing(kinds)
-        computed = [
-            self._compute(groups, aggregate.function, aggregate.column)
-            for aggregate in self._query.compute
+        if groups is not None:
+            computed = (
+                self._compute(groups, aggregate.function, aggregate.column)
+                for aggregate in self.query.compute
+            )
+            return [*groups.keys, *computed]
+        # No events make no groups, but for that of all events: its count is 0, and it has no values.
+        columns = [to_values(kind, []) for kind in kinds]
+        if self.query.per:
+            return columns
+        return [
+            Values(np.zeros(1, dtype=np.int64))
+            if aggregate.function is Function.COUNT
+            else Values(np.zeros(1, column.array.dtype), np.ones(1, dtype=bool))
+            for aggregate, column in zip(self.query.compute, columns, strict=True)
         ]
-        return (
-            [*groups.keys, *(values for values, _ in computed)],
-            [*(None for _ in groups.keys), *(off for _, off in computed)],
-        )
 
-    def _describe_nothing(self, kinds: Sequence[ColumnType]) -> Columns:
-        """No events make no groups, but for that of all events: its count is 0, and it has no values."""
-        columns = [_nothing(kind) for kind in kinds]
-        if not self._query.per:
-            columns = [
-                Values(np.zeros(1, dtype=np.int64))
-                if aggregate.function is Function.COUNT
-                else Values(np.zeros(1, column.array.dtype), np.ones(1, dtype=bool))
-                for aggregate, column in zip(self._query.compute, columns, strict=True)
-            ]
-        return columns, [None] * len(columns)
-
-    def _compute(self, groups: Part, function: Function, name: str | None) -> tuple[Values, Slack]:
-        """A value of each group, and how far it may be off."""
+    def _compute(self, groups: Part, function: Function, name: str | None) -> Values:
+        """A value of each group."""
         if name is None:
-            return Values(groups.events), None
+            return Values(groups.events)
         if function is Function.LAST:
-            return groups.last[name], None
-        sums: Sums = groups.sums[name]
+            return groups.last[name]
+        sums = groups.sums[name]
         if function is Function.COUNT:
-            return Values(sums.count), None
+            return Values(sums.count)
         missing = sums.count == 0
-        kind = self._schema.column(name).type
+        kind = self.schema.column(name).type
         whole = kind in WHOLE
         in_floats = whole and function in self._rounded
         if function in (Function.MIN, Function.MAX):
             extreme = sums.low if function is Function.MIN else sums.high
-            size = np.abs(extreme.astype(np.float64)) if in_floats else None
-            return Values(extreme, missing), None if size is None else round_off(size, 1)
+            slack = round_off(np.abs(extreme.astype(np.float64)), 1) if in_floats else None
+            return Values(extreme, missing, slack)
         if function is Function.SUM:
             if whole:
                 slack = round_off(sums.size, sums.count) if in_floats else None
-                return Values(sums.totals(), missing), slack
-            return Values(sums.total, missing), PRECISION[kind] * sums.size
+                return Values(sums.totals(), missing, slack)
+            return Values(sums.total, missing, PRECISION[kind] * sums.size)
         totals = sums.totals().astype(np.float64) if whole else sums.total
         count = np.maximum(sums.count, 1)
         means = totals / count
         slack = PRECISION[kind] * sums.size / count + DIGITS * np.abs(means)
-        return Values(means, missing), slack
+        return Values(means, missing, slack)
 
 
 def evaluate(bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> Evaluation:
@@ -308,15 +290,3 @@ def evaluate(bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -
     if query.compute:
         return _Computed(bound, schema, rounded)
     return _Newest(bound, schema) if query.newest else _Events(bound, schema)
-
-
-def _read_numbers(block: Block, name: str, rows: Rows) -> Values:
-    """A column's values, to be summed up; of texts and the like, which can only be counted, zeros."""
-    values = block.values(name, rows)
-    if values.array.dtype.kind in "iuf":
-        return values
-    return Values(np.zeros(len(values.array), dtype=np.int64), values.missing)
-
-
-def _nothing(kind: ColumnType) -> Values:
-    return to_values(kind, [])

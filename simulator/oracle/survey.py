@@ -87,16 +87,11 @@ class Beginning:
         """The first time, in ms since 1970, of the events that follow the prefill, whether or not writers add
         them in this run; None if there are no writers."""
         time, count = self.workload.schema.time, self.workload.disorder + 1
-        firsts = (
-            (worker, self.first_of(worker) + self.prefill_of(worker)) for worker in self.writers
+        blocks = (
+            self.workload.block(worker, self.first_of(worker) + self.prefill_of(worker), count)
+            for worker in self.writers
         )
-        return min(
-            (
-                int(self.workload.block(worker, first, count).columns[time].min())
-                for worker, first in firsts
-            ),
-            default=None,
-        )
+        return min((int(block.columns[time].min()) for block in blocks), default=None)
 
 
 MOST_SHARING = 32
@@ -133,9 +128,16 @@ def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:
     """The events that are there when readers begin: what the writers' prefill will have stored, or else
     what the database says. UnknownEvents, which says why, if that isn't known."""
     workload = begin.workload
-    if begin.settings.groups_of(Role.WRITE, Role.FILL):
-        return RecognizedEvents(workload, _expect_prefill(begin))
-    return recognize_events(module, workload, survey_devices(module, workload))
+    if not begin.settings.groups_of(Role.WRITE, Role.FILL):
+        return recognize_events(module, workload, survey_devices(module, workload))
+    if begin.settings.data.timestamps is Timestamps.RESTART and begin.first_event:
+        raise UnknownEvents("with --timestamps restart, events repeat the times of earlier ones")
+    if not begin.is_certain:
+        raise UnknownEvents("events of earlier runs have gaps")
+    parts = begin.list_prefilled()
+    if not parts:
+        raise UnknownEvents("no known events are stored before the run begins: set --prefill")
+    return RecognizedEvents(workload, parts)
 
 
 def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
@@ -201,17 +203,6 @@ def _check_history(
     rows = module.fetch(module.compile(bind(query, start_ms)))
     if len(rows) != len(inventory) or any(row[1] != workload.history.count for row in rows):
         raise OtherEvents("they are not the history's")
-
-
-def _expect_prefill(begin: Beginning) -> list[StoredPart]:
-    if begin.settings.data.timestamps is Timestamps.RESTART and begin.first_event:
-        raise UnknownEvents("with --timestamps restart, events repeat the times of earlier ones")
-    if not begin.is_certain:
-        raise UnknownEvents("events of earlier runs have gaps")
-    parts = begin.list_prefilled()
-    if not parts:
-        raise UnknownEvents("no known events are stored before the run begins: set --prefill")
-    return parts
 
 
 # --- what the database says -----------------------------------------------------------------------
@@ -309,6 +300,7 @@ def _list_candidates(workload: Workload) -> Iterator[Workload]:
 
 
 def _recognize_parts(workload: Workload, inventory: DeviceInventory) -> list[StoredPart]:
+    """The consecutive events of each worker that have the numbers and times of its devices."""
     parts: list[StoredPart] = []
     unplaced = np.ones(len(inventory), dtype=bool)
     while unplaced.any():
@@ -319,33 +311,23 @@ def _recognize_parts(workload: Workload, inventory: DeviceInventory) -> list[Sto
         if not len(there):
             stranger = bytes(inventory.names[np.argmax(unplaced)]).decode(errors="replace")
             raise OtherEvents(f"unknown events of device {stranger!r}")
-        parts.append(_place_events(workload, worker, names, inventory, places))
+        count = int(inventory.counts[there].sum())
+        since = int(inventory.first_ms[there].min()) - workload.schema.epoch_ms
+        every, devices = workload.device_interval_ms, len(names)
+        # Devices take turns, or all have an event at each tick.
+        guesses = (0, round(since / every * devices), int(since // every) * devices)
+        for number in dict.fromkeys(max(0, guess) for guess in guesses):
+            part = StoredPart(worker, number, count)
+            if _has_these(workload, part, names, inventory, places):
+                break
+        else:
+            raise OtherEvents(
+                f"the {count:,} events of device {bytes(names[0]).decode()} and similar ones have other"
+                f" times than {count:,} consecutive events of seed {workload.seed}"
+            )
+        parts.append(part)
         unplaced[there] = False
     return parts
-
-
-def _place_events(
-    workload: Workload,
-    worker: int,
-    names: NDArray[np.bytes_],
-    inventory: DeviceInventory,
-    places: NDArray[np.intp],
-) -> StoredPart:
-    """The consecutive events of a worker that have the numbers and times of its devices."""
-    there = places[places >= 0]
-    count = int(inventory.counts[there].sum())
-    since = int(inventory.first_ms[there].min()) - workload.schema.epoch_ms
-    every, devices = workload.device_interval_ms, len(names)
-    # Devices take turns, or all have an event at each tick.
-    guesses = (0, round(since / every * devices), int(since // every) * devices)
-    for number in dict.fromkeys(max(0, guess) for guess in guesses):
-        part = StoredPart(worker, number, count)
-        if _has_these(workload, part, names, inventory, places):
-            return part
-    raise OtherEvents(
-        f"the {count:,} events of device {bytes(names[0]).decode()} and similar ones have other"
-        f" times than {count:,} consecutive events of seed {workload.seed}"
-    )
 
 
 def _has_these(
