@@ -22,10 +22,10 @@ from .base import (
     device_ids,
     round_up_dealt,
 )
-from .definition import NOW, Definition, Delay, Late, Maker, read_epoch
+from .definition import NOW, Definition, Late, Maker, read_epoch
 from .noise import Points, Words
 from .numbering import LateEvents, SendOrder, delay_events
-from .schema import EventBlock, LazyColumns, Schema, Tags
+from .schema import EventBlock, LazyColumns, Tags
 
 WINDOW = 262_144
 """The length of a window: by how many events of their worker late events are put back at most."""
@@ -44,16 +44,16 @@ _SAMPLED, _SAMPLED_TICKS = 1000, 101
 """How many events are sampled to find a high value, and how many ticks they are apart."""
 
 
-def _read_epoch(value: object) -> str:
-    """The epoch in its one form, to the millisecond at most."""
-    epoch = value if value == "" else read_epoch(value)
-    return _format_epoch(epoch) if isinstance(epoch, int) else str(epoch)
-
-
 def _format_epoch(epoch_ms: int) -> str:
     moment = datetime.fromtimestamp(epoch_ms / 1000, UTC)
     unit = "milliseconds" if epoch_ms % 1000 else "seconds"
     return moment.isoformat(timespec=unit).replace("+00:00", "Z")
+
+
+def _read_epoch(value: object) -> str:
+    """The epoch in its one form, to the millisecond at most."""
+    epoch = value if value == "" else read_epoch(value)
+    return _format_epoch(epoch) if isinstance(epoch, int) else str(epoch)
 
 
 class DefinedOptions(WorkloadOptions):
@@ -216,12 +216,12 @@ class Defined(Workload):
         fleet = self._fleet(worker, count)
         numbers = self._numbers(worker, first, count)
         ticks = numbers // fleet.devices
+        start = first % fleet.devices
+        rows: slice | NDArray[np.int64] = slice(start, start + count)
         if self._late is not None:
             rows = numbers - ticks * fleet.devices
-            return self._make(worker, first, ticks - time_origin // fleet.devices, rows, fleet)
         ticks -= time_origin // fleet.devices
-        start = first % fleet.devices
-        return self._make(worker, first, ticks, slice(start, start + count), fleet)
+        return self._make(worker, first, ticks, rows, fleet)
 
     def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
         fleet = self._fleet(worker, 0)
@@ -360,18 +360,13 @@ class Defined(Workload):
             salt = noise.make_salt("", "late")
             parts.append(numbers[noise.absent(locate(numbers), salt, late.share)])
         numbers = np.concatenate(parts)
-        delays = _delays_ms(locate(numbers), late) * (own / self.interval_ms)
-        return delay_events(numbers - first, delays, count)
-
-
-def _delays_ms(points: Points, late: Late) -> NDArray[np.float64]:
-    """By how much each event is late."""
-    salt = noise.make_salt("", "delay")
-    if late.delay is Delay.UNIFORM:
-        return noise.uniform(points, salt, 0, late.most)
-    assert late.mean is not None
-    shares = noise.uniform(points, salt, 0, 1)
-    return np.minimum(-late.mean * np.log1p(-shares), late.most)
+        points, salt = locate(numbers), noise.make_salt("", "delay")
+        if late.mean is None:
+            delays_ms = noise.uniform(points, salt, 0, late.most)
+        else:
+            shares = noise.uniform(points, salt, 0, 1)
+            delays_ms = np.minimum(-late.mean * np.log1p(-shares), late.most)
+        return delay_events(numbers - first, delays_ms * (own / self.interval_ms), count)
 
 
 # --- from definition to class ---------------------------------------------------------------------
@@ -383,7 +378,16 @@ def define(definition: Definition) -> type[Defined]:
     makers = definition.make_makers(definition.epoch_ms)
     tags = [name for name, column in columns.items() if column.tag]
     schema = definition.make_schema()
-    high = _find_high(schema, makers, definition)
+    # The first field whose values differ, and a value that about a tenth of them exceed.
+    numbers = np.arange(_SAMPLED, dtype=np.int64)
+    times = schema.epoch_ms + numbers * int(definition.interval) * _SAMPLED_TICKS
+    points, high = Points(times, *noise.device_keys(0, 0, numbers)), None
+    for name in schema.fields:
+        values = makers[name](points).astype(np.float64)
+        limit = float(f"{np.percentile(values, 90):.3g}")
+        if values.max() > limit:
+            high = name, limit
+            break
     members = {
         "__doc__": definition.about,
         "name": definition.name,
@@ -399,18 +403,3 @@ def define(definition: Definition) -> type[Defined]:
         },
     }
     return type(definition.name.title().replace("_", ""), (Defined,), members)
-
-
-def _find_high(
-    schema: Schema, makers: Mapping[str, Maker], definition: Definition
-) -> tuple[str, float] | None:
-    """The first field whose values differ, and a value that about a tenth of them exceed."""
-    numbers = np.arange(_SAMPLED, dtype=np.int64)
-    times = schema.epoch_ms + numbers * int(definition.interval) * _SAMPLED_TICKS
-    points = Points(times, *noise.device_keys(0, 0, numbers))
-    for name in schema.fields:
-        values = makers[name](points).astype(np.float64)
-        high = float(f"{np.percentile(values, 90):.3g}")
-        if values.max() > high:
-            return name, high
-    return None

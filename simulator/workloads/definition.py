@@ -49,6 +49,7 @@ _LAST_EPOCH_MS = 4_102_444_800_000
 _YEAR_MS = 366 * 86_400_000
 _NUL = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 """The character that databases can't have in a text, as JSON writes it."""
+_UNFIT = re.compile("[\0\ud800-\udfff]")
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,57}")
 _TAKEN = ("id", "time")
 """`id` is the key that a worker or a database makes; InfluxDB has a `time` of its own."""
@@ -112,10 +113,6 @@ def read_epoch(value: object) -> int | Literal["now"]:
     if not 0 <= epoch_ms <= _LAST_EPOCH_MS:
         raise ValueError("the epoch must be from 1970 to 2100")
     return epoch_ms
-
-
-def _read_devices(value: object) -> object:
-    return value if isinstance(value, Mapping) else {"in_all": value}
 
 
 Name = Annotated[str, BeforeValidator(read_name)]
@@ -214,7 +211,8 @@ class ColumnDefinition(Part):
             least, most = _RANGES[kind]
             fits = fits and math.isfinite(value) and least <= value <= most
         elif kind is ColumnType.TEXT:
-            fits = isinstance(value, str) and "\0" not in value and _is_unicode(value)
+            # Half of a surrogate pair can't be written as UTF-8.
+            fits = isinstance(value, str) and not _UNFIT.search(value)
         elif kind is ColumnType.BOOL:
             fits = isinstance(value, bool)
         else:
@@ -223,9 +221,8 @@ class ColumnDefinition(Part):
             except TypeError:
                 fits = False
         if not fits:
-            hint = ""
-            if kind is ColumnType.TEXT and not isinstance(value, str):
-                hint = ": put it in quotes"
+            unquoted = kind is ColumnType.TEXT and not isinstance(value, str)
+            hint = ": put it in quotes" if unquoted else ""
             raise ValueError(f"{value!r} is not a value of type {kind}{hint}")
 
     # --- values ---------------------------------------------------------------------------------
@@ -288,15 +285,6 @@ def round_decimals(values: NDArray[Any], decimals: int) -> NDArray[Any]:
     return units
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether it can be written as UTF-8: half of a surrogate pair can't."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
 class Devices(Part):
     """How many there are: `in_all`, shared out over the workers, or `per_worker`."""
 
@@ -351,7 +339,10 @@ class Definition(Part):
     """The column that holds the time, of type `timestamp_ms`."""
     device: Name
     """The column that names the device, of type `text`."""
-    devices: Annotated[Devices, BeforeValidator(_read_devices)]
+    devices: Annotated[
+        Devices,
+        BeforeValidator(lambda value: value if isinstance(value, Mapping) else {"in_all": value}),
+    ]
     """How many devices there are: a number in all, or `{per_worker: 100}`."""
     interval: DurationMs = Field(ge=1, le=_YEAR_MS)
     """Time between two events of a device, such as 10s."""

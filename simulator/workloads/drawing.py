@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ..contract import StoredPart
 from .base import Workload
 from .queries import At, Query
-from .random_streams import Streams, open_streams
+from .random_streams import open_streams
 from .schema import EventBlock
 
 BLOCK_VALUES = 655_360
@@ -23,6 +23,9 @@ BLOCK_VALUES = 655_360
 
 _PROBES = 16
 """The time of this many events is asked for at once: for one it takes nearly as long."""
+
+_REDRAWN = 29
+"""How often an event is drawn again at most until it is within the time that is to be asked about."""
 
 _PREPARED = 400
 """The most places in which late events are looked for beforehand: workloads keep about as many."""
@@ -165,14 +168,16 @@ class Stored:
 
     def find_between(self, start_ms: int | None, end_ms: int | None) -> list[Range]:
         """Ranges with all events of this time, its end excluded, and few others; None: no bound."""
-        return [
-            Range(
-                place,
-                part.first if start_ms is None else self._find_start(part, start_ms),
-                part.first + part.count if end_ms is None else self._find_stop(part, end_ms),
-            )
-            for place, part in enumerate(self.parts)
-        ]
+        ranges, spare = [], self.workload.disorder + 1
+        for place, part in enumerate(self.parts):
+            start, stop = part.first, part.first + part.count
+            if part.count > self.workload.disorder:
+                if start_ms is not None:
+                    start = max(start, self._find(part, start_ms) - spare)
+                if end_ms is not None:
+                    stop = min(self._find(part, end_ms) + spare, stop)
+            ranges.append(Range(place, start, stop))
+        return ranges
 
     def count_since(self, time_ms: int) -> int:
         """How many events are of this time or newer."""
@@ -183,22 +188,8 @@ class Stored:
             middle = max(newer.start, older.stop)
             counted += newer.stop - middle
             unsure.append(Range(newer.part, newer.start, middle))
-        for block in self.blocks(unsure):
-            counted += int(np.count_nonzero(block.columns[self.workload.schema.time] >= time_ms))
-        return counted
-
-    def _find_start(self, part: StoredPart, time_ms: int) -> int:
-        """A number before which all events of a part are older."""
-        if part.count <= self.workload.disorder:
-            return part.first
-        return max(part.first, self._find(part, time_ms) - self.workload.disorder - 1)
-
-    def _find_stop(self, part: StoredPart, time_ms: int) -> int:
-        """A number from which on all events of a part are of this time or newer."""
-        stop = part.first + part.count
-        if part.count <= self.workload.disorder:
-            return stop
-        return min(self._find(part, time_ms) + self.workload.disorder + 1, stop)
+        times = (block.columns[self.workload.schema.time] for block in self.blocks(unsure))
+        return counted + sum(int(np.count_nonzero(some >= time_ms)) for some in times)
 
     def _find(self, part: StoredPart, time_ms: int) -> int:
         """The number of an event of this time or newer with an older one before it, if there are both.
@@ -308,52 +299,35 @@ def draw_block(query: Query, stored: Stored, reader: int, first: int, count: int
         (stored.seed, reader), range(first, first + count), crc32(query.name.encode()), size
     )
     if query.instant:
-        places, times = _draw_events(stored, streams)
-        return BoundQueries(query, count, places[:, None], times, times + 1)
+        _, end = stored.span_ms
+        last = stored.event_count - 1
+        names, times = stored.events(streams.integers(0, last))
+        # Where a few events are late, one of them may be too new to be asked about: then another is drawn.
+        for _ in range(_REDRAWN):
+            late = np.flatnonzero(times >= end)
+            if not len(late):
+                break
+            names[late], times[late] = stored.events(streams.integers(0, last, late))
+        return BoundQueries(query, count, names[:, None], times, times + 1)
     devices = None
     if size:
         devices = stored.devices(streams.choose(stored.device_count, size))
     elif isinstance(query.devices, tuple):
-        names = np.array([name.encode() for name in query.devices])
-        devices = np.broadcast_to(names, (count, len(names)))
+        named = np.array([name.encode() for name in query.devices])
+        devices = np.broadcast_to(named, (count, len(named)))
     if query.window is None:
         return BoundQueries(query, count, devices)
-    starts, span = _draw_starts(query, stored, streams, count)
-    return BoundQueries(query, count, devices, starts, starts + span)
-
-
-_TRIES = 30
-"""How many events are drawn at most until one is within the time that is to be asked about."""
-
-
-def _draw_events(stored: Stored, streams: Streams) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-    """Device and time of an event each. Where a few are late, one of them may be too new to be asked about:
-    then another is drawn."""
-    _, end = stored.span_ms
-    last = stored.event_count - 1
-    devices, times = stored.events(streams.integers(0, last))
-    for _ in range(_TRIES - 1):
-        late = np.flatnonzero(times >= end)
-        if not len(late):
-            break
-        devices[late], times[late] = stored.events(streams.integers(0, last, late))
-    return devices, times
-
-
-def _draw_starts(
-    query: Query, stored: Stored, streams: Streams, count: int
-) -> tuple[NDArray[np.int64], int]:
-    """Where each window of time begins, and how long all are."""
-    assert query.window is not None
-    span = query.window.span
-    if query.window.at is At.FIRST:
-        return np.full(count, stored.epoch_ms), span
+    span, at = query.window.span, query.window.at
+    if at is At.FIRST:
+        starts = np.full(count, stored.epoch_ms)
+        return BoundQueries(query, count, devices, starts, starts + span)
     first, end = stored.span_ms
-    if span >= end - first:
-        return np.full(count, first), end - first
-    if query.window.at is At.DRAWN:
-        return streams.integers(first, end - span), span
-    return np.full(count, end - span), span
+    span = min(span, end - first)
+    if at is At.DRAWN and span < end - first:
+        starts = streams.integers(first, end - span)
+    else:
+        starts = np.full(count, end - span)
+    return BoundQueries(query, count, devices, starts, starts + span)
 
 
 def find_row_count(query: Query, stored: Stored) -> int | None:

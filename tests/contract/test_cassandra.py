@@ -36,7 +36,7 @@ from simulator.testing.server import as_observer, new_job
 from simulator.testing.suite.test_answers import DEFINED_PARTS, list_queries
 from simulator.testing.suite.test_queries import (
     SEED,
-    assert_same,
+    check_answer,
     fill,
     prepare_queries,
     workload_of,
@@ -594,11 +594,11 @@ def test_ranges_that_take_too_long_are_asked_in_slices_of_time(
     late = LateAnswers(6)
     monkeypatch.setattr(CassandraAsker, "_take", late.take)
     with prepare_queries(cassandra, workload, {"flavor": flavor}) as module:
-        assert_same(module.fetch(module.queries()[query]), query)
+        check_answer(module, query)
         assert late.answered > 16
         # From now on the ranges are not tried.
         late.answered = 6
-        assert_same(module.fetch(module.queries()[query]), query)
+        check_answer(module, query)
         assert late.answered > 4 + 16
 
 
@@ -614,7 +614,7 @@ def test_ycqls_way_of_asking_has_the_same_answers(
     fill(cassandra, workload)
     with prepare_queries(cassandra, workload, {"flavor": "ycql"}) as module:
         for query in kind.schema.queries:
-            assert_same(module.fetch(module.queries()[query]), query)
+            check_answer(module, query)
 
 
 @pytest.mark.parametrize(("flavor", "late"), [("cassandra", 8), ("ycql", 0)])
