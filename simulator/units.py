@@ -139,11 +139,7 @@ def format_bytes(value: float) -> str:
 
 def format_duration(seconds: float) -> str:
     """A duration as options have it, in the largest unit of which it is a whole number: `90d`, `450ms`."""
-    milliseconds = round(seconds * 1000)
-    for unit, size in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
-        if milliseconds % size == 0:
-            return f"{milliseconds // size}{unit}"
-    return f"{milliseconds}ms"
+    return write_duration(round(seconds * 1000))
 
 
 def format_span(seconds: float) -> str:

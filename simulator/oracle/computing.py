@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -149,20 +149,22 @@ class _Events(Evaluation):
 
 
 class _Grouped(Evaluation):
-    """What is asked of groups of events."""
+    """Values computed of groups of events; of each device's newest event, that event's."""
 
-    def __init__(
-        self, bound: BoundQuery, schema: Schema, per: Sequence[str | Every], last: Iterable[str]
-    ) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> None:
         super().__init__(bound, schema)
-        self._per = per
+        query = self.query
+        self._rounded = rounded
         self._groups = Groups()
-        self._last = list(dict.fromkeys(last))
-        self._summed = {
-            aggregate.column
-            for aggregate in bound.query.compute
-            if aggregate.column is not None and aggregate.function is not Function.LAST
-        }
+        self._per = (schema.device,) if query.newest else query.per
+        newest = [(Function.LAST, name) for name in query.events]
+        self._compute: list[tuple[Function, str | None]] = [
+            *newest,
+            *((aggregate.function, aggregate.column) for aggregate in query.compute),
+        ]
+        named = [(function, name) for function, name in self._compute if name is not None]
+        self._last = dict.fromkeys(name for function, name in named if function is Function.LAST)
+        self._summed = {name for function, name in named if function is not Function.LAST}
 
     def _take(self, block: Block, rows: Rows) -> None:
         times = block.times[rows]
@@ -209,44 +211,14 @@ class _Grouped(Evaluation):
         values = block.values(part, rows)
         return values, rank(values)
 
-
-class _Newest(_Grouped):
-    """Each device's newest event."""
-
-    def __init__(self, bound: BoundQuery, schema: Schema) -> None:
-        super().__init__(bound, schema, (schema.device,), bound.query.events)
-
-    def collect(self, kinds: Sequence[ColumnType]) -> list[Values]:
-        groups = self._groups.finish()
-        if groups is None:
-            return [to_values(kind, []) for kind in kinds]
-        return [*groups.keys, *(groups.last[name] for name in self.query.events)]
-
-
-class _Computed(_Grouped):
-    """Values computed of groups of events."""
-
-    def __init__(self, bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> None:
-        self._rounded = rounded
-        compute = bound.query.compute
-        last = [
-            aggregate.column
-            for aggregate in compute
-            if aggregate.column and aggregate.function is Function.LAST
-        ]
-        super().__init__(bound, schema, bound.query.per, last)
-
     def collect(self, kinds: Sequence[ColumnType]) -> list[Values]:
         groups = self._groups.finish()
         if groups is not None:
-            computed = (
-                self._compute(groups, aggregate.function, aggregate.column)
-                for aggregate in self.query.compute
-            )
+            computed = (self._compute_one(groups, *what) for what in self._compute)
             return [*groups.keys, *computed]
         # No events make no groups, but for that of all events: its count is 0, and it has no values.
         columns = [to_values(kind, []) for kind in kinds]
-        if self.query.per:
+        if self._per:
             return columns
         return [
             Values(np.zeros(1, dtype=np.int64))
@@ -255,7 +227,7 @@ class _Computed(_Grouped):
             for aggregate, column in zip(self.query.compute, columns, strict=True)
         ]
 
-    def _compute(self, groups: Part, function: Function, name: str | None) -> Values:
+    def _compute_one(self, groups: Part, function: Function, name: str | None) -> Values:
         """A value of each group."""
         if name is None:
             return Values(groups.events)
@@ -287,6 +259,6 @@ class _Computed(_Grouped):
 def evaluate(bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> Evaluation:
     """What computes the answer to a query. `rounded`: as in `answers.answer_all`."""
     query = bound.query
-    if query.compute:
-        return _Computed(bound, schema, rounded)
-    return _Newest(bound, schema) if query.newest else _Events(bound, schema)
+    if query.compute or query.newest:
+        return _Grouped(bound, schema, rounded)
+    return _Events(bound, schema)

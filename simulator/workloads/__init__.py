@@ -70,6 +70,7 @@ def load_options_model(name: str) -> type[WorkloadOptions]:
 
 @lru_cache(maxsize=8)
 def _define(document: bytes) -> type[Workload]:
+    """The class of a definition in JSON."""
     from .defined import define
     from .definition import Definition
 
@@ -83,11 +84,9 @@ def _define(document: bytes) -> type[Workload]:
 @cache
 def _load_shipped(name: str) -> type[Workload]:
     # Reading YAML costs time only where one is needed.
-    from .defined import define
-    from .definition import Definition
     from .yaml_source import read_document
 
-    return define(Definition.read(read_document(_FOLDER / f"{name}.yaml")))
+    return _define(to_json(read_document(_FOLDER / f"{name}.yaml")))
 
 
 def name_events(data: DataSet) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, ClassVar
@@ -196,7 +196,7 @@ class Cpu(Workload):
         return tags
 
 
-def _metrics(words: NDArray[np.uint64]) -> Iterable[NDArray[np.int32]]:
+def _metrics(words: NDArray[np.uint64]) -> NDArray[np.int32]:
     """The ten metrics, computed in place: fresh memory would cost more time than arithmetic."""
     words = np.array(words, order="C")
     metrics = np.empty((len(METRICS), words.shape[1]), dtype=np.uint32)

@@ -282,8 +282,8 @@ class Query(Part):
     @property
     def parameters(self) -> list[str]:
         """The parameters that a statement of the workload's own may have."""
-        named = 0 if self.devices == "all" else self.devices
-        count = named if isinstance(named, int) else len(named)
+        devices = () if self.devices == "all" else self.devices
+        count = devices if isinstance(devices, int) else len(devices)
         in_time = self.window is not None or self.instant
         where = self.where
         parameters = {
@@ -360,7 +360,8 @@ def parse_statement(text: str) -> Parsed:
             problem = f"{token} is never closed (inside a text, write a quote twice)"
             parts[-1] += token
         elif match["end"]:
-            if _has_more(text[at:]):
+            rest = _TOKENS.sub(lambda more: "" if more["comment"] else more[0], text[at:])
+            if rest.strip(" \n\t;"):
                 problem = "it is more than one statement: leave out what follows the `;`"
             return Parsed(tuple(parts), tuple(names), "".join(bare), problem)
         elif match["name"]:
@@ -375,15 +376,8 @@ def parse_statement(text: str) -> Parsed:
     return Parsed(tuple(parts), tuple(names), "".join(bare), problem)
 
 
-def _has_more(rest: str) -> bool:
-    """Whether there is anything but comments."""
-    return bool(
-        _TOKENS.sub(lambda match: "" if match["comment"] else match[0], rest).strip(" \n\t;")
-    )
-
-
 def find_problems(text: str, parameters: Collection[str]) -> Iterator[str]:
-    """All that is wrong with a statement, which may have the parameters that are known."""
+    """All that is wrong with a statement, which may have these parameters."""
     parsed = parse_statement(text)
     if not parsed.bare.strip() and not parsed.problem:
         yield "the statement is empty: write one, or leave the key out"

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -255,10 +255,9 @@ class Schema:
             yield way, f"there is no column {name!r}{hint}"
 
 
-# --- tags in a table of their own -------------------------------------------------------------------
+# --- tags in a table of their own -----------------------------------------------------------------
 #
-# Tags in a table of their own: a device has one row there, with an id that the rows of its events hold
-# instead of its name and tags.
+# A device has one row there, with an id that the rows of its events hold instead of its name and tags.
 
 DEVICES_APART = 1_000_000
 """How far the ids of one worker's devices begin behind those of the worker before it."""
@@ -361,9 +360,7 @@ class EventBlock:
         names = [column.name for column in self.schema.row if column.name != ID]
         columns = {name: self.columns[name][rows] for name in names}
         missing = {name: places[rows] for name, places in self.missing.items()}
-        return EventBlock(
-            self.schema, self.worker, self.first, columns, self.devices[rows], missing
-        )
+        return replace(self, columns=columns, devices=self.devices[rows], missing=missing)
 
     @property
     def row_columns(self) -> Mapping[str, NDArray[Any]]:
@@ -407,4 +404,4 @@ def join_blocks(blocks: Sequence[EventBlock]) -> EventBlock:
         for name in {name for block in blocks for name in block.missing}
     }
     devices = np.concatenate([block.devices for block in blocks])
-    return EventBlock(head.schema, head.worker, head.first, columns, devices, missing)
+    return replace(head, columns=columns, devices=devices, missing=missing)

@@ -108,27 +108,22 @@ class Temperature(Workload):
         hundredths -= 2000
         temperatures = np.empty(len(numbers), dtype=np.float32)
         np.divide(hundredths, 100, out=temperatures, casting="same_kind")
-        return EventBlock(
-            self.schema,
-            worker,
-            int(numbers[0]) if len(numbers) else 0,
-            {
-                "timestamp": timestamps,
-                "device_id": devices,
-                "sequence_number": numbers,
-                "temperature": temperatures,
-            },
-            devices,
-        )
+        columns = {
+            "timestamp": timestamps,
+            "device_id": devices,
+            "sequence_number": numbers,
+            "temperature": temperatures,
+        }
+        first = int(numbers[0]) if len(numbers) else 0
+        return EventBlock(self.schema, worker, first, columns, devices)
 
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         low = random_word(self.seed, workers, numbers)
         low &= np.uint64(0xFFFF_FFFF)
-        return device_ids(workers, numbers % self.device_spread), self._times_ms(
-            numbers.copy(), low
-        )
+        devices = device_ids(workers, numbers % self.device_spread)
+        return devices, self._times_ms(numbers.copy(), low)
 
     def _times_ms(self, numbers: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
         """The times of events, by number and 32 random bits each, both of which are overwritten."""

@@ -154,13 +154,11 @@ def find_place(root: yaml.Node, way: Sequence[str | int]) -> tuple[int, list[str
         elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
             node = node.value[step]
             line = node.start_mark.line + 1
-            names[-1] += f"[{_name_of(node) or step}]"
+            pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+            own = [
+                value.value
+                for key, value in pairs
+                if key.value == "name" and isinstance(value, yaml.ScalarNode)
+            ]
+            names[-1] += f"[{(own and own[0]) or step}]"
     return line, names
-
-
-def _name_of(node: yaml.Node) -> str | None:
-    if isinstance(node, yaml.MappingNode):
-        for key, value in node.value:
-            if key.value == "name" and isinstance(value, yaml.ScalarNode):
-                return str(value.value)
-    return None
