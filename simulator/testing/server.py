@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import uuid
@@ -15,9 +16,11 @@ from typing import Any, ClassVar, Literal
 import pytest
 
 from ..contract import Load, PrimaryKey, Tables
+from ..encoding.columns import KEY_COLUMN, quote_name
 from ..errors import OptionError, did_you_mean
 from ..modules import load_module
 from ..modules.base import AnyModule, Encoding, Job, Support, connect
+from ..modules.kit.sql_queries import quote_text
 from ..modules.options import parse_options
 from ..workloads.schema import ColumnType, EventBlock, Schema, Tags
 from .events import TESTED, Losses, Row, normalise
@@ -213,17 +216,67 @@ class ServerUnderTest(ABC):
     def read_neighbour(self, name: str) -> object:
         """All that is in it."""
 
-    @abstractmethod
     def connections(self, run_id: str) -> set[str]:
         """What tells that run's connections from all others."""
+        return {"the library in this process"}
 
-    @abstractmethod
     def kill_connections(self, run_id: str) -> int:
         """End all connections of that run, as an administrator would; their number."""
+        return 0
 
-    @abstractmethod
     def refusals(self) -> Sequence[Refusal]:
         """Ways not to get in."""
+        return ()
+
+
+class SqlServerUnderTest(ServerUnderTest):
+    """A database that is asked by statements of SQL, past the module."""
+
+    TABLES: ClassVar[str]
+    """Asks for the names of the tables."""
+    COLUMNS: ClassVar[str]
+    """Asks for name and type of the columns of {table}, a text."""
+
+    @abstractmethod
+    def ask(self, statement: str) -> list[tuple[Any, ...]]:
+        """All rows of a statement's answer; none if it has none."""
+
+    def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
+        names = ", ".join(quote_name(column.name) for column in schema.columns)
+        is_json = [column.type is ColumnType.JSON for column in schema.columns]
+        return [
+            [
+                json.loads(value) if parse and isinstance(value, str) else value
+                for value, parse in zip(row, is_json, strict=True)
+            ]
+            for row in self.ask(f"SELECT {names} FROM {quote_name(table)}")
+        ]
+
+    def keys(self, table: str) -> list[str]:
+        if KEY_COLUMN not in self.columns(table):
+            return []
+        return [str(key) for (key,) in self.ask(f"SELECT {KEY_COLUMN} FROM {quote_name(table)}")]
+
+    def tables(self) -> set[str]:
+        return {name for (name,) in self.ask(self.TABLES)}
+
+    def columns(self, table: str) -> dict[str, str]:
+        return dict(self.ask(self.COLUMNS.format(table=quote_text(table))))
+
+    def indices(self, table: str) -> set[str]:
+        return set()
+
+    def clear(self) -> None:
+        for table in self.tables():
+            self.ask(f"DROP TABLE {quote_name(table)}")
+
+    def make_neighbour(self, name: str) -> object:
+        self.ask(f"CREATE TABLE {quote_name(name)} (serial_number INTEGER, note TEXT)")
+        self.ask(f"INSERT INTO {quote_name(name)} VALUES (7, 'keep me')")
+        return self.read_neighbour(name)
+
+    def read_neighbour(self, name: str) -> object:
+        return self.ask(f"SELECT serial_number, note FROM {quote_name(name)}")
 
 
 IN_FLIGHT = 8

@@ -22,7 +22,7 @@ from psycopg.abc import Buffer
 from psycopg.copy import LibpqWriter
 
 from simulator.modules.base import Encoding
-from simulator.modules.kit.official import list_rows
+from simulator.modules.kit.official import RowsEncoder
 from simulator.modules.options import LEAN
 from simulator.testing.events import insert_with
 from simulator.testing.server import batch_of, new_job
@@ -212,7 +212,7 @@ def test_a_binary_copy_has_what_psycopg_3_sends(server: PostgresUnderTest) -> No
         statement = f'COPY "{job.schema.table}" ({names}) FROM STDIN (FORMAT BINARY)'
         with cursor.copy(statement, writer=writer) as copy:
             copy.set_types([_TYPES[column.type] for column in job.schema.row])
-            for row in list_rows(block, job):
+            for row in RowsEncoder(job).list_values(block):
                 copy.write_row(row)
     ((_, data),), _ = payload.data
     assert len(writer.kept) > COUNT * 50 and writer.kept == data

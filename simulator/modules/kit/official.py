@@ -12,7 +12,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, ClassVar, Generic
 
 import numpy as np
 import orjson
@@ -56,6 +56,9 @@ class Rows(Request):
 class RowsEncoder(OfficialEncoder):
     """A payload's data: a list of `Rows`, one for each table that gets some."""
 
+    ROUNDS: ClassVar[bool] = True
+    """Whether floats are sent with their decimals, as an application has them."""
+
     def make_requests(self, block: EventBlock) -> list[list[Rows]]:
         values, tables = self.list_values(block), len(self.job.table_names)
         return [
@@ -71,8 +74,15 @@ class RowsEncoder(OfficialEncoder):
         ]
 
     def list_values(self, block: EventBlock) -> Sequence[Any]:
-        """What the client is given of these events, one for each: rows of the table's columns."""
-        return list_rows(block, self.job)
+        """What the client is given of these events, one for each: rows of the table's columns, with the
+        client's key first, if it makes one."""
+        columns: Sequence[Column] = block.schema.row
+        values: Mapping[str, NDArray[Any]] = block.row_columns
+        if self.job.load.primary_key is PrimaryKey.CLIENT:
+            columns, values = with_client_key(block)
+        return list(
+            zip(*list_columns(columns, values, block.missing, rounds=self.ROUNDS), strict=True)
+        )
 
 
 class ClientWriter(ConnectedWriter[ConnectionT]):
@@ -230,42 +240,30 @@ def list_columns(
     columns: Sequence[Column],
     values: Mapping[str, NDArray[Any]],
     missing: Mapping[str, NDArray[np.bool_]],
+    *,
     parse_json: bool = False,
+    rounds: bool = True,
 ) -> list[list[Any]]:
     """Each column as a list of Python values: texts are `str`, a missing value is None, a document its
-    text, or parsed."""
-    return [
-        _list_values(column, values[column.name], missing.get(column.name), parse_json)
-        for column in columns
-    ]
-
-
-def _list_values(
-    column: Column, values: NDArray[Any], missing: NDArray[np.bool_] | None, parse_json: bool
-) -> list[Any]:
-    plain: list[Any]
-    if column.type is ColumnType.JSON and parse_json:
-        plain = [orjson.loads(text) for text in values.tolist()]
-    elif column.type in TEXTS:
-        plain = [text.decode() for text in values.tolist()]
-    elif column.type in FLOATS and column.decimals is not None:
-        # 21.4, as an application has it, and not the float32 next to it as a float64.
-        plain = np.round(values.astype(np.float64), column.decimals).tolist()
-    else:
-        plain = values.tolist()
-    if missing is not None:
-        for row in np.flatnonzero(missing).tolist():
-            plain[row] = None
-    return plain
-
-
-def list_rows(block: EventBlock, job: Job) -> list[tuple[Any, ...]]:
-    """The events as rows of a table: with the client's key first, if it makes one."""
-    if job.load.primary_key is PrimaryKey.CLIENT:
-        columns, values = with_client_key(block)
-    else:
-        columns, values = block.schema.row, block.row_columns
-    return list(zip(*list_columns(columns, values, block.missing), strict=True))
+    text, or parsed; floats have their decimals, as an application has them, or are exact."""
+    lists = []
+    for column in columns:
+        own, is_missing = values[column.name], missing.get(column.name)
+        cells: list[Any]
+        if column.type is ColumnType.JSON and parse_json:
+            cells = [orjson.loads(text) for text in own.tolist()]
+        elif column.type in TEXTS:
+            cells = [text.decode() for text in own.tolist()]
+        elif column.type in FLOATS and column.decimals is not None and rounds:
+            # 21.4, and not the float32 next to it as a float64.
+            cells = np.round(own.astype(np.float64), column.decimals).tolist()
+        else:
+            cells = own.tolist()
+        if is_missing is not None:
+            for row in np.flatnonzero(is_missing).tolist():
+                cells[row] = None
+        lists.append(cells)
+    return lists
 
 
 def list_documents(block: EventBlock) -> list[dict[str, Any]]:
