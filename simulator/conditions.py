@@ -92,19 +92,17 @@ class Written(BaseModel):
         read, problems = dict(values), list[InitErrorDetails]()
         for name in values.keys() & _list_plain_fields(cls):
             try:
-                read[name] = _read_parts(values[name], _list_kinds(cls, name))
+                value, kinds = values[name], _list_kinds(cls, name)
+                if isinstance(value, list | tuple):
+                    read[name] = [_read_as_meant(part, kinds) for part in value]
+                else:
+                    read[name] = _read_as_meant(value, kinds)
             except ValueError as error:
                 kind = PydanticCustomError("value_error", "{text}", {"text": str(error)})
                 problems.append(InitErrorDetails(type=kind, loc=(name,), input=None))
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return read
-
-
-def _read_parts(value: object, kinds: frozenset[type]) -> object:
-    if isinstance(value, list | tuple):
-        return [_read_as_meant(part, kinds) for part in value]
-    return _read_as_meant(value, kinds)
 
 
 def _read_as_meant(value: object, kinds: frozenset[type]) -> object:

@@ -1,9 +1,6 @@
 """Reads YAML and JSON files, which may come from strangers, within limits on kind, size, depth, expansion
-and numbers.
-
-Every reader of such a file uses this one: what passes here is plain values that are safe to walk through.
-
-Texts from elsewhere (databases, such files) are made fit for a terminal, a figure or a page here, too.
+and numbers: what passes here is plain values that are safe to walk through. Texts from elsewhere are made fit
+for a terminal, a figure or a page.
 """
 
 from __future__ import annotations
@@ -61,11 +58,9 @@ def read_file(path: Path, most_bytes: int) -> bytes:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise DocumentError("is no regular file")
             content = file.read(most_bytes + 1)
-    except FileNotFoundError:
+    except (FileNotFoundError, DocumentError):
         raise
     except (OSError, ValueError) as error:
-        if isinstance(error, DocumentError):
-            raise
         why = error.strerror if isinstance(error, OSError) else error
         raise DocumentError(f"can't be read: {why}") from error
     if len(content) > most_bytes:
@@ -92,7 +87,9 @@ def parse_json(content: bytes) -> Any:
     try:
         document = orjson.loads(content)
     except orjson.JSONDecodeError as error:
-        if not _is_text(content):
+        try:
+            content.decode()
+        except UnicodeDecodeError:
             raise DocumentError("is not text") from error
         raise DocumentError(f"is not valid JSON: {error}") from error
     level = [document]
@@ -133,14 +130,6 @@ def _may_have_large_number(content: bytes) -> bool:
         if before[-1:] in _BEFORE_NUMBERS:
             return True
     return False
-
-
-def _is_text(content: bytes) -> bool:
-    try:
-        content.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def iterate_scalars(document: Any) -> Iterator[Any]:
@@ -230,7 +219,18 @@ def parse_yaml(text: str) -> tuple[yaml.Node, Any]:
     try:
         return _load(text, _FastLoader)
     except yaml.YAMLError as error:
-        raise _describe(_explain(text) or error) from error
+        explained = error
+        if len(text) <= _MOST_BYTES_EXPLAINED:
+            try:
+                _load(text, _Loader)
+            except yaml.YAMLError as better:
+                explained = better
+        mark = getattr(explained, "problem_mark", None)
+        problem = " ".join(str(getattr(explained, "problem", None) or explained).split())
+        if r"'\t'" in problem:
+            problem += ": indent by spaces"
+        line = mark.line + 1 if mark else 1
+        raise DocumentError(f"not valid YAML: {problem}", line) from error
 
 
 def _load(text: str, kind: type[yaml.SafeLoader]) -> tuple[yaml.Node, Any]:
@@ -270,25 +270,6 @@ def _check_nodes(node: yaml.Node, way: tuple[str, ...], checked: set[int]) -> No
     ):
         problem = f"{node.value} is octal to some: write {int(node.value)}, or put it in quotes"
         raise DocumentError(f"not valid YAML: {problem}", node.start_mark.line + 1)
-
-
-def _explain(text: str) -> yaml.YAMLError | None:
-    """The error as PyYAML's own parser puts it, which says more."""
-    if len(text) > _MOST_BYTES_EXPLAINED:
-        return None
-    try:
-        _load(text, _Loader)
-    except yaml.YAMLError as error:
-        return error
-    return None
-
-
-def _describe(error: yaml.YAMLError) -> DocumentError:
-    mark = getattr(error, "problem_mark", None)
-    problem = " ".join(str(getattr(error, "problem", None) or error).split())
-    if r"'\t'" in problem:
-        problem += ": indent by spaces"
-    return DocumentError(f"not valid YAML: {problem}", mark.line + 1 if mark else 1)
 
 
 def _check_events(text: str, kind: type[yaml.SafeLoader]) -> None:

@@ -26,12 +26,13 @@ _SHARED = ("numpy", "orjson")
 def client_environment(packages: Iterable[str]) -> dict[str, Any]:
     """Processor, memory, kernel and Python of the load generator, and the versions of the
     distributions `packages` (a module's own) and of those that all modules use."""
+    affinity = getattr(os, "sched_getaffinity", None)
     return {
         "simulator": __version__,
         "host": platform.node(),
         "cpu_model": _cpu_model(),
         "cpus": os.cpu_count(),
-        "cpus_usable": _usable_cpus(),
+        "cpus_usable": len(affinity(0)) if affinity else os.cpu_count(),
         "memory_mb": _memory_mb(),
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
@@ -54,11 +55,6 @@ def _cpu_model() -> str:
         if key.strip() in ("model name", "Model"):
             return value.strip()
     return platform.processor() or "unknown"
-
-
-def _usable_cpus() -> int | None:
-    affinity = getattr(os, "sched_getaffinity", None)
-    return len(affinity(0)) if affinity else os.cpu_count()
 
 
 def _memory_mb() -> int | None:
@@ -97,17 +93,12 @@ def free_memory_bytes(
     free_bytes = []
     with suppress(OSError):
         lines = meminfo.read_text(encoding="utf-8").splitlines()
-        free_bytes += [
-            int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")
-        ]
+        available = (line for line in lines if line.startswith("MemAvailable:"))
+        free_bytes += [int(line.split()[1]) * 1024 for line in available]
     for limit, used in limits:
         with suppress(OSError, ValueError):
-            free_bytes.append(
-                max(
-                    0,
-                    int(limit.read_text(encoding="utf-8")) - int(used.read_text(encoding="utf-8")),
-                )
-            )
+            most, taken = (int(file.read_text(encoding="utf-8")) for file in (limit, used))
+            free_bytes.append(max(0, most - taken))
     return min(free_bytes, default=None)
 
 
@@ -184,8 +175,8 @@ def measure_machine(node: str, begin: Reading, end: Reading) -> Machine:
         steal = end.times.steal - begin.times.steal
         if total > 0:
             # The time of waiting for disks may go back by a little (proc_stat(5)).
-            steal_share = _clamp(steal / total)
-            busy_share = _clamp((total - idle - steal) / total)
+            steal_share = min(1.0, max(0.0, steal / total))
+            busy_share = min(1.0, max(0.0, (total - idle - steal) / total))
     return Machine(
         node=node,
         cpus=begin.cpus,
@@ -203,10 +194,6 @@ def merge_machines(seen: Iterable[Machine | None]) -> list[Machine]:
         if machine is not None:
             machines.setdefault(machine.node, machine)
     return [machine for _, machine in sorted(machines.items())]
-
-
-def _clamp(share: float) -> float:
-    return min(1.0, max(0.0, share))
 
 
 _OWN_FILES = 32

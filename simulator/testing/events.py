@@ -30,17 +30,14 @@ def rows_of(*blocks: EventBlock) -> list[Row]:
     """The events as rows of plain values in the schema's order of columns, fit to be sorted."""
     rows: list[Row] = []
     for block in blocks:
-        values = [_values(block, column.name) for column in block.schema.columns]
-        rows += normalise(block.schema, zip(*values, strict=True))
+        columns = {
+            column.name: block.columns[column.name].tolist() for column in block.schema.columns
+        }
+        for name, missing in block.missing.items():
+            for row in np.flatnonzero(missing):
+                columns[name][row] = None
+        rows += normalise(block.schema, zip(*columns.values(), strict=True))
     return rows
-
-
-def _values(block: EventBlock, name: str) -> list[Any]:
-    """A column's values; None where there is none."""
-    values: list[Any] = block.columns[name].tolist()
-    for row in np.flatnonzero(block.missing[name]) if name in block.missing else ():
-        values[row] = None
-    return values
 
 
 def normalise(schema: Schema, rows: Iterable[Sequence[Any]]) -> list[Row]:

@@ -47,8 +47,10 @@ def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
 
 def find_official_clients(entry: Entry) -> Sequence[tuple[str, Encoding]]:
     """Each official client in the first of its ways."""
-    ways = find_official(entry)
-    return [way for n, way in enumerate(ways) if n == 0 or way[0] != ways[n - 1][0]]
+    first: dict[str, Encoding] = {}
+    for name, encoding in find_official(entry):
+        first.setdefault(name, encoding)
+    return list(first.items())
 
 
 def find_official_in_flight(entry: Entry) -> Sequence[tuple[str, Encoding]]:
