@@ -63,8 +63,7 @@ def find_access(model: type[BaseModel]) -> set[str]:
 
 
 def find_conditions(model: type[BaseModel]) -> dict[str, Condition]:
-    """Field (by its alias, if it has one) -> what its annotation declares. A field that is never
-    shown changes no figure."""
+    """Field, or its alias -> the condition that it changes; none, if it is never shown."""
     conditions = {}
     for own_name, field in model.model_fields.items():
         name = field.alias or own_name
@@ -106,8 +105,7 @@ class Written(BaseModel):
 
 
 def _read_as_meant(value: object, kinds: frozenset[type]) -> object:
-    """A value of a field that takes values of these kinds; ValueError, which says what to write, if YAML has
-    made something else of it than was meant."""
+    """A value of a field of these kinds; ValueError if YAML has made something else of it than was meant."""
     if object in kinds:
         return value
     number = bool({int, float} & kinds)

@@ -115,9 +115,8 @@ def parse_json(content: bytes) -> Any:
 
 
 def _may_have_large_number(content: bytes) -> bool:
-    """Whether a number of a JSON text has that many digits before its point, or an exponent. What looks like
-    it within a string, as in most commit hashes, doesn't count. This saves looking at each value, which takes
-    as long as everything else."""
+    """Whether a number of a JSON text has that many digits before its point, or an exponent. This saves
+    looking at each value, which takes as long as everything else."""
     shape = content.translate(_DIGITS)
     if any(
         shape[digits.start() - 1 : digits.start()] != b"."
@@ -201,10 +200,8 @@ _Loader.yaml_implicit_resolvers = _FastLoader.yaml_implicit_resolvers = {
 
 
 def read_yaml(path: Path) -> tuple[yaml.Node, Any]:
-    """A YAML file as nodes, which know their lines, and as plain values: None if there is none.
-
-    Raises FileNotFoundError or DocumentError.
-    """
+    """A YAML file as nodes, which know their lines, and as plain values. FileNotFoundError or
+    DocumentError."""
     content = read_file(path, MOST_BYTES_YAML)
     try:
         text = content.decode()

@@ -1,5 +1,4 @@
-"""The errors that the simulator tells apart, and what other packages add by entry points, whose errors are
-theirs."""
+"""The errors that the simulator tells apart, and what other packages add."""
 
 from __future__ import annotations
 
@@ -20,11 +19,8 @@ class OptionError(SimulatorError):
 
 
 def one_line(text: object, at_most: int | None = None) -> str:
-    """A text from elsewhere for a message of ours: without line breaks, with `at_most` characters at most.
-
-    An exception without a text gives its type; a system error without a file gives its words and not its
-    number, which differs from system to system.
-    """
+    """A text from elsewhere for a message of ours: on one line, of `at_most` characters. A system error
+    gives its words, not its number, which differs from system to system."""
     if (
         isinstance(text, OSError)
         and type(text).__str__ is OSError.__str__
@@ -88,7 +84,7 @@ def plugin_names(group: str) -> list[str]:
 
 def load_plugin(group: str, name: str, base: type[Any]) -> type[Any] | None:
     """The class that another package adds by that name; None if there is none. PluginError if it can't be
-    loaded, or is none of `base`: a broken one is named, and the others can be used."""
+    loaded, or is none of `base`."""
     from importlib.metadata import entry_points
 
     for point in entry_points(group=group, name=name):

@@ -44,8 +44,7 @@ _END_PATIENCE_S = 1.0
 
 
 def run_launcher(import_all: Callable[[RunSettings], None]) -> int:
-    """Serve requests until standard input ends. `import_all`: what runs like this one need is imported once,
-    in this process."""
+    """Serve requests until standard input ends. `import_all` imports what a run needs."""
     # The executor ends this process by closing the pipe; a terminal's Ctrl-C is not for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _Launcher(import_all).run()

@@ -113,8 +113,7 @@ def _as_word(secret: str) -> str:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Stars out secrets, in tracebacks too. No library is known to log one; this is for the day
-    when one does."""
+    """Stars out secrets, in tracebacks too: for the day when some library logs one."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__(FORMAT)

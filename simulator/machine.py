@@ -24,8 +24,8 @@ _SHARED = ("numpy", "orjson")
 
 
 def client_environment(packages: Iterable[str]) -> dict[str, Any]:
-    """Processor, memory, kernel and Python of the load generator, and the versions of the
-    distributions `packages` (a module's own) and of those that all modules use."""
+    """What the load generator is, with the versions of `packages` (a module's own) and those of all
+    modules."""
     affinity = getattr(os, "sched_getaffinity", None)
     return {
         "simulator": __version__,
@@ -88,8 +88,7 @@ def find_memory_bytes() -> int:
 def free_memory_bytes(
     meminfo: Path = Path("/proc/meminfo"), limits: Iterable[tuple[Path, Path]] = _LIMIT_FILES
 ) -> int | None:
-    """The memory that this process may still take, by what the machine has and by its container's limit;
-    None if that isn't known."""
+    """The memory that this process may still take on this machine, in its container; None: not known."""
     free_bytes = []
     with suppress(OSError):
         lines = meminfo.read_text(encoding="utf-8").splitlines()
@@ -187,8 +186,7 @@ def measure_machine(node: str, begin: Reading, end: Reading) -> Machine:
 
 
 def merge_machines(seen: Iterable[Machine | None]) -> list[Machine]:
-    """One machine for each node, in order of their names, as the first worker on it saw it: all saw the
-    same."""
+    """One machine for each node, by name, as the first worker on it saw it: all saw the same."""
     machines: dict[str, Machine] = {}
     for machine in seen:
         if machine is not None:
@@ -197,8 +195,7 @@ def merge_machines(seen: Iterable[Machine | None]) -> list[Machine]:
 
 
 _OWN_FILES = 32
-"""What a process has open for itself: streams, log, event loop, lifeline, what it imports, the way to the
-database's other nodes. A collector had 12, a worker 8."""
+"""What a process has open for itself. A collector had 12, a worker 8."""
 
 _FILES_OF_A_WORKER = 2
 """Connections that the collector has with each worker: one reports progress, one asks for all else."""
@@ -207,8 +204,7 @@ _MOST_FILES = 65_536
 
 
 def allow_files() -> None:
-    """Let this process, and those that it starts, have as many files open as they may: many systems allow
-    1,024 unless asked."""
+    """Let this process and its children have as many files open as they may: often 1,024 unless asked."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _count_allowed()
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -224,8 +220,8 @@ def _count_allowed() -> int:
 
 
 def check_files(workers: int = 0, in_flight: int = 0) -> None:
-    """SimulatorError, which says what to do, if the collector of so many workers, or a worker with so many
-    requests in flight, needs more files than this process, or one that it starts, may have open."""
+    """SimulatorError, with the remedy, if the collector of so many workers, or a worker with so many
+    requests in flight, needs more files than it may have open."""
     allowed = _count_allowed()
     most = max(0, allowed - _OWN_FILES)
     for needed, at_most, who, what in (
@@ -289,8 +285,8 @@ def _read_waited_s() -> float:
 
 
 def find_stall(worker: int | None, before: Look, after: Look) -> Stall | None:
-    """What lies between two looks, the second of which was due soon after the first; None if it came in time.
-    It begins by `time.perf_counter`, give or take half a pause. Pure."""
+    """What lies between two looks, the second of which was due soon after the first; None if it came in
+    time. It begins by `time.perf_counter`, give or take half a pause."""
     passed_s = after.at_s - before.at_s
     # Whoever is stopped while it waits has waited for half of that time on average.
     late_s = passed_s - _WAKE_S / 2 if passed_s > 2 * _WAKE_S else 0.0

@@ -70,10 +70,8 @@ def answer_all(
     rounded: Collection[Function] = (),
 ) -> list[Answer]:
     """The right answers of several queries: events are generated once, those that no query is about not at
-    all. `note` is called with how many have been generated, each time that there are more.
-
-    `rounded`: what a database computes of whole numbers in 64-bit floats, which may be off beyond 2**53.
-    """
+    all. `note` is called with how many have been generated, each time that there are more. `rounded`: what a
+    database computes of whole numbers in 64-bit floats, which may be off beyond 2**53."""
     evaluations = [evaluate(bound, stored.workload.schema, rounded) for bound in bounds]
     devices = Devices()
     done = 0
@@ -124,8 +122,8 @@ def find_needed(bounds: Iterable[BoundQuery], stored: Stored) -> list[Range]:
 
 
 _GROUP_BYTES, _VALUE_BYTES = 200, 200
-"""What a group takes at most while answers are computed, and each of its values besides: 320 to 400 bytes
-were measured of a group with one or two, of a million devices."""
+"""What a group takes at most, and each of its values besides: 320 to 400 bytes were measured of one or
+two."""
 
 
 def estimate_memory(bound: BoundQuery, stored: Stored) -> int:
@@ -176,11 +174,9 @@ class Malformed(ValueError):
 
 
 def compare_answers(right: Answer, rows: Sequence[Sequence[Any]]) -> str | None:
-    """What is wrong with the answer that was found, naming the first row that differs; None: nothing.
-
-    Rows, keys, counts, extrema and values of events must be right exactly (in float32 if the column is
-    of that type), sums and means of numbers to the column's precision.
-    """
+    """What is wrong with the answer that was found, naming the first row that differs; None: nothing. Rows,
+    keys, counts, extrema and values of events must be right exactly (in float32 if the column is of that
+    type), sums and means of numbers to the column's precision."""
     try:
         columns = normalize(right.kinds, rows)
     except Malformed as error:
@@ -189,8 +185,8 @@ def compare_answers(right: Answer, rows: Sequence[Sequence[Any]]) -> str | None:
 
 
 def normalize(kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The columns of an answer's rows in the one form in which values are compared: plain numbers,
-    truths and texts, None where there is no value. Malformed if they aren't of these kinds."""
+    """The columns of an answer's rows as plain numbers, truths and texts. Malformed if they aren't of these
+    kinds."""
     for number, row in enumerate(rows, 1):
         if len(row) != len(kinds):
             raise Malformed(
@@ -287,8 +283,7 @@ def _rank_both(
 
 
 def _compare_order(right: Answer, columns: Sequence[Values]) -> str | None:
-    """Compare the values by which rows are ordered with those of the right answer, one after the other:
-    which of several rows with the same value come first, or within the limit, is open."""
+    """Compare the values by which rows are ordered: which of several equal rows come first is open."""
     if right.query.order is None:
         return None
     by = right.query.order.by

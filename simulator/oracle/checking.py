@@ -95,12 +95,9 @@ class Checker:
         note: Callable[[int, int], object] = lambda done, total: None,
         kept_from_ms: int | None = None,
     ) -> Answers:
-        """Compare all answers with the right ones.
-
-        `events`: the stored events, or why they aren't known. `frontier_ms`: from this time on events were
-        added meanwhile; None: none were. `note` is told how many events have been generated of how many.
-        `kept_from_ms`: older events were being deleted.
-        """
+        """Compare all answers with the right ones. `events`: the stored events, or why they aren't known.
+        `frontier_ms`: from this time on events were added meanwhile; None: none were. `note` is told how many
+        events have been generated of how many. `kept_from_ms`: older events were being deleted."""
         self._found = self._left_out.model_copy(deep=True)
         answers = [answer for same in self._given.values() for answer in same]
         if isinstance(events, str):

@@ -88,8 +88,8 @@ def join(parts: Sequence[Values]) -> Values:
 
 
 def rank(values: Values) -> NDArray[np.intp]:
-    """A number for each value: equal values have the same, higher ones a higher, and missing ones the
-    highest."""
+    """A number for each value: the same for equal ones, a higher for higher, the highest for missing
+    ones."""
     array = values.array
     ranks = _rank_texts(array) if array.dtype.kind == "S" else _rank_distinct(array)
     if values.missing is not None and values.missing.any():
@@ -193,8 +193,7 @@ class Sums:
     def merge(
         self, others: Sequence[Sums], starts: NDArray[np.intp], order: NDArray[np.intp]
     ) -> Sums:
-        """The sums of groups that consist of these and the others' groups, in this order, from each start
-        to before the next."""
+        """The sums of groups of these and the others' groups, in this order, from each start to the next."""
 
         def merged(read: Callable[[Sums], NDArray[Any]], how: np.ufunc) -> NDArray[Any]:
             whole = np.concatenate([read(sums) for sums in (self, *others)])

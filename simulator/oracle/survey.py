@@ -78,14 +78,13 @@ class Beginning:
         return [StoredPart(worker, 0, count) for worker, count in sorted(until.items())]
 
     def find_next(self, counts: Mapping[int, int]) -> dict[int, int]:
-        """With a history: the number with which each worker goes on, once writers have stored so many events
-        of this run."""
+        """With a history: where each worker goes on, once writers have stored so many events of this run."""
         until = {part.worker: part.count for part in self.list_prefilled()}
         return {worker: count + counts.get(worker, 0) for worker, count in until.items()}
 
     def find_frontier(self) -> int | None:
-        """The first time, in ms since 1970, of the events that follow the prefill, whether or not writers add
-        them in this run; None if there are no writers."""
+        """The first time, in ms since 1970, of the events behind the prefill; None if there are no
+        writers."""
         time, count = self.workload.schema.time, self.workload.disorder + 1
         blocks = (
             self.workload.block(worker, self.first_of(worker) + self.prefill_of(worker), count)
@@ -125,8 +124,8 @@ class RecognizedEvents:
 
 
 def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:
-    """The events that are there when readers begin: what the writers' prefill will have stored, or else
-    what the database says. UnknownEvents, which says why, if that isn't known."""
+    """The events that are there when readers begin: those of the prefill, or what the database says.
+    UnknownEvents, with the reason, if that isn't known."""
     workload = begin.workload
     if not begin.settings.groups_of(Role.WRITE, Role.FILL):
         return recognize_events(module, workload, survey_devices(module, workload))
@@ -141,8 +140,8 @@ def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:
 
 
 def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
-    """The beginning of a run on tables that stay: each worker goes on where it ended, if the tables hold the
-    history. OtherEvents if they hold something else, UnknownEvents if nobody can say."""
+    """The beginning of a run on tables that stay: each worker goes on where it ended. OtherEvents if they
+    hold something else than the history, UnknownEvents if nobody can say."""
     workload = begin.workload
     assert isinstance(workload, WithHistory)
     inventory = survey_devices(module, workload)
@@ -162,8 +161,8 @@ def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
 
 
 def find_next(workload: WithHistory, inventory: DeviceInventory) -> dict[int, int]:
-    """For each worker a number from which on none of its events is stored, though there are gaps before it:
-    behind its last event in time. OtherEvents if not all devices have the history's first event."""
+    """For each worker a number behind its last event in time, though there may be gaps before it.
+    OtherEvents if not all devices have the history's first event."""
     next_events: dict[int, int] = {}
     covered = 0
     while covered < len(inventory):
@@ -261,10 +260,8 @@ def _require(module: AnyModule, query: Query) -> None:
 def recognize_events(
     module: AnyModule, workload: Workload, inventory: DeviceInventory
 ) -> RecognizedEvents:
-    """The workload's events that these must be; UnknownEvents if they are others.
-
-    Numbers and times of each device are looked at, and then the values of some events.
-    """
+    """The workload's events that these must be; UnknownEvents if they are others. Numbers and times of each
+    device are looked at, and then the values of some events."""
     recognized = recognize_devices(workload, inventory)
     _check_values(module, recognized)
     return recognized
@@ -285,8 +282,7 @@ def recognize_devices(workload: Workload, inventory: DeviceInventory) -> Recogni
 
 
 def _list_candidates(workload: Workload) -> Iterator[Workload]:
-    """The workload; if nobody says how many workers shared its devices in all, also as it is with other
-    numbers of them."""
+    """The workload; if nobody says how many workers shared its devices, also with other numbers of them."""
     yield workload
     options = workload.options.model_dump()
     if options.get(SHARING_WORKERS) != 1:

@@ -1,5 +1,4 @@
-"""Events as the suite compares them, the most awkward ones, and inserting as a worker does, in the test's own
-process."""
+"""Events as the suite compares them, the most awkward ones, and inserting as a worker does."""
 
 from __future__ import annotations
 
@@ -41,11 +40,8 @@ def rows_of(*blocks: EventBlock) -> list[Row]:
 
 
 def normalise(schema: Schema, rows: Iterable[Sequence[Any]]) -> list[Row]:
-    """Rows in one form, whether they come from numpy or from a database's driver.
-
-    A FLOAT32 becomes the float32 that it stands for, a JSON document a text with sorted keys. A missing
-    value is None.
-    """
+    """Rows in one form, whether they come from numpy or from a database's driver. A FLOAT32 becomes the
+    float32 that it stands for, a JSON document a text with sorted keys. A missing value is None."""
     types = [column.type for column in schema.columns]
     return [
         tuple(_normal(kind, value) for kind, value in zip(types, row, strict=True)) for row in rows
@@ -196,9 +192,8 @@ columns:
      [{a: 1}, {b: [null]}, {"\"\\": "a\\b\n\t'", é: 🌡}]}}
   - {name: date, type: timestamp_ms, signal: {kind: uniform, low: 0, high: 1.0e+12}}
 """
-"""A definition that only tests know: each type, each signal, tags and missing values. Its names are words of
-some query language, and its texts have what some protocol escapes, and an order that differs by case, by
-accents, and in UTF-16."""
+"""Each type, each signal, tags and missing values. Its names are words of some query language; its texts
+have what some protocol escapes, and an order that differs by case, by accents, and in UTF-16."""
 
 Sundry = define(parse_definition(SUNDRY, "sundry.yaml"))
 Sundry.window = 20_000  # smaller than usual, so that tests are quick
@@ -340,10 +335,8 @@ def insert_block(module: AnyModule, block: EventBlock) -> None:
 
 
 def most_at_once(recorder: NotingRecorder) -> int:
-    """How many requests were under way at the same time, at most.
-
-    No average: between two requests a busy machine may let a client wait for longer than all of them took.
-    """
+    """How many requests were under way at the same time, at most. No average: between two requests a busy
+    machine may let a client wait for longer than all of them took."""
     changes = [(sent, 1) for sent, _ in recorder.spans]
     changes += [(answered, -1) for _, answered in recorder.spans]
     # Of two at the same instant the end comes first.

@@ -26,16 +26,15 @@ StartServer = Callable[[Entry, pytest.FixtureRequest], ServerUnderTest]
 
 
 def find_pipelined(entry: Entry) -> Sequence[Encoding]:
-    """The encodings of which a worker can have several requests in flight; one of them is enough where
-    the same code is tried with all on another server."""
+    """The encodings of which several requests can be in flight; one is enough for a thinned entry."""
     module = load_module(entry.module)
     encodings = [encoding for encoding in module.ENCODINGS if holds_several(module, encoding)]
     return encodings[:1] if entry.thinned else encodings
 
 
 def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
-    """Each official client in each way to insert that it has, in one encoding of it; one way of a client
-    is enough where the same code is tried with all on another server."""
+    """Each official client in each way to insert, in one encoding of it; one way is enough for a thinned
+    entry."""
     module = load_module(entry.module)
     by_mode = {encoding.label.split()[0]: encoding for encoding in reversed(module.ENCODINGS)}
     return [
@@ -96,8 +95,8 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
 
 
 def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
-    """Run a test for each entry (of the module that a mark `module` names) and for all values of the AXES
-    that it asks for: each value meets each of another axis."""
+    """Run a test for each entry, of the module that a mark names, and each value of each axis that it asks
+    for."""
     if "server" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("module")

@@ -39,10 +39,8 @@ class FaultHandle:
 
 @dataclass(frozen=True)
 class Fault:
-    """A kind of failure that the server under test can really bring about.
-
-    The loop must count exactly `errors`, and each of them but for the last as a retry's reason.
-    """
+    """A kind of failure that the server under test can really bring about. The loop must count exactly
+    `errors`, and each of them but for the last as a retry's reason."""
 
     name: str
     errors: Mapping[str, int]
@@ -77,8 +75,8 @@ class Refusal:
 
 
 class ServerUnderTest(ABC):
-    """A running database, for this process alone: a database or keyspace of its own on a server
-    that others may be using. Values that are read back are normalised by `helpers`."""
+    """A database or keyspace of this process's own on a server that others may be using. Values that are
+    read back are normalised."""
 
     FAULTS: ClassVar[Sequence[Fault]] = ()
     column_types: ClassVar[Mapping[ColumnType, str]]
@@ -199,8 +197,7 @@ class ServerUnderTest(ABC):
         return []
 
     def size_on_disk(self, table: str) -> int | None:
-        """A table's bytes with its indexes, as the server tells them in another way than the module's; None
-        if there is no other."""
+        """A table's bytes with its indexes, by another way than the module's; None if there is no other."""
         return None
 
     @abstractmethod

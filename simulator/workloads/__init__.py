@@ -40,10 +40,8 @@ def workload_names() -> list[str]:
 
 
 def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> type[Workload]:
-    """The class of a workload: of its definition, if it has one of its own, or else the one of that name.
-
-    OptionError if there is none of that name, or another package's can't be loaded.
-    """
+    """The class of a workload: of its definition, if there is one, or else of that name. OptionError if
+    there is none, or it can't be loaded."""
     if definition is not None:
         return _define(to_json(definition))
     if name in WORKLOADS:
@@ -59,8 +57,7 @@ def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> typ
 
 
 def load_options_model(name: str) -> type[WorkloadOptions]:
-    """The options that a workload of this name has. All workloads made from definitions have the same ones,
-    so no definition is read for that."""
+    """The options of a workload. Those of all definitions are the same, so none is read for that."""
     if name not in SHIPPED:
         return load_workload(name).options_model
     from .defined import DefinedOptions
@@ -90,8 +87,8 @@ def _load_shipped(name: str) -> type[Workload]:
 
 
 def name_events(data: DataSet) -> str:
-    """What follows --workload in a command about the same events: the workload, and each of its options
-    that isn't the default. The number of workers that share devices is left out, as each insert sets it."""
+    """What follows --workload in a command about the same events, without the number of workers that share
+    devices, as each insert sets it."""
     model = load_workload(data.workload, data.definition).options_model
     defaults = model().model_dump(mode="json")
     words = [data.workload_argument]

@@ -60,12 +60,9 @@ class WorkloadOptions(Written):
 
 
 class Workload(ABC):
-    """Generates events: event i of worker w depends on (seed, w, i) alone.
-
-    So the same event comes out in any process and any block size, and a run can be repeated,
-    continued and checked. The option `device_spread` is the number of devices per worker; event i
-    belongs to device i modulo `device_spread`.
-    """
+    """Generates events: event i of worker w depends on (seed, w, i) alone. So the same event comes out in any
+    process and any block size, and a run can be repeated, continued and checked. The option `device_spread`
+    is the number of devices per worker; event i belongs to device i modulo `device_spread`."""
 
     name: ClassVar[str]
     options_model: ClassVar[type[WorkloadOptions]] = WorkloadOptions
@@ -149,9 +146,8 @@ class Workload(ABC):
         """Events [first, first + count) of a worker. Event `time_origin` gets the first timestamp."""
 
     def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
-        """Single events of a worker, one at least, by numbers that rise: those of `block`, but none is late.
-        Consecutive numbers are made at once here. A class that has another way for scattered ones overrides
-        this."""
+        """Events of a worker, one at least, by rising numbers: those of `block`, but none is late. Here
+        consecutive ones are made at once; override it for a quicker way to scattered ones."""
         runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
         return join_blocks([self.block(worker, int(run[0]), len(run)) for run in runs])
 
@@ -161,8 +157,8 @@ class Workload(ABC):
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        """Device and time (ms) of single events, one at least: number `numbers[i]` of worker `workers[i]`, as
-        `block` makes it. A class that overrides it knows them without making everything else."""
+        """Device and time (ms) of events, one at least: number `numbers[i]` of worker `workers[i]`. Override
+        it to know them without making everything else."""
         blocks = [
             self.block(worker, number, 1)
             for worker, number in zip(workers.tolist(), numbers.tolist(), strict=True)
@@ -185,9 +181,7 @@ class Workload(ABC):
 
     def device_rows(self, worker: int) -> Iterator[Mapping[str, NDArray[Any]]]:
         """The columns of `Schema.tags_row` of all of the worker's devices, some thousand at a time.
-
-        OptionError if the devices are not named as those of this class.
-        """
+        OptionError if the devices have other names than those of this class."""
         count = self.device_count(worker)
         for first in range(0, count, _DEVICE_ROWS):
             columns = self._describe_devices(worker, first, min(_DEVICE_ROWS, count - first))
@@ -201,8 +195,8 @@ class Workload(ABC):
             yield {ID: ids, **columns}
 
     def _describe_devices(self, worker: int, first: int, count: int) -> Mapping[str, NDArray[Any]]:
-        """Name and tags of devices [first, first + count) of a worker. This is right if events are dealt
-        to devices in turn."""
+        """Name and tags of devices [first, first + count) of a worker, if events are dealt to them in
+        turn."""
         block = self.block(worker, first, count)
         return {column.name: block.columns[column.name] for column in self.schema.tags_row[1:]}
 
@@ -234,8 +228,8 @@ def _three_digits() -> NDArray[np.uint8]:
 
 
 def round_up_dealt(spread: int, count: int) -> int:
-    """How many of what is dealt in turn are kept for blocks of so many events: rounded up, so that blocks of
-    different lengths share one cached array."""
+    """How many of what is dealt in turn are kept for blocks of so many events: blocks of different lengths
+    share one array."""
     return spread + -(-count // _DEALT_STEP) * _DEALT_STEP
 
 
@@ -246,11 +240,8 @@ def _device_ids(worker: int, count: int) -> NDArray[np.bytes_]:
 
 @lru_cache(maxsize=4)
 def _dealt_device_ids(worker: int, spread: int, length: int) -> NDArray[np.bytes_]:
-    """`length` ids: all of them in turn, over and over.
-
-    Blocks are slices of it: looking up each event's id would cost as much CPU as everything else
-    in generating events.
-    """
+    """`length` ids: all of them in turn, over and over. Blocks are slices of it: looking up each event's id
+    would cost as much CPU as everything else in generating events."""
     ids = np.resize(_device_ids(worker, spread), length)
     ids.flags.writeable = False
     return ids
@@ -266,12 +257,10 @@ def describe_queries(
     device_interval_ms: float,
     high: tuple[str, float] | None = None,
 ) -> tuple[Query, ...]:
-    """All queries of a workload: its own, and the common ones whose names it hasn't given to others.
-
-    An hour and a day stand for as many events as a device with an event a minute has in them, if the
-    workload's devices (an event each in `device_interval_ms`) are slower. `high`: a field and a value
-    that few of its values exceed.
-    """
+    """All queries of a workload: its own, and the common ones whose names it hasn't given to others. An hour
+    and a day stand for as many events as a device with an event a minute has in them, if the workload's
+    devices (an event each in `device_interval_ms`) are slower. `high`: a field and a value that few of its
+    values exceed."""
     names = {query.name for query in own}
     common = _describe_common(schema, device_interval_ms, high) if schema.fields else ()
     return (*own, *(query for query in common if query.name not in names))

@@ -225,8 +225,8 @@ def _documents(worker: int, hosts: int, extra_tags: int) -> NDArray[np.bytes_]:
 
 @lru_cache(maxsize=2)
 def _dealt_documents(worker: int, hosts: int, extra_tags: int, length: int) -> NDArray[np.bytes_]:
-    """`length` tags: those of all hosts in turn, over and over. Blocks are slices of it: to copy the tags of
-    each event took as long as the metrics."""
+    """`length` tags: those of all hosts in turn. Blocks are slices of it: to copy took as long as the
+    metrics."""
     tags = np.resize(_documents(worker, hosts, extra_tags), length)
     tags.flags.writeable = False
     return tags

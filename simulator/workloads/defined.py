@@ -34,8 +34,7 @@ _MOST_WINDOWS = 4
 """For events of more windows, it makes no difference that the last one isn't complete."""
 
 _SEARCHED = 8_192
-"""How many events are searched for late ones at once: arrays of this size are in memory that is used
-again."""
+"""How many events are searched for late ones at once, in memory that is used again."""
 
 _TAGS_SEED = 0
 """Tags follow from a device's name alone, whatever the seed."""
@@ -84,11 +83,8 @@ class DefinedOptions(WorkloadOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """A worker's devices: what each event of theirs has from its device.
-
-    Arrays hold the devices in turn, over and over, so that those of consecutive events are a slice:
-    looking up each event's would cost as much as generating its values.
-    """
+    """What each event has from its device. The devices stand in turn, over and over, so that those of
+    consecutive events are a slice: looking up each would cost as much as generating its values."""
 
     devices: int
     names: NDArray[np.bytes_]
@@ -339,8 +335,7 @@ class Defined(Workload):
         self._late_from = tick
 
     def _find_late(self, worker: int, first: int, count: int) -> LateEvents:
-        """The late ones of events [first, first + count), counted from `_begin_late`: these are one
-        window."""
+        """The late ones of events [first, first + count), counted from `_begin_late`: of one window."""
         late = self._late
         assert late is not None
         first += self._begin_late(worker)

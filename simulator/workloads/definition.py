@@ -273,8 +273,7 @@ class ColumnDefinition(Part):
 
 
 def round_decimals(values: NDArray[Any], decimals: int) -> NDArray[Any]:
-    """Numbers to so many digits after the point; no negative zero. Those that are too large to be multiplied
-    have none."""
+    """Numbers to so many digits, without a negative zero. The largest, which overflow, have no digits."""
     factor = values.dtype.type(10**decimals)
     with np.errstate(over="ignore"):
         units: NDArray[Any] = values * factor

@@ -290,10 +290,8 @@ def draw(query: Query, stored: Stored, reader: int, execution: int) -> BoundQuer
 
 def draw_block(query: Query, stored: Stored, reader: int, first: int, count: int) -> BoundQueries:
     """The query with the parameters of executions [first, first + count), one at least: each a function of
-    its number, the other arguments and the seed alone.
-
-    A window that is longer than the time of the stored events becomes all of that time.
-    """
+    its number, the other arguments and the seed alone. A window that is longer than the time of the stored
+    events becomes all of that time."""
     size = min(query.devices, stored.device_count) if isinstance(query.devices, int) else 0
     streams = open_streams(
         (stored.seed, reader), range(first, first + count), crc32(query.name.encode()), size

@@ -58,7 +58,7 @@ class Points:
 def device_keys(
     seed: int, fleets: int | NDArray[np.int64], devices: NDArray[np.int64]
 ) -> tuple[Words, Words]:
-    """Two keys for each device, by number, that go with a seed. `fleets`: the fleet of all devices, or of
+    """Two keys for each device of a fleet, by number, that go with a seed. `fleets`: of all devices, or of
     each."""
     # Hashed one after the other: a sum of the three would make one seed's device another's next.
     origin = _split_mix(np.array([seed], dtype=np.uint64))
@@ -123,8 +123,8 @@ def signed(words: Words) -> Noise:
 def find_cells(
     points: Points, period_ms: float, salt: int, shift: float = 1.0
 ) -> tuple[Words, NDArray[np.float64]]:
-    """Which period each event is in, and how far (0 to 1). A device's periods begin at its own time,
-    drawn from the first `shift` of a period."""
+    """Which period each event is in, and how far (0 to 1). A device's periods begin within the first
+    `shift`."""
     places = points.moments * (1 / period_ms)
     if shift:
         phases = (points.first + np.uint32(salt)) * np.uint32(0x2C1B3C6D)
@@ -176,12 +176,10 @@ def pick(words: Words, table: Picks) -> Picks:
 
 
 def random_words(seed: int, worker: int, first: int, count: int, words: int) -> NDArray[np.uint64]:
-    """`words` random 64-bit numbers for each event of [first, first + count): shape (count, words).
-
-    Philox 4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) is a
-    function of key and counter, so any event's numbers are computed without those before it. Its
-    raw output is covered by numpy's stream compatibility promise.
-    """
+    """`words` random 64-bit numbers for each event of [first, first + count): shape (count, words). Philox
+    4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) is a function of key and
+    counter, so any event's numbers are computed without those before it. Its raw output is covered by numpy's
+    stream compatibility promise."""
     skipped_blocks, skipped_words = divmod(first * words, 4)
     raw = _stream(seed, worker, get_ident()).words(skipped_blocks, skipped_words + count * words)
     return raw[skipped_words:].reshape(count, words)
@@ -191,10 +189,8 @@ def random_word(
     seed: int, workers: int | NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
     """The random numbers of single events, as `random_words` has them with one for each event. `workers`: the
-    worker of all events, or of each.
-
-    Moving numpy's generator to each would take microseconds, so the rounds are made here.
-    """
+    worker of all events, or of each. Moving numpy's generator to each would take microseconds, so the rounds
+    are made here."""
     blocks, places = np.divmod(numbers, 4)
     # Of the four words of a counter, the first and third are multiplied, and make the others.
     multiplied = np.zeros((2, len(numbers)), dtype=np.uint64)
@@ -218,11 +214,8 @@ _KEY_STEPS = np.array([[0x9E3779B97F4A7C15], [0xBB67AE8584CAA73B]], dtype=np.uin
 
 
 class _Stream:
-    """A generator that is moved to the place from which numbers are wanted.
-
-    Making a new one takes as long as generating a thousand events, since numpy asks the system for a
-    seed even if it's given a key.
-    """
+    """A generator that is moved to the place from which numbers are wanted. Making a new one takes as long as
+    generating a thousand events, since numpy asks the system for a seed even if it's given a key."""
 
     def __init__(self, seed: int, worker: int) -> None:
         self._generator = np.random.Philox(key=np.array([seed, worker], dtype=np.uint64))

@@ -85,10 +85,8 @@ class SendOrder:
         return order
 
     def find_single(self, workers: Numbers, numbers: Numbers) -> Numbers:
-        """The event that each worker sends as this number of its own.
-
-        Of each window in which one is, the late ones are found once, which takes milliseconds, and kept.
-        """
+        """The event that each worker sends as this number of its own. Of each window concerned, the late
+        ones are found once, which takes milliseconds, and kept."""
         windows, places = np.divmod(numbers, self._window)
         keys = windows * MAX_WORKERS + workers
         cache = self._known
@@ -189,8 +187,7 @@ def find_time_ms(workload: Workload, worker: int, number: int) -> int:
 
 
 def count_own(load: Load) -> int | None:
-    """How many events all writers of a load will have inserted in the end; None if that depends on how fast
-    the database is."""
+    """How many events a load's writers insert in all; None if that depends on how fast the database is."""
     if load.duration_s is None:
         return load.workers * load.events
     return None if load.rate_per_s is None else round(load.count_due(0.0, load.duration_s))
@@ -203,8 +200,7 @@ def find_span_ms(workload: Workload, data: DataSet, load: Load, own: int) -> int
 
 
 def find_clock_factor(workload: Workload, data: DataSet, load: Load, own: int) -> int:
-    """The least factor by which a data set with a retention passes it `PASSES` times in a run of `own`
-    events. `workload`: without a factor."""
+    """The least factor by which a run of `own` events passes a data set's retention `PASSES` times."""
     assert data.retention_s is not None
     span_ms = find_span_ms(workload, data, load, own)
     return max(1, ceil(PASSES * data.retention_s * 1000 / span_ms))
@@ -268,9 +264,8 @@ class History:
 
 
 class WithHistory(Workload):
-    """A workload whose worker's first numbers are a history. Devices take turns, so event i of a worker with
-    D devices is of device i modulo D, at step i // D: `History.find_ticks` says at which of the workload's
-    ticks. Nothing of the history comes late."""
+    """A workload whose worker's first numbers are a history, of which nothing comes late. Event i of a
+    worker with D devices is of device i modulo D, at step i // D: `History.find_ticks` gives its tick."""
 
     def __init__(self, base: Workload, history: History) -> None:
         self._base = base

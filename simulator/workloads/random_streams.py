@@ -31,9 +31,7 @@ FEWEST_ROWS = 8
 
 def open_streams(before: Sequence[int], numbers: range, after: int, size: int = 0) -> Streams:
     """The streams that are seeded with `[*before, number, after]`: a row for each number, one at least.
-
-    `size`: how large the largest sample is that is going to be taken. ValueError for a negative seed.
-    """
+    `size`: how large the largest sample is that is going to be taken. ValueError for a negative seed."""
     words = [word for value in before for word in _split(value)]
     is_plain = 2 <= len(words) <= _MOST_BEFORE and max(numbers.stop - 1, after) < 2**32
     if size > MOST_CHOSEN or len(numbers) < FEWEST_ROWS or not is_plain:

@@ -78,13 +78,10 @@ class Column:
 
 @dataclass(frozen=True)
 class Schema:
-    """Columns of a workload's table and what they mean.
-
-    `time` is the column of the event time, `device` the one that names the device (with
-    `device_path`, the device is that key of the JSON column), and `key` names the columns that
-    together identify an event (the natural key; with `device_path` the device counts, not the
-    whole document).
-    """
+    """Columns of a workload's table and what they mean. `time` is the column of the event time, `device` the
+    one that names the device (with `device_path`, the device is that key of the JSON column), and `key` names
+    the columns that together identify an event (the natural key; with `device_path` the device counts, not
+    the whole document)."""
 
     table: str
     columns: tuple[Column, ...]
@@ -268,11 +265,9 @@ _DIGITS = range(7, 13)
 
 
 def number_devices(names: NDArray[np.bytes_]) -> NDArray[np.int64]:
-    """The ids of one worker's devices, read from their names: 7,000,042 of w00007d000042.
-
-    A function of the name alone, so an id needs no look-up and is the same in each run. OptionError for
-    names of another kind.
-    """
+    """The ids of one worker's devices, read from their names: 7,000,042 of w00007d000042. A function of the
+    name alone, so an id needs no look-up and is the same in each run. OptionError for names of another
+    kind."""
     if not len(names):
         return np.empty(0, dtype=np.int64)
     if names.dtype.itemsize != _NAME_BYTES or not _NAME.fullmatch(names[0]):
@@ -326,10 +321,8 @@ class LazyColumns(Mapping[str, NDArray[Any]]):
 
 @dataclass(frozen=True, slots=True)
 class EventBlock:
-    """Consecutive events of one worker: a numpy array per column, all of the same length.
-
-    `first` is the number of the first event, `devices` the device id of each event (bytes array).
-    """
+    """Consecutive events of one worker: a numpy array per column, all of the same length. `first` is the
+    number of the first event, `devices` the device id of each event (bytes array)."""
 
     schema: Schema
     worker: int

@@ -73,10 +73,8 @@ def check_document(
     keys: Sequence[str] = (),
     find_problem: FindProblem | None = None,
 ) -> dict[str, Any]:
-    """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON.
-
-    OptionError, which names the line, if there is anything wrong with it.
-    """
+    """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON. OptionError,
+    which names the line, if there is anything wrong with it."""
     if not isinstance(root, yaml.MappingNode) or not isinstance(document, Mapping):
         where = ": ".join([f"{source}:{root.start_mark.line + 1}", *filter(None, [".".join(keys)])])
         raise OptionError(f"{where}: a definition must be keys with values, at least `name:`")
@@ -139,10 +137,8 @@ def _describe(kind: str, way: Sequence[str | int], message: str) -> str:
 
 
 def find_place(root: yaml.Node, way: Sequence[str | int]) -> tuple[int, list[str]]:
-    """The line of what is `way` below the root, as far as there is something, and the keys to it.
-
-    A column is called by its name. The steps that pydantic adds (a signal's kind) are no keys.
-    """
+    """The line of what is `way` below the root, as far as there is something, and the keys to it. A column is
+    called by its name. The steps that pydantic adds (a signal's kind) are no keys."""
     node, line, names = root, root.start_mark.line + 1, []
     for step in way:
         if isinstance(node, yaml.MappingNode):

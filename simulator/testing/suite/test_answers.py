@@ -121,8 +121,7 @@ Questions = Sequence[tuple[BoundQuery, Answer]]
 
 
 def fill_and_draw(server: ServerUnderTest, workload: Workload) -> Questions:
-    """Store events of the workload, and draw the parameters of all queries that the module can be asked,
-    several times."""
+    """Store events, and draw the parameters of all queries that the module can be asked, several times."""
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
     shapes = frozenset(server.module_type.CAPABILITIES.shapes)
@@ -197,8 +196,7 @@ def test_great_whole_numbers_are_rounded_as_declared(server: ServerUnderTest) ->
 
 
 def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
-    """Before queries are drawn and answers checked; those of another seed are not, though here they
-    have the same devices and times."""
+    """Those of another seed are not, though here they have the same devices and times."""
     workload, other = Cpu(seed=SEED, device_spread=10), Cpu(seed=SEED + 1, device_spread=10)
     parts = [StoredPart(0, 0, 150), StoredPart(1, 0, 90)]
     fill(server, workload, [(part.worker, part.first, part.count) for part in parts])

@@ -1,5 +1,4 @@
-"""A history and what follows it; what is deleted because of its age; and what is asked while events come
-in."""
+"""A history and what follows it; what is deleted for its age; what is asked while events come in."""
 
 from __future__ import annotations
 

@@ -105,8 +105,7 @@ def test_secrets_are_not_shown(server: ServerUnderTest) -> None:
 
 
 def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
-    """Within seconds, also on a busy machine, and not after a driver's own minute: where, what, and what to
-    do; no password. All at once: most is waiting."""
+    """Within seconds, and not after a driver's own minute: where, what, and what to do; no password."""
 
     def check(refusal: Refusal, connect: Callable[[], object]) -> None:
         began = time.monotonic()

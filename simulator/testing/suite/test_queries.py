@@ -103,8 +103,7 @@ def find_right(query: Query) -> Answer:
 
 
 def check_answer(module: AnyModule, name: str) -> None:
-    """Ask a query of which the workload's parts are stored: the answer is right, as `query` and `mixed` check
-    it."""
+    """Ask a query when its workload's parts are stored: the answer is right."""
     description = module.describe_query(name)
     assert description is not None
     rows = module.fetch(module.queries()[name])

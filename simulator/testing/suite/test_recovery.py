@@ -105,8 +105,7 @@ def test_exactly_once_whatever_happens(
 def test_exactly_once_with_requests_in_flight(
     server: ServerUnderTest, fault_in_flight: Fault, pipelined: Encoding
 ) -> None:
-    """One request suffers the fault, and later all connections end under those that are under way:
-    each of them is stored once, and those to which nothing happened go on."""
+    """One request suffers the fault, and later all connections end: each request is stored once."""
     workload = Temperature(seed=2, device_spread=3)
     # In turn, as it is the same code for all encodings.
     keys = two_key_modes(server.module_type)
@@ -147,8 +146,7 @@ def test_exactly_once_with_requests_in_flight(
 
 
 def test_exactly_once_for_every_workload(server: ServerUnderTest, workload_name: str) -> None:
-    """The look-up of an event goes by the schema's key, whatever that is and whatever has happened. In
-    turn in all key modes: the one above is in each of them."""
+    """The look-up of an event goes by the schema's key. In turn in all key modes."""
     workload = TESTED[workload_name](seed=1, device_spread=3)
     encoding = server.module_type.ENCODINGS[0]
     faults = cycle(fault for fault in server.FAULTS if fault.thorough)

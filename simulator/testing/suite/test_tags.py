@@ -203,8 +203,7 @@ def count_there(block: EventBlock, name: str) -> int:
 def test_an_event_that_lost_a_value_is_not_whole(
     server: ServerUnderTest, tables: Tables, kind: type[Workload]
 ) -> None:
-    """Counted for each column, and looked up for each event: with events that never had a value, and late
-    ones."""
+    """Counted by column and looked up by event, with events that never had a value, and late ones."""
     workload = kind(seed=8, device_spread=_DEVICES)
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
@@ -261,8 +260,7 @@ def find_lacking(block: EventBlock) -> dict[str, int]:
 def check_counted(
     observer: AnyModule, workload: Workload, there: Mapping[str, int], lost: NDArray[np.bool_]
 ) -> None:
-    """The run's count says which columns lack values, and that no more events are whole than these columns
-    have values."""
+    """The run's count says which columns lack values: no more events are whole than these have values."""
     lacking = find_lacking(workload.block(0, 0, _COUNT))
     prepared = Preparation(describe_run(observer.job), observer, workload)
     verification, values = count_stored(describe_run(observer.job), prepared, _COUNT, lacking)
