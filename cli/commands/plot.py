@@ -60,8 +60,11 @@ def plot(
     RESULT is an ID or its beginning, a result's folder, or its JSON file. No browser is needed.
     """
     from ..results.store import open_results
-    from ..show.plotting import write_plot
+    from ..show.report import write_plot
     from ..system.output import note
 
     stored = open_results(names, results_folder)
-    note(f"Written: {write_plot(stored, kind, output, title, theme)}")
+    path, remarks = write_plot(stored, kind, output, title, theme)
+    note(f"Written: {path}")
+    for remark in remarks:
+        note(remark)

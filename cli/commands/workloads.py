@@ -93,7 +93,7 @@ def workloads(
     if not plot:
         print_text(describe_workload(instance))
         return
-    from ..show.plotting import write_workload_plot
+    from ..show.report import write_workload_plot
 
     note(f"Written: {write_workload_plot(instance, round(span_s * 1000), output)}")
 

@@ -386,6 +386,12 @@ DATABASE: tuple[Figure, ...] = tuple(
 """What the database used in a run."""
 
 STORAGE: tuple[Figure, ...] = (
+    F("storage_events", "Events", "events in the database when their size was taken", "events", Form.COUNT,
+      _of_group("storage", "events"), WRITERS, exported=False),
+    F("storage_during_bytes", "MB during", "what the tables take on disk at a point during the run", "bytes",
+      Form.MEGABYTES, _of_group("storage_during", "total_bytes"), WRITERS, _LESS, exported=False),
+    F("storage_during_events", "Events during", "events in the database at that point", "events", Form.COUNT,
+      _of_group("storage_during", "events"), WRITERS, exported=False),
     F("index_bytes_per_event", "of it indexes", "bytes of an event that indexes take", "bytes", Form.BYTES,
       _follow("size", "index_bytes"), WRITERS, _LESS, exported=False),
     F("compacted_bytes_per_event", "Compacted B/event", "bytes of an event after compaction", "bytes",

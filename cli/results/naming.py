@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -15,9 +16,10 @@ from simulator.conditions import Condition, find_conditions
 from simulator.contract import DataSet, Load
 from simulator.errors import OptionError
 from simulator.modules import load_module
+from simulator.units import format_count
 from simulator.workloads.base import WorkloadOptions
 
-from .model import MATCHED, Result, Settings
+from .model import MATCHED, GroupRun, Result, Settings
 from .store import StoredResult
 
 MOST_OPTIONS = 3
@@ -28,6 +30,24 @@ def name_database(result: Result) -> str | None:
     """Name and version of the server, without how it was compiled."""
     parts = str(result.describe("database").get("version") or "").split("; ")
     return "; ".join(re.split(r" on |,| \(", part)[0] for part in parts) or None
+
+
+@dataclass(frozen=True)
+class NamedResult:
+    """A result under the name that it has beside others."""
+
+    name: str
+    result: Result
+
+
+def describe_run(result: Result, group_run: GroupRun) -> str:
+    """`4 workers, run 2`, `level 2,000` or, of a comparison of clients, `lean, run 2`."""
+    number, level = group_run.run.run, group_run.run.fill_level
+    if result.by_fill_level:
+        return "level -" if level is None else f"level {level:,}"
+    if result.clients is not None:
+        return f"{result.clients.find_client(number) or 'loading'}, run {number}"
+    return f"{format_count(group_run.group.workers, 'worker')}, run {number}"
 
 
 def name_results(results: Sequence[StoredResult]) -> list[str]:

@@ -18,12 +18,12 @@ from ..results.model import Result, SentStatements, as_mapping
 from ..results.naming import format_value, name_database
 from ..results.store import StoredResult
 from . import words
-from .chart import Chart
+from .drawing import place_figure, render_page
 from .notes import describe_answers, describe_caveats, list_interventions, sum_up_answers
-from .pages import place_figure, render_page
 from .requirements import make_matrix
 from .stored import tabulate_result
 from .tables import Table
+from .templates import Chart
 from .vega import PAPER, choose_colour, choose_shape
 
 MOST_TOLD = 4

@@ -1,5 +1,5 @@
-"""From a figure's specification to SVG and PNG, without a browser; and drawn anew for a narrow page, as on a
-phone."""
+"""From a chart's specification to SVG and PNG, without a browser, also anew for a narrow page, as on a phone;
+and the pages on which charts stand, which need nothing else."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import copy
 import re
 import struct
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
+from simulator import __version__
+
+from .templates import Chart
 from .vega import (
     CHARACTER_PX,
     CONFIG,
@@ -20,6 +24,7 @@ from .vega import (
     dark_style,
     find_label_step,
     make_label_axis,
+    resize_panel,
 )
 
 THEMES = ("auto", "light", "dark")
@@ -165,26 +170,8 @@ def make_narrow(spec: Row, plot_px: float) -> Row:
     return narrow
 
 
-def resize(spec: Row, plot_px: float) -> Row:
-    """The same figure with panels of this width in pixels, and otherwise unchanged."""
-    resized = copy.deepcopy(spec)
-    for panel in resized.get("vconcat", [resized]):
-        _resize_panel(panel, plot_px)
-    return resized
-
-
-def _resize_panel(panel: Row, plot_px: float) -> None:
-    factor = plot_px / panel["width"]
-    panel["width"] = plot_px
-    for part in (panel, *panel.get("layer", [])):
-        mark = part.get("mark")
-        if isinstance(mark, dict):
-            # These are given in pixels.
-            mark |= {key: mark[key] * factor for key in ("limit", "x") if key in mark}
-
-
 def _narrow_panel(panel: Row, plot_px: float) -> None:
-    _resize_panel(panel, plot_px)
+    resize_panel(panel, plot_px)
     parts = [panel, *panel.get("layer", [])]
     for part in parts:
         for channel in part.get("encoding", {}).values():
@@ -232,3 +219,48 @@ def _turn_labels(panel: Row, parts: list[Row], plot_px: float) -> None:
         names = axis.get("sort") or []
         if sum(CHARACTER_PX * (len(name) + 1) for name in names) > plot_px:
             axis["axis"] = axis["axis"] | {"labelAngle": -45, "labelAlign": "right"}
+
+
+# --- pages ----------------------------------------------------------------------------------------
+
+_FOLDER = Path(__file__).parent / "page"
+
+
+def render_page(template: str, **values: Any) -> str:
+    """The page of a template in `page/`."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters["marked"] = mark_struck
+    drawn = dark_style("main svg")
+    dark = f"@media screen and (prefers-color-scheme: dark) {{\n{drawn}\n}}"
+    return environment.get_template(template).render(
+        version=__version__,
+        style=(_FOLDER / "report.css").read_text(encoding="utf-8") + dark,
+        script=(_FOLDER / "report.js").read_text(encoding="utf-8"),
+        **values,
+    )
+
+
+def mark_struck(value: object) -> str:
+    """A table's text for a page, which escapes it: what Markdown would strike through is."""
+    text = str(value)
+    if "~~" not in text:
+        return text
+    from markupsafe import Markup, escape
+
+    return Markup(re.sub(r"~~(.*?)~~", r"<s>\1</s>", str(escape(text))))  # noqa: S704 - escaped
+
+
+def place_figure(figure: Chart, sources: Sequence[str] = ()) -> dict[str, Any]:
+    """A figure in both of its widths. `sources`: sentences below it on who measured what it shows."""
+    return {
+        "id": figure.kind,
+        "title": figure.title,
+        "note": " ".join([figure.note, *sources]),
+        "remarks": figure.remarks,
+        "svg": embed(to_svg(figure.spec), figure.kind),
+        "narrow": embed(draw_narrow(figure.spec), figure.kind),
+    }

@@ -14,10 +14,10 @@ from ..results.caveats import Caveat, Kind
 from ..results.faults import describe_outages
 from ..results.limits import LimitVerdict, Outcome, sum_up
 from ..results.model import GroupRun, Result
+from ..results.naming import describe_run
 from ..results.retention import describe_deletions
 from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats, spread_queries
-from .chart import describe_run
 from .tables import Table, format_rate, locate, strike
 
 MOST_LINES = 5

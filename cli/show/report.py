@@ -1,23 +1,29 @@
-"""The HTML report: one file that needs nothing else, with everything that is known of its results."""
+"""Files of results: the HTML report, which needs nothing else and has all that is known; and a chart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
+from simulator.workloads.base import Workload
+
 from ..results.comparison import compare
-from ..results.naming import name_results
+from ..results.naming import NamedResult, name_results
 from ..results.store import StoredResult
+from ..system.errors import ConfigError
+from ..system.output import write_whole
 from . import words
-from .bars import draw_answer
-from .chart import Chart, NamedResult
-from .charts import draw_all, name_sources
+from .charts import KINDS, draw, draw_all, draw_answer, name_sources
 from .comparison import list_remarks, tabulate_overview, tabulate_ratios
+from .drawing import make_standalone_svg, place_figure, render_page, to_png
 from .notes import describe_answers, describe_caveats, list_interventions
-from .pages import place_figure, render_page
 from .ratios import describe_ratios, lead_comparison
+from .runs import list_values
 from .stored import describe_name, tabulate_result
+from .templates import Chart, draw_lines_over_time
 from .verdict import describe_hardware, judge_results, list_doubts
 
 
@@ -125,5 +131,90 @@ def _find_rate(named: NamedResult) -> float:
     return named.result.best.median if named.result.best else 0.0
 
 
-def _place(figure: Chart, named: Sequence[NamedResult]) -> dict[str, str]:
+def _place(figure: Chart, named: Sequence[NamedResult]) -> dict[str, Any]:
     return place_figure(figure, name_sources(figure.kind, named))
+
+
+# --- one chart as a file --------------------------------------------------------------------------
+
+ENDINGS = (".svg", ".png")
+CAPTION_WIDTH, MOST_LINES = 100, 4
+"""Characters in a line of a picture's caption, and its lines. What doesn't fit is said beside it."""
+
+
+def add_title(
+    chart: Chart, title: str, sources: Sequence[str] = ()
+) -> tuple[dict[str, Any], list[str]]:
+    """The chart's specification with a title and a short caption, to stand alone; and the remarks for which
+    there was no room. `sources`: sentences on who measured what it shows, which always stand in it."""
+    lines = [line for text in (chart.note, *sources) for line in wrap(text, CAPTION_WIDTH)]
+    for place, remark in enumerate(chart.remarks):
+        more = wrap(remark, CAPTION_WIDTH)
+        if len(lines) + len(more) > MOST_LINES:
+            return chart.spec | {"title": {"text": title, "subtitle": lines}}, list(
+                chart.remarks[place:]
+            )
+        lines += more
+    return chart.spec | {"title": {"text": title, "subtitle": lines}}, []
+
+
+def write_plot(
+    stored: Sequence[StoredResult],
+    kind: str | None,
+    output: Path | None,
+    title: str | None,
+    theme: str,
+) -> tuple[Path, list[str]]:
+    """Draw a chart and write it to the file that is returned, with what is to be said beside it. ConfigError
+    if there is nothing to draw or the file's name is wrong."""
+    _check_ending(output)
+    named = [
+        NamedResult(name, stored_result.result)
+        for name, stored_result in zip(name_results(stored), stored, strict=True)
+    ]
+    drawn = (draw(name, named) for name in (KINDS if kind is None else [kind]))
+    chart = next((chart for chart in drawn if chart is not None), None)
+    if chart is None:
+        possible = ", ".join(chart.kind for chart in draw_all(named))
+        if not possible:
+            raise ConfigError("these results have no figure to draw")
+        raise ConfigError(f"these results have no data for --kind {kind}; they have for {possible}")
+    spec, remarks = add_title(chart, title or chart.title, name_sources(chart.kind, named))
+    return _write(spec, output or Path(f"{chart.kind}.svg"), theme), remarks
+
+
+MOST_FIELDS = 6
+_UNITS_MS = {"Seconds": 1000, "Minutes": 60_000, "Hours": 3_600_000, "Days": 86_400_000}
+_PANEL_HEIGHT = 110
+
+
+def write_workload_plot(workload: Workload, span_ms: int, output: Path | None) -> Path:
+    """Draw the first fields of a workload's first devices and write them to the file that is returned.
+    ConfigError as for `write_plot`, and if the workload has no numbers."""
+    _check_ending(output)
+    fields = workload.schema.fields
+    if not fields:
+        raise ConfigError(f"workload {workload.name} has no numbers to draw")
+    unit = [
+        name
+        for name, length_ms in _UNITS_MS.items()
+        if span_ms >= 2 * length_ms or name == "Seconds"
+    ][-1]
+    panels, count = list_values(workload, fields[:MOST_FIELDS], span_ms, _UNITS_MS[unit])
+    spec = draw_lines_over_time(f"{unit} since the first event", panels, _PANEL_HEIGHT)
+    note = f"Values of the first devices with seed {workload.seed}, {count:,} of each. A gap: no value."
+    if len(fields) > MOST_FIELDS:
+        note += f" The first {MOST_FIELDS} of {len(fields)} fields."
+    chart = Chart(workload.name, f"Workload {workload.name}", note, spec)
+    return _write(add_title(chart, chart.title)[0], output or Path(f"{chart.kind}.svg"), "auto")
+
+
+def _check_ending(output: Path | None) -> None:
+    if output is not None and output.suffix.lower() not in ENDINGS:
+        raise ConfigError(f"--output {output}: name a file that ends in {' or '.join(ENDINGS)}")
+
+
+def _write(spec: dict[str, Any], output: Path, theme: str) -> Path:
+    png = output.suffix.lower() == ".png"
+    write_whole(output, to_png(spec, theme) if png else make_standalone_svg(spec, theme))
+    return output

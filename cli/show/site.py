@@ -17,6 +17,7 @@ from ..results.aspects import ASPECTS, OUTAGE_SHIFT_S, Aspect, Shown
 from ..results.figures import FIGURES
 from ..results.matrix import is_faster
 from ..results.model import Result
+from ..results.naming import NamedResult
 from ..results.published import (
     Candidate,
     Cell,
@@ -34,10 +35,9 @@ from ..results.statistics import Ratio
 from ..system.errors import ConfigError, RunFailed
 from ..system.output import explain
 from .campaign import DoneJob, draw_swatch, make_section
-from .campaign_charts import draw_campaign
-from .chart import NamedResult
+from .charts import draw_campaign
 from .comparison import list_differences
-from .pages import place_figure, render_page
+from .drawing import place_figure, render_page
 from .ratios import format_factor, format_speed_interval
 from .requirements import make_matrix
 from .tables import Table, format_ms
@@ -248,7 +248,7 @@ def _list_differences(field: Field) -> list[str]:
     return list_differences(list(most), [results[0] for results in most.values()])
 
 
-def _draw(field: Field) -> list[dict[str, str]]:
+def _draw(field: Field) -> list[dict[str, Any]]:
     charts, _ = draw_campaign(field.list_tests(), None)
     return [place_figure(chart) for chart in charts]
 

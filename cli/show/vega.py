@@ -1,11 +1,12 @@
-"""The parts of a Vega-Lite specification (https://vega.github.io/vega-lite/docs/) that figures share: axes,
+"""The parts of a Vega-Lite specification (https://vega.github.io/vega-lite/docs/) that charts share: axes,
 marks, colours, and how these change on a dark page."""
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 INK, MUTED, GRID, PAPER = "#1b1f24", "#59636e", "#d8dee4", "#fffffe"
@@ -42,7 +43,7 @@ DARK = {
     "#333333": "#ffffff",
     "#8c8c8c": "#7f7f7f",
 }
-"""Light colour -> its counterpart on a dark page. Figures are drawn in light colours."""
+"""Light colour -> its counterpart on a dark page. Charts are drawn in light colours."""
 
 # The first comes with the renderer, for machines on which no font is installed.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
@@ -57,7 +58,7 @@ CONFIG: dict[str, Any] = {
         "titlePadding": 8, "labelLimit": 260, "labelSeparation": 12,
     },
     "legend": {
-        "labelColor": INK, "titleColor": INK, "labelFontSize": 12, "labelLimit": 600,
+        "labelColor": INK, "titleColor": INK, "labelFontSize": 12, "labelLimit": 600, "symbolOpacity": 1,
         "orient": "top", "direction": "vertical", "title": None, "columns": 1,
     },
     "header": {"labelColor": INK, "titleColor": INK, "labelFontSize": 12},
@@ -70,7 +71,7 @@ CONFIG: dict[str, Any] = {
 
 
 def dark_style(selector: str = "") -> str:
-    """CSS that turns the figures within `selector` dark."""
+    """CSS that turns the charts within `selector` dark."""
     return "\n".join(
         f'{selector} [fill="{light}"]{{fill:{dark}}}{selector} [stroke="{light}"]{{stroke:{dark}}}'
         for light, dark in DARK.items()
@@ -82,7 +83,108 @@ WIDTH, HEIGHT = 640, 320
 Row = dict[str, Any]
 
 
-def make_spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) -> dict[str, Any]:
+# --- series ---------------------------------------------------------------------------------------
+
+
+def choose_colour(place: int) -> str:
+    """The colour of the series at this place."""
+    return SERIES[place % len(SERIES)]
+
+
+def choose_shape(place: int) -> str:
+    """The shape of the series at this place; shifted by one each time the colours start over."""
+    return SHAPES[(place + place // len(SERIES)) % len(SHAPES)]
+
+
+def choose_dash(place: int) -> list[int]:
+    """Lines are dashed where their colours repeat."""
+    return [6, 3] if place // len(SERIES) % 2 else [1, 0]
+
+
+def choose_inside(place: int) -> str:
+    """Points are filled where their colours repeat."""
+    return choose_colour(place) if place // len(SERIES) % 2 else PAPER
+
+
+_CHOICES = {
+    "stroke": choose_colour, "fill": choose_colour, "shape": choose_shape,
+    "strokeDash": choose_dash, "inside": choose_inside,
+}  # fmt: skip
+"""What a series is shown by -> the function that chooses it."""
+
+_WIDEST_IN_COLUMNS = 24
+"""Characters of a name in a legend of three columns, which one of many series has."""
+
+
+@dataclass(frozen=True)
+class Series:
+    """The series of a chart, which have the same colour and shape in all of its panels and layers, and so
+    share a legend."""
+
+    names: Sequence[str]
+    places: Mapping[str, int] = field(default_factory=dict)
+    """Name -> its place in all charts of a page, whichever of the series this one has."""
+
+    def scale(self, channel: str) -> Row:
+        """What a channel, or the `inside` of points, shows the series by."""
+        names = sorted(self.names, key=lambda name: self.places.get(name, 0))
+        chosen = [_CHOICES[channel](self.places.get(n, place)) for place, n in enumerate(names)]
+        legend: Row | None = {} if len(names) > 1 else None
+        if len(names) > len(SERIES) and max(map(len, names)) <= _WIDEST_IN_COLUMNS:
+            legend = {"columns": 3}
+        return {
+            "field": "series", "type": "nominal", "scale": {"domain": names, "range": chosen},
+            "legend": legend,
+        }  # fmt: skip
+
+    @property
+    def repeats(self) -> bool:
+        """Whether two of them have the same colour."""
+        return len(self.names) > len(SERIES)
+
+    def draw_lines(
+        self, x: Row, y: Row, data: Sequence[Row] | None = None, width: float = 2
+    ) -> Row:
+        """A line through the points of each; `data`: other points than those of the panel."""
+        layer = self.draw("line", x=x, y=y, strokeWidth=width)
+        if self.repeats:
+            layer["encoding"]["strokeDash"] = self.scale("strokeDash")
+        return layer if data is None else layer | {"data": {"values": list(data)}}
+
+    def draw_points(self, x: Row, y: Row, size: int = 70) -> Row:
+        """A point of its shape at each value, which is told to whoever points at it."""
+        layer = self.draw("point", text=True, x=x, y=y, size=size, opacity=1, strokeWidth=2)
+        layer["encoding"]["shape"] = self.scale("shape")
+        if self.repeats:
+            layer["encoding"]["fill"] = self.scale("inside")
+        else:
+            layer["mark"]["fill"] = PAPER
+        return layer
+
+    def draw_dots(self, x: Row, y: Row, data: Sequence[Row]) -> Row:
+        """A dot for each single measurement."""
+        layer = self.draw("point", text=True, x=x, y=y, size=20, opacity=0.7, strokeWidth=1.5)
+        return layer | {"data": {"values": list(data)}}
+
+    def draw(self, kind: str, text: bool = False, *, x: Row, y: Row, **more: Any) -> Row:
+        """A layer of marks; `text`: each has its row's `text`."""
+        channels: Row = {name: more.pop(name) for name in ("x2", "y2") if name in more}
+        encoding: Row = {"x": x, "y": y, "stroke": self.scale("stroke"), **channels}
+        if text:
+            encoding["description"] = {"field": "text"}
+        return {"mark": {"type": kind, "aria": text, **more}, "encoding": encoding}
+
+
+def list_series(rows: Iterable[Row]) -> list[str]:
+    """The names of the series, in order of appearance."""
+    return list(dict.fromkeys(row["series"] for row in rows))
+
+
+# --- panels and axes ------------------------------------------------------------------------------
+
+
+def make_spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) -> Row:
+    """A panel of layers."""
     _make_room_for_labels(rows, layers)
     return {
         "width": WIDTH, "height": height, "data": {"values": list(rows)}, "layer": list(layers),
@@ -109,92 +211,34 @@ def _make_room_for_labels(rows: Sequence[Row], layers: Sequence[Row]) -> None:
 
 
 def make_axis(
-    field: str, title: str, axis: Row | None = None, zero: bool = True, log: bool = False
+    name: str, title: str, axis: Row | None = None, zero: bool = True, log: bool = False
 ) -> Row:
-    scale: Row = {"type": "log", "nice": True} if log else {"zero": zero, "nice": True}
-    if not zero:
-        scale |= {"nice": False, "padding": 16}
+    """An axis of numbers; without `zero` from the least to the greatest of them."""
+    scale: Row = {"zero": zero, "nice": True}
+    if log or not zero:
+        scale = {**({"type": "log"} if log else {"zero": False}), "nice": False, "padding": 16}
     return {
-        "field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis or {},
+        "field": name, "type": "quantitative", "title": title, "scale": scale, "axis": axis or {},
     }  # fmt: skip
 
 
-def choose_colour(place: int) -> str:
-    """The colour of the series at this place."""
-    return SERIES[place % len(SERIES)]
+def resize(spec: Row, plot_px: float) -> Row:
+    """The same figure with panels of this width in pixels, and otherwise unchanged."""
+    resized = copy.deepcopy(spec)
+    for panel in resized.get("vconcat", [resized]):
+        resize_panel(panel, plot_px)
+    return resized
 
 
-def choose_shape(place: int) -> str:
-    """The shape of the series at this place; shifted by one each time the colours start over."""
-    return SHAPES[(place + place // len(SERIES)) % len(SHAPES)]
-
-
-_CHOICES = {"stroke": choose_colour, "fill": choose_colour, "shape": choose_shape}
-"""Channel -> the function that chooses what it shows a series by."""
-
-
-def scale_series(rows: Sequence[Row], channel: str) -> Row:
-    """The scale of the series for colour or shape, the same in all layers, so that they share one
-    legend; none for a single series."""
-    names = list_series(rows)
-    values = [_CHOICES[channel](place) for place in range(len(names))]
-    return {
-        "field": "series",
-        "type": "nominal",
-        "scale": {"domain": names, "range": values},
-        "legend": {} if len(names) > 1 else None,
-    }
-
-
-def assign_colours(spec: Row, names: Sequence[str]) -> Row:
-    """The figure with each series in the colour and shape of its place among `names`. They are the same in
-    all figures of a page, whichever of the series a figure has."""
-    coloured = copy.deepcopy(spec)
-    places = {name: place for place, name in enumerate(names)}
-    for panel in coloured.get("vconcat", [coloured]):
-        for part in (panel, *panel.get("layer", [])):
-            for channel, encoding in part.get("encoding", {}).items():
-                if channel in _CHOICES and encoding.get("field") == "series":
-                    own_names = sorted(encoding["scale"]["domain"], key=places.__getitem__)
-                    chosen = [_CHOICES[channel](places[name]) for name in own_names]
-                    encoding["scale"] = {"domain": own_names, "range": chosen}
-    return coloured
-
-
-def make_mark(
-    kind: str, rows: Sequence[Row], text: bool = False, *, x: Row, y: Row, **more: Any
-) -> Row:
-    channels: Row = {
-        name: more.pop(name) for name in ("x2", "y2", "shape", "order") if name in more
-    }
-    encoding: Row = {"x": x, "y": y, "stroke": scale_series(rows, "stroke"), **channels}
-    if text:
-        encoding["description"] = {"field": "text"}
-    return {"mark": {"type": kind, "aria": text, **more}, "encoding": encoding}
-
-
-def draw_lines(x: Row, y: Row, rows: Sequence[Row]) -> Row:
-    return make_mark("line", rows, x=x, y=y, strokeWidth=2)
-
-
-def draw_intervals(x: Row, y: Row, high: str, rows: Sequence[Row]) -> Row:
-    return make_mark("rule", rows, x=x, y=y, y2={"field": high}, strokeWidth=2, opacity=0.6)
-
-
-def draw_points(x: Row, y: Row, rows: Sequence[Row], size: int = 70) -> Row:
-    return make_mark(
-        "point", rows, text=True, x=x, y=y, shape=scale_series(rows, "shape"), size=size, fill=PAPER,
-        opacity=1, strokeWidth=2,
-    )  # fmt: skip
-
-
-def draw_series(x: Row, y: Row, rows: Sequence[Row], size: int = 70) -> list[Row]:
-    """Lines with their points."""
-    return [draw_lines(x, y, rows), draw_points(x, y, rows, size)]
-
-
-def list_series(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(row["series"] for row in rows))
+def resize_panel(panel: Row, plot_px: float) -> None:
+    """Give a panel this width."""
+    factor = plot_px / panel["width"]
+    panel["width"] = plot_px
+    for part in (panel, *panel.get("layer", [])):
+        mark = part.get("mark")
+        if isinstance(mark, dict):
+            # These are given in pixels.
+            mark |= {key: mark[key] * factor for key in ("limit", "x") if key in mark}
 
 
 LOG_FROM = 50
@@ -218,27 +262,6 @@ def list_log_ticks(values: Sequence[float]) -> list[float]:
     if len(inside) <= MOST_LOG_TICKS:
         return inside
     return [10.0**power for power in powers[:: math.ceil(len(powers) / MOST_LOG_TICKS)]]
-
-
-def draw_limit(axis: str, value: float) -> Row:
-    """A dashed line across, at a value of one axis."""
-    return {
-        "data": {"values": [{"limit": value}]},
-        "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
-        "encoding": {axis: {"field": "limit", "type": "quantitative"}},
-    }
-
-
-def draw_mark(value: float, text: str) -> Row:
-    """A solid line across, at a value of the x-axis, with a text for whoever points at it."""
-    return {
-        "data": {"values": [{"mark": value, "text": text}]},
-        "mark": {"type": "rule", "stroke": INK, "strokeWidth": 1.5},
-        "encoding": {
-            "x": {"field": "mark", "type": "quantitative"},
-            "description": {"field": "text"},
-        },
-    }
 
 
 LINE_PX = 15
@@ -272,6 +295,44 @@ def find_label_step(lines: int) -> int:
     return max(26, LINE_PX * lines + 8)
 
 
+# --- what lies across a panel ---------------------------------------------------------------------
+
+
+def draw_limit(axis: str, value: float) -> Row:
+    """A dashed line across, at a value of one axis."""
+    return {
+        "data": {"values": [{"limit": value}]},
+        "mark": {"type": "rule", "stroke": MUTED, "strokeDash": [4, 4], "aria": False},
+        "encoding": {axis: {"field": "limit", "type": "quantitative"}},
+    }
+
+
+def write_limit(value: float, text: str, at_end: bool) -> list[Row]:
+    """A text above a horizontal line, at its right or its left end, that can be read on top of others."""
+    place = {"align": "right", "x": WIDTH - 4} if at_end else {"align": "left", "x": 4}
+    mark = {"type": "text", "text": text, "dy": -7, "fontSize": 12, "aria": False, **place}
+    return [
+        {
+            "data": {"values": [{"limit": value}]},
+            "mark": mark | colours,
+            "encoding": {"y": {"field": "limit", "type": "quantitative"}},
+        }
+        for colours in ({"fill": PAPER, "stroke": PAPER, "strokeWidth": 4}, {"fill": INK})
+    ]
+
+
+def draw_mark(value: float, text: str) -> Row:
+    """A solid line across, at a value of the x-axis, with a text for whoever points at it."""
+    return {
+        "data": {"values": [{"mark": value, "text": text}]},
+        "mark": {"type": "rule", "stroke": INK, "strokeWidth": 1.5},
+        "encoding": {
+            "x": {"field": "mark", "type": "quantitative"},
+            "description": {"field": "text"},
+        },
+    }
+
+
 def draw_label(value: float, text: str, line: int, to_the_left: bool) -> Row:
     """A text beside a line across, this many lines below the panel's upper edge."""
     return {
@@ -301,27 +362,3 @@ def draw_area(begin: float, end: float, text: str) -> Row:
             "description": {"field": "text"},
         },
     }
-
-
-def make_range_spec(rows: Sequence[Row], title: str, log: bool, heading: str = "Query") -> Row:
-    """A row of its own for each `query`: for each series a point at its `mean`, and a line from `low` to
-    `high`. `heading`: the heading of the queries, which may be other places."""
-    names = list(dict.fromkeys(row["query"] for row in rows))
-    series = list_series(rows)
-    y = {
-        "field": "query",
-        "type": "nominal",
-        "title": heading,
-        "sort": names,
-        "axis": {"grid": True},
-    }
-    aside = {"yOffset": {"field": "series", "sort": series}} if len(series) > 1 else {}
-    ticks = {"values": list_log_ticks([row[end] for row in rows for end in ("low", "high")])}
-    axis = ticks if log else {}
-    x = make_axis("low", title, axis, log=log)
-    bars = make_mark("rule", rows, x=x, y=y, x2={"field": "high"}, text=True, strokeWidth=2)
-    points = draw_points(make_axis("mean", title, axis, log=log), y, rows)
-    for layer in (bars, points):
-        layer["encoding"] |= aside
-    height = max(160, len(names) * (24 + 14 * len(series)))
-    return make_spec(rows, [bars, points], height=height)

@@ -9,10 +9,9 @@ from simulator.units import format_count
 from ..results.caveats import Kind
 from ..results.comparison import compare
 from ..results.model import Result, as_mapping
-from ..results.naming import name_database
+from ..results.naming import NamedResult, name_database
 from ..results.verdicts import list_kinds
 from . import words
-from .chart import NamedResult
 from .notes import describe_limits
 from .ratios import lead_comparison
 from .tables import format_ms

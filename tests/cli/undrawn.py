@@ -15,5 +15,5 @@ def undrawn() -> Iterator[None]:
     """Each picture of a page is empty: to draw one takes a quarter of a second and more."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("to_svg", "draw_narrow"):
-            patch.setattr(f"cli.show.pages.{name}", lambda spec: _EMPTY)
+            patch.setattr(f"cli.show.drawing.{name}", lambda spec: _EMPTY)
         yield

@@ -15,12 +15,11 @@ from ...results.evidence import Repetition
 from ...results.judging import judge
 from ...results.matrix import Measured, pool_samples
 from ...results.model import Result
+from ...results.naming import NamedResult
 from ...results.store import StoredResult
 from ...show.campaign import CampaignPage, DoneJob, make_campaign_report, make_section
-from ...show.campaign_charts import draw_campaign
-from ...show.chart import NamedResult
+from ...show.charts import draw_campaign, find_scaling
 from ...show.comparison import list_differences
-from ...show.level_charts import find_scaling
 from ...show.ranking import Ranking, describe_client_costs_of, rank_candidates
 from ...show.requirements import describe_verdict, tabulate_verdict
 from ...show.tables import Table, format_ms, format_rate
@@ -269,7 +268,14 @@ def make_page(
         scalings=[
             scaling
             for step in campaign.definition.steps
-            for scaling in find_scaling(step.name, _collect(campaign, done, step.name))
+            for scaling in find_scaling(
+                step.name,
+                {
+                    str(candidate): (candidate.series, candidate.nodes)
+                    for candidate in campaign.list_candidates()
+                },
+                steps[step.name],
+            )
         ],
         differences=list_differences(list(beside), list(beside.values())),
     )

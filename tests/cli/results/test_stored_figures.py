@@ -17,8 +17,8 @@ import pytest
 
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import SUMMED
+from cli.results.naming import NamedResult
 from cli.results.store import StoredResult, read_result
-from cli.show.chart import NamedResult
 from cli.show.charts import draw_all
 from cli.show.comparison import describe_comparison
 from cli.show.notes import summarize_notes

@@ -16,15 +16,16 @@ import pytest
 from cli.commands.plot import KINDS as OFFERED
 from cli.commands.plot import THEMES as OFFERED_THEMES
 from cli.results.model import Result
+from cli.results.naming import NamedResult
 from cli.results.store import read_result
 from cli.results.tuning import TunedSetting
 from cli.show import drawing
-from cli.show.bars import MOST_BARS, draw_answer
-from cli.show.chart import Chart, NamedResult
-from cli.show.charts import KINDS, add_title, draw_all
+from cli.show.charts import KINDS, MOST_BARS, draw, draw_all, draw_answer
 from cli.show.drawing import NARROW_PX, draw_narrow, embed, make_standalone_svg, to_png, to_svg
 from cli.show.notes import list_notes
-from cli.show.plotting import write_plot
+from cli.show.report import add_title, write_plot
+from cli.show.runs import PANELS
+from cli.show.templates import Chart
 from cli.show.vega import (
     DARK,
     GRID,
@@ -65,7 +66,7 @@ def named(*results: Result) -> list[NamedResult]:
 
 
 def drawn(kind: str, *results: Result) -> Chart:
-    figure = KINDS[kind](named(*results))
+    figure = draw(kind, named(*results))
     assert figure is not None
     return figure
 
@@ -76,10 +77,25 @@ def rows(figure: Chart) -> list[dict[str, Any]]:
     return [row for panel in panels for row in panel["data"]["values"]]
 
 
+def rows_of(figure: Chart, title: str) -> list[dict[str, Any]]:
+    """The data of the panel with this vertical axis; nothing if there is none."""
+    return [
+        row
+        for spec in figure.spec.get("vconcat", [figure.spec])
+        if any(title == layer["encoding"].get("y", {}).get("title") for layer in spec["layer"])
+        for row in spec["data"]["values"]
+    ]
+
+
 def dots(figure: Chart) -> list[dict[str, Any]]:
-    """The single runs in a figure's bars."""
-    layers = [layer for layer in figure.spec.get("layer", []) if "data" in layer]
-    return [row for layer in layers for row in layer["data"]["values"] if "sample" in row]
+    """The single measurements in a figure."""
+    return [
+        row
+        for spec in figure.spec.get("vconcat", [figure.spec])
+        for layer in spec["layer"]
+        if layer["mark"]["type"] == "point"
+        for row in layer.get("data", {}).get("values", [])
+    ]
 
 
 def marks(svg: str) -> list[str]:
@@ -144,53 +160,55 @@ def test_all_kinds_are_offered_and_tested() -> None:
 
 
 def test_throughput_by_workers_is_the_summary() -> None:
-    points = {(row["series"], row["workers"]): row for row in rows(drawn("workers", SWEEP, OTHER))}
+    points = {(row["series"], row["x"]): row for row in rows(drawn("workers", SWEEP, OTHER))}
     assert list(points) == [("name 0", 1), ("name 0", 4), ("name 1", 1), ("name 1", 2)]
     for entry in SWEEP.insert_summary:
         row = points["name 0", entry.workers]
-        assert (row["rate"], (row["low"], row["high"])) == (entry.avg, entry.ci95)
+        assert (row["value"], (row["low"], row["high"])) == (entry.avg, entry.ci95)
     # A single run has no interval.
     assert points["name 1", 2]["low"] == points["name 1", 2]["high"] == 60.0
 
 
 def test_fill_levels_are_the_summary() -> None:
-    points = [(row["level"], row["rate"]) for row in rows(drawn("fill-level", LEVELS))]
+    points = [(row["x"], row["value"]) for row in rows(drawn("fill-level", LEVELS))]
     assert points == [(0, 200.0), (5000, 150.5)]
 
 
 def test_what_is_on_disk_by_fill_level() -> None:
     result = grown()
-    points = [(row["part"], row["events"], row["bytes"]) for row in rows(drawn("storage", result))]
-    assert points == [
-        ("all", 5000, 500_000), ("all", 10_000, 900_000), ("all", 15_000, 1_200_000),
-        ("indexes", 5000, 125_000), ("indexes", 10_000, 225_000), ("indexes", 15_000, 300_000),
-        ("growth", 10_000, 80.0), ("growth", 15_000, 60.0),
-    ]  # fmt: skip
+    by_panel = [
+        [(row["x"], row["value"]) for row in panel["data"]["values"]]
+        for panel in drawn("storage", result).spec["vconcat"]
+    ]
+    assert by_panel == [
+        [(5000, 500_000), (10_000, 900_000), (15_000, 1_200_000)],
+        [(5000, 125_000), (10_000, 225_000), (15_000, 300_000)],
+        [(10_000, 80.0), (15_000, 60.0)],
+    ]
     # Indexes of which nothing is told have no panel, runs of which nothing is told no points.
     for group_run in result.writers:
         assert group_run.group.storage is not None
         group_run.group.storage.index_bytes = None
     result.writers[1].group.storage = Storage(reason="it doesn't tell")
-    parts = [(row["part"], row["events"]) for row in rows(drawn("storage", result))]
-    assert parts == [("all", 5000), ("all", 15_000)]
-    assert KINDS["storage"](named(LEVELS, SWEEP)) is None
+    assert [row["x"] for row in rows(drawn("storage", result))] == [5000, 15_000]
+    assert draw("storage", named(LEVELS, SWEEP)) is None
 
 
 def test_throughput_over_time_shows_a_second_without_an_answer() -> None:
     """It is not in the timeline, but that is just what one wants to see."""
-    points = rows(drawn("time", inserts({4: [300.0]})))
+    figure = drawn("time", inserts({4: [300.0]}))
     by_part = {
-        part: [(row["second"], row["events"]) for row in points if row["part"] == part]
+        part: [(row["x"], row["value"]) for row in rows_of(figure, PANELS[part])]
         for part in ("all", "slowest")
     }
     assert by_part["all"] == [(0, 300), (1, 150), (2, 0), (3, 7)]
     assert by_part["slowest"] == [(0, 11), (1, 0), (2, 0), (3, 3)]
-    assert "worker 3" in points[-1]["text"]
+    assert "worker 3" in rows(figure)[-1]["text"]
 
 
 def test_over_time_an_open_loop_shows_its_backlog_and_where_its_warm_up_ended() -> None:
     figure = drawn("time", open_loop({1: [1000.0]}))
-    waiting = [(row["second"], row["events"]) for row in rows(figure) if row["part"] == "backlog"]
+    waiting = [(row["x"], row["value"]) for row in rows_of(figure, PANELS["backlog"])]
     assert waiting == [(0, 10), (1, 50), (2, 5)]
     panels = figure.spec["vconcat"]
     assert len(panels) == 3
@@ -198,7 +216,7 @@ def test_over_time_an_open_loop_shows_its_backlog_and_where_its_warm_up_ended() 
         assert [layer["data"]["values"] for layer in panel["layer"] if "data" in layer] == [
             [{"limit": 1.0}]
         ]
-    assert "before the dashed line (warm-up)" in figure.note
+    assert "before the dashed line (warm-up)" in " ".join(figure.remarks)
     assert "response time" in drawn("latency", open_loop({1: [1000.0]})).note
     assert "response time" not in drawn("latency", inserts({1: [1000.0]})).note
 
@@ -219,12 +237,12 @@ def test_p99_over_time_is_that_of_each_minute() -> None:
     result = inserts({1: [300.0]})
     keep_minutes(result, [2.0, 50.0])
     figure = drawn("time", result)
-    points = [row for row in rows(figure) if row["part"] == "p99"]
-    assert [row["second"] for row in points] == [0, 60]
-    assert [row["events"] for row in points] == pytest.approx([2.0, 50.0], rel=0.03)
+    points = rows_of(figure, PANELS["p99"])
+    assert [row["x"] for row in points] == [0, 60]
+    assert [row["value"] for row in points] == pytest.approx([2.0, 50.0], rel=0.03)
     assert "seconds 60 to 119: p99" in points[1]["text"]
-    assert "answered in each minute" in figure.note
-    assert "answered in each minute" not in drawn("time", inserts({1: [300.0]})).note
+    assert "answered in each minute" in " ".join(figure.remarks)
+    assert "answered in each minute" not in " ".join(drawn("time", inserts({1: [300.0]})).remarks)
 
 
 def test_p99_of_a_day_is_drawn_for_several_minutes_together() -> None:
@@ -235,10 +253,10 @@ def test_p99_of_a_day_is_drawn_for_several_minutes_together() -> None:
     # Two of 802 requests, so not one of a hundred.
     rare = Histogram.of([0.05] * 2 + [0.002] * 200, COARSE)
     result.writers[0].group.minutes[0] = slow.model_copy(update={"histogram": rare})
-    points = [row for row in rows(drawn("time", result)) if row["part"] == "p99"]
+    points = rows_of(drawn("time", result), PANELS["p99"])
     assert len(points) == 288
-    assert points[0]["events"] == pytest.approx(2.0, rel=0.03)
-    assert points[-1]["events"] == pytest.approx(50.0, rel=0.03)
+    assert points[0]["value"] == pytest.approx(2.0, rel=0.03)
+    assert points[-1]["value"] == pytest.approx(50.0, rel=0.03)
     assert "1,000 requests" in points[-1]["text"]
 
 
@@ -247,7 +265,7 @@ def test_a_last_second_that_is_not_whole_is_cut(end_s: float, last: int) -> None
     """It would look like a drop."""
     result = inserts({1: [300.0]})
     result.writers[0].group.per_worker[0].end_s = end_s
-    seconds = [row["second"] for row in rows(drawn("time", result))]
+    seconds = [row["x"] for row in rows(drawn("time", result))]
     # Of the slowest worker, too; a second without events before it stays.
     assert max(seconds) == (last if last == 3 else 1)
 
@@ -260,8 +278,8 @@ def test_a_long_run_is_drawn_in_steps() -> None:
     points = rows(drawn("time", result))
     assert len(points) == 234
     # Steps of three seconds, the last one of a single second.
-    assert [(row["second"], row["events"]) for row in points[:2]] == [(0, 1.0), (3, 4.0)]
-    assert (points[-1]["second"], points[-1]["events"]) == (699, 699.0)
+    assert [(row["x"], row["value"]) for row in points[:2]] == [(0, 1.0), (3, 4.0)]
+    assert (points[-1]["x"], points[-1]["value"]) == (699, 699.0)
     assert points[1]["text"].endswith("seconds 3 to 5: 12 events")
     assert points[-1]["text"].endswith("second 699: 699 events")
 
@@ -282,7 +300,7 @@ def test_beside_others_a_result_shows_its_best_worker_count() -> None:
 
 def test_latencies_are_of_the_run_with_the_highest_p99() -> None:
     points = rows(drawn("latency", inserts({4: [10.0, 11.0]})))
-    assert [(row["percentile"], row["ms"]) for row in points] == [
+    assert [(row["percentile"], row["value"]) for row in points] == [
         ("p50", 1.5), ("p90", 2.5), ("p99", 5.0), ("p99.9", 40.25), ("max", 500.125),
     ]  # fmt: skip
     assert points[0]["series"] == "4 workers, run 2"
@@ -317,7 +335,7 @@ def test_latencies_with_a_histogram_are_a_curve() -> None:
     group.histogram, group.latency_ms = histogram, LatencyMs.of(histogram)
     figure = drawn("latency", result)
     line, _ = figure.spec["layer"]
-    curve = [(row["rank"], row["ms"]) for row in line["data"]["values"]]
+    curve = [(row["rank"], row["value"]) for row in line["data"]["values"]]
     assert curve[0] == (1.0, pytest.approx(1, rel=0.01))
     assert curve[-1] == (1000.0, pytest.approx(1000, rel=0.01))
     assert [ms for rank, ms in curve if rank == pytest.approx(2)] == [pytest.approx(500, rel=0.01)]
@@ -334,7 +352,7 @@ def test_latencies_with_a_histogram_are_a_curve() -> None:
 def test_latencies_of_readers_are_a_curve_for_each_query() -> None:
     figure = drawn("query-latency", asked_by_the_clock())
     line, _ = figure.spec["layer"]
-    ends = {row["series"]: row["ms"] for row in line["data"]["values"]}
+    ends = {row["series"]: row["value"] for row in line["data"]["values"]}
     # Those of both runs together, the slowest query first.
     assert list(ends) == ["slow", "fast"]
     assert ends["slow"] == pytest.approx(2000, rel=0.01)
@@ -372,7 +390,7 @@ def test_a_narrow_figure_breaks_no_word_of_a_name() -> None:
 def test_a_narrow_figure_cuts_no_name_in_its_legend(kind: str) -> None:
     label = "timescaledb-kubernetes batch=10000 copy_format=binary"
     results = (NamedResult(f"{label} {n}", result) for n, result in enumerate(OF_EACH_KIND[kind]))
-    figure = KINDS[kind](list(results))
+    figure = draw(kind, list(results))
     assert figure is not None
     narrow = draw_narrow(figure.spec)
     assert f"{label} 1" in narrow
@@ -494,8 +512,7 @@ def test_response_times_far_apart_have_few_grid_lines() -> None:
 
 def test_query_times_are_the_summary() -> None:
     points = [
-        (row["query"], row["low"], row["mean"], row["high"])
-        for row in rows(drawn("queries", ASKED))
+        (row["at"], row["low"], row["value"], row["high"]) for row in rows(drawn("queries", ASKED))
     ]
     assert points == [("count", 500.0, 625.0, 750.0), ("newest", 40_000.0, 40_000.0, 40_000.0)]
 
@@ -532,7 +549,7 @@ def test_query_times_say_which_executions_count(results: list[Result], counted: 
     assert (ONLY_FIRST in figure.note) is any("asked once only" in note for note in notes)
     for row in rows(figure):
         # A first execution isn't told of twice.
-        assert ("the first time" in row["text"]) is (row["mean"] != 8_000.0)
+        assert ("the first time" in row["text"]) is (row["value"] != 8_000.0)
 
 
 @pytest.mark.parametrize(("longest", "scale"), [(2.0, "linear"), (25.0, "linear"), (25.5, "log")])
@@ -546,22 +563,26 @@ def test_query_times_far_apart_have_a_logarithmic_axis(longest: float, scale: st
 def test_the_clients_share_is_that_of_the_busiest_run() -> None:
     result = inserts({4: [10.0, 11.0]})
     result.writers[0].group.client = client(0.9, bound=True)
-    (row,) = rows(drawn("client", result))
-    assert row["share"] == pytest.approx(90.0)
-    assert "client-bound: much to do" in row["text"]
+    figure = drawn("client", result)
+    (row,) = rows(figure)
+    assert row["value"] == pytest.approx(90.0)
+    assert figure.remarks == ["4 workers, run 1: client-bound: much to do."]
 
 
 def test_phases_are_those_of_each_run() -> None:
-    points = [(row["run"], row["phase"], row["seconds"]) for row in rows(drawn("phases", SWEEP))]
+    points = [
+        (row["row"], row["series"], row["end"] - row["begin"])
+        for row in rows(drawn("phases", SWEEP))
+    ]
     assert len(points) == 5 * 6
     assert ("1 worker, run 1", "clean up", 1.5) in points
     query_points = rows(drawn("phases", ASKED))
-    assert {row["run"] for row in query_points} == {"all queries"}
+    assert {row["row"] for row in query_points} == {"all queries"}
 
 
 def test_many_runs_are_shown_by_the_first_of_each_worker_count() -> None:
     result = inserts({workers: [10.0] * 10 for workers in (1, 2, 4, 8)})
-    assert list(dict.fromkeys(row["run"] for row in rows(drawn("phases", result)))) == [
+    assert list(dict.fromkeys(row["row"] for row in rows(drawn("phases", result)))) == [
         "1 worker, run 1", "2 workers, run 1", "4 workers, run 1", "8 workers, run 1",
     ]  # fmt: skip
 
@@ -569,8 +590,8 @@ def test_many_runs_are_shown_by_the_first_of_each_worker_count() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_data_no_figure(kind: str) -> None:
     empty = inserts({}, options={"workers": [1]})
-    assert KINDS[kind](named(empty)) is None
-    assert KINDS[kind]([]) is None
+    assert draw(kind, named(empty)) is None
+    assert draw(kind, []) is None
 
 
 @pytest.mark.parametrize("name", ["insert", "steps", "query"])
@@ -601,12 +622,12 @@ def test_marks_are_where_their_figures_are() -> None:
         if mark.get("aria-roledescription") == "point"
     ]
     places = [re.findall(r"[\d.]+", point.get("transform", ""))[:2] for point in points]
-    rates = {row["text"]: row["rate"] for row in rows(figure)}
+    rates = {row["text"]: row["value"] for row in rows(figure)}
     drawn_rates = [rates[point.get("aria-label", "")] for point in points]
     heights = [height - float(y) for _, y in places]
     scale = heights[0] / drawn_rates[0]
     assert heights == pytest.approx([rate * scale for rate in drawn_rates], abs=0.01)
-    counts = {row["text"]: row["workers"] for row in rows(figure)}
+    counts = {row["text"]: row["x"] for row in rows(figure)}
     across = [(counts[point.get("aria-label", "")], float(x)) for point, (x, _) in
               zip(points, places, strict=True)]  # fmt: skip
     assert [count for count, _ in sorted(across, key=lambda pair: pair[1])] == [1, 1, 2, 4]
@@ -661,9 +682,9 @@ def test_many_series_stay_different() -> None:
 
 def test_names_are_escaped() -> None:
     result = inserts({1: [5.0]}, '<script>alert("x")</script>&')
-    figure = KINDS["workers"]([NamedResult(result.target, result), *named(OTHER)])
+    figure = draw("workers", [NamedResult(result.target, result), *named(OTHER)])
     assert figure is not None
-    svg = make_standalone_svg(add_title(figure, "<b>&"), "auto")
+    svg = make_standalone_svg(add_title(figure, "<b>&")[0], "auto")
     assert "<script" not in svg
     assert "<b>" not in svg
     ET.fromstring(svg)
@@ -735,7 +756,7 @@ def test_every_colour_has_one_for_the_dark() -> None:
     assert len(set(SHAPES)) == len(SERIES) == len(SHAPES)
     for kind, results in OF_EACH_KIND.items():
         figure = drawn(kind, *results)
-        svg = make_standalone_svg(add_title(figure, "Title"), "light")
+        svg = make_standalone_svg(add_title(figure, "Title")[0], "light")
         used = set(re.findall(r'(?:fill|stroke)="(#[0-9a-f]+|[a-z]+)"', svg)) - {"none"}
         # What is never seen keeps its default.
         assert used - {"transparent", "black"} <= set(DARK), kind
@@ -746,7 +767,8 @@ def test_every_colour_has_one_for_the_dark() -> None:
 
 @pytest.mark.parametrize("theme", drawing.THEMES)
 def test_an_svg_stands_alone(theme: str) -> None:
-    svg = make_standalone_svg(add_title(drawn("workers", SWEEP), "A title", ["A remark."]), theme)
+    spec, _ = add_title(drawn("workers", SWEEP), "A title", ["A remark."])
+    svg = make_standalone_svg(spec, theme)
     root = ET.fromstring(svg)
     texts = [element.text for element in root.iter(f"{SVG}text")]
     assert "A title" in texts
@@ -775,7 +797,7 @@ def size(png: bytes) -> tuple[int, int]:
 
 
 def test_a_png_is_twice_the_svg() -> None:
-    spec = add_title(drawn("workers", SWEEP), "Title")
+    spec, _ = add_title(drawn("workers", SWEEP), "Title")
     root = ET.fromstring(make_standalone_svg(spec, "light"))
     expected = tuple(round(2 * float(root.get(side, 0))) for side in ("width", "height"))
     assert size(to_png(spec, "light")) == pytest.approx(expected, abs=2)
@@ -794,7 +816,8 @@ def test_the_kind_is_chosen_by_what_there_is(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for result, name in ((SWEEP, "workers"), (LEVELS, "fill-level"), (ASKED, "queries")):
-        assert write_plot([stored(result)], None, None, None, "auto") == Path(f"{name}.svg")
+        path, _ = write_plot([stored(result)], None, None, None, "auto")
+        assert path == Path(f"{name}.svg")
         ET.fromstring(Path(f"{name}.svg").read_text())
 
 
@@ -826,10 +849,10 @@ def test_the_database_cpu_is_beside_the_rate_over_time() -> None:
     result = inserts({1: [100.0]})
     result.runs[0].resources = used
     figure = drawn("time", result)
-    shown = [row for row in rows(figure) if row["part"] == "database"]
-    assert [(row["second"], row["events"]) for row in shown] == [(0, 0.5), (1, 1.5)]
+    shown = rows_of(figure, PANELS["database"])
+    assert [(row["x"], row["value"]) for row in shown] == [(0, 0.5), (1, 1.5)]
     assert "1.50 CPUs, 20 MB of memory" in shown[1]["text"]
-    assert "database's CPU" in figure.note
+    assert "database's CPU" in " ".join(figure.remarks)
 
 
 def test_marks_and_the_gaps_after_them_are_drawn_in_each_panel_and_told() -> None:
@@ -844,10 +867,10 @@ def test_marks_and_the_gaps_after_them_are_drawn_in_each_panel_and_told() -> Non
     labels = [{"mark": at, "text": f"run number-{number}"} for number, at in times]
     # The second mark shares the first one's gap, which is drawn once.
     assert panels == [[area, *lines, *labels], [area, *lines]]
-    assert "grey is the longest time after it" in figure.note
+    assert "grey is the longest time after it" in " ".join(figure.remarks)
     assert (
         "After run number-2 at 12.0 s nothing was acknowledged for 3.0 s (shared with"
-        in figure.note
+        in figure.remarks[1]
     )
     svg = to_svg(figure.spec)
     assert svg.count('aria-label="nothing was acknowledged for 4.9 s"') == 2
@@ -857,7 +880,7 @@ def test_marks_and_the_gaps_after_them_are_drawn_in_each_panel_and_told() -> Non
 def test_a_tuning_shows_the_best_of_each_pair() -> None:
     by_pair = {(row["x"], row["y"]): row for row in rows(drawn("tuning", TUNED))}
     # Of a pair without a figure there is no cell.
-    assert {place: row["rate"] for place, row in by_pair.items()} == {
+    assert {place: row["value"] for place, row in by_pair.items()} == {
         ("10", "text"): 100.0, ("10", "binary"): 110.0, ("1000", "text"): 1600.0,
     }  # fmt: skip
     assert by_pair["1000", "text"]["label"] == "1.6k"

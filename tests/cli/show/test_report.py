@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cli.results.model import Result
-from cli.show.chart import NamedResult
+from cli.results.naming import NamedResult
 from cli.show.charts import KINDS
-from cli.show.pages import mark_struck
+from cli.show.drawing import mark_struck
 from cli.show.report import choose_drawn, make_report
 from cli.show.stored import describe_result
 from cli.show.verdict import MOST_SENTENCES, describe_hardware, judge_results

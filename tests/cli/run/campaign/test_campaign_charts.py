@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 
 from cli.results.model import Result
-from cli.show.campaign_charts import draw_rates, draw_times
-from cli.show.capacity_charts import draw_capacities, draw_responses
-from cli.show.chart import Chart
+from cli.show.charts import draw_campaign
 from cli.show.drawing import to_svg
-from cli.show.level_charts import draw_levels, draw_query_levels, draw_storage
+from cli.show.points import Subjects
+from cli.show.templates import Chart
 from simulator.contract import Storage
 
 from ...made import capacity, inserts, open_loop, queries, steps
@@ -24,13 +23,38 @@ def rows(figure: Chart | None, panel: int | None = None) -> list[dict[str, Any]]
     return values
 
 
+def draw(
+    kind: str,
+    measured: Subjects,
+    step: str = "step",
+    required_per_s: float | None = None,
+    **more: Subjects,
+) -> Chart | None:
+    """The chart of this kind of a campaign of one step, or of several; None if it has none."""
+    first, single = draw_campaign({step: measured, **more}, required_per_s)
+    own = [chart for chart in (*first, *single) if chart.kind.partition("-")[2] == kind]
+    return own[0] if own else None
+
+
+def dots(figure: Chart | None) -> list[dict[str, Any]]:
+    """The single measurements in a chart of lines."""
+    assert figure is not None
+    return [
+        row
+        for spec in figure.spec.get("vconcat", [figure.spec])
+        for layer in spec["layer"]
+        if layer["mark"]["type"] == "point"
+        for row in layer.get("data", {}).get("values", [])
+    ]
+
+
 def test_a_capacity_has_the_interval_of_all_repetitions_and_the_limit() -> None:
     measured = {
         "a": [capacity(40_000.0), capacity(44_000.0)],
         "b": [capacity(20_000.0)],
         "c": [],
     }
-    figure = draw_capacities("search", measured, required_per_s=30_000.0)
+    figure = draw("capacity", measured, "search", required_per_s=30_000.0)
     assert figure is not None
     assert figure.title == "search: capacity within p99=100ms"
     assert "Dashed: the 30,000 events/s that are required." in figure.note
@@ -48,38 +72,38 @@ def test_a_search_that_found_nothing_is_named() -> None:
     none = capacity(40_000.0)
     assert none.capacity is not None
     none.capacity.events_per_s = None
-    figure = draw_capacities("search", {"a": [capacity(40_000.0)], "b": [none]})
+    figure = draw("capacity", {"a": [capacity(40_000.0)], "b": [none]})
     assert figure is not None and "No rate held: b." in figure.note
     assert [row["name"] for row in rows(figure)] == ["a"]
-    assert draw_capacities("search", {"a": [inserts({1: [1.0]})]}) is None
+    assert draw("capacity", {"a": [inserts({1: [1.0]})]}) is None
 
 
 def test_response_times_over_the_rate_are_of_the_limits_percentile() -> None:
     results = [capacity(40_000.0, ["p99_9=300ms"]), capacity(44_000.0, ["p99_9=300ms"])]
-    figure = draw_responses("search", {"a": results})
-    assert figure is not None and "p99.9" in rows(figure)[0]["text"]
-    offered = [
+    figure = draw("responses-over-rate", {"a": results})
+    assert figure is not None
+    assert "p99.9" in dots(figure)[0]["text"]
+    offered = {
         step.rate_per_s
         for result in results
         if result.capacity
         for step in result.capacity.steps
         if step.rate_per_s
-    ]
-    assert sorted(row["rate"] for row in rows(figure)) == sorted(offered)
-    line = next(layer for layer in figure.spec["layer"] if layer["mark"]["type"] == "line")
-    joined = [row["rate"] for row in line["data"]["values"]]
-    assert 1 < len(joined) < len(set(offered))
+    }
+    joined = [row["x"] for row in rows(figure)]
+    assert {row["x"] for row in dots(figure)} <= offered
+    assert 1 < len(joined) < len(offered)
     assert joined == sorted(joined)
     assert "p99_9=300ms" in to_svg(figure.spec)
 
 
 def test_levels_are_means_over_the_repetitions() -> None:
     measured = {"a": [steps({0: 200.0, 500: 100.0}), steps({0: 300.0, 510: 200.0})]}
-    figure = draw_levels("growth", measured)
-    points = [(row["level"], row["value"], row["low"], row["high"]) for row in rows(figure, 0)]
-    assert points == [(0, 250, 200, 300), (505, 150, 100, 200)]
+    figure = draw("levels", measured)
+    assert [(row["x"], row["value"]) for row in rows(figure, 0)] == [(0, 250), (505, 150)]
+    assert {row["value"] for row in dots(figure)} >= {200, 300, 100}
     assert [row["value"] for row in rows(figure, 1)] == [3.0, 3.0]
-    assert draw_levels("insert", {"a": [inserts({1: [1.0]})]}) is None
+    assert draw("levels", {"a": [inserts({1: [1.0]})]}) is None
 
 
 def _store(result: Result, *sizes: int) -> Result:
@@ -92,17 +116,17 @@ def test_disk_is_over_the_events_that_are_stored() -> None:
     measured = {
         "a": [_store(steps({0: 1.0, 9: 1.0}), 100, 300), _store(steps({0: 1.0, 9: 1.0}), 200, 300)]
     }
-    figure = draw_storage({"insert": {"a": [inserts({1: [1.0]})]}, "growth": measured})
-    assert [(row["level"], row["value"]) for row in rows(figure)] == [(1000, 150), (2000, 300)]
-    assert draw_storage({"insert": {"a": [inserts({1: [1.0]})]}}) is None
+    figure = draw("storage", measured, "growth", insert={"a": [inserts({1: [1.0]})]})
+    assert [(row["x"], row["value"]) for row in rows(figure)] == [(1000, 150), (2000, 300)]
+    assert draw("storage", {"a": [inserts({1: [1.0]})]}) is None
 
 
 def test_disk_is_of_the_step_with_the_widest_range_of_levels() -> None:
     near, far = _store(inserts({1: [1.0, 2.0]}), 10, 20), _store(inserts({1: [1.0] * 3}), 1, 2, 3)
-    figure = draw_storage({"load": {"a": [near]}, "disk": {"a": [far]}})
+    figure = draw("storage", {"a": [near]}, "load", disk={"a": [far]})
     assert figure is not None and figure.title == "disk: disk over fill level"
     growing = _store(steps({0: 1.0, 9: 1.0}), 100, 300)
-    figure = draw_storage({"disk": {"a": [far]}, "growth": {"a": [growing]}})
+    figure = draw("storage", {"a": [far]}, "disk", growth={"a": [growing]})
     assert figure is not None and figure.title == "growth: disk over fill level"
 
 
@@ -115,9 +139,9 @@ def _ask(level: int, took_s: float) -> Result:
 def test_query_times_are_over_the_fill_level_if_there_are_several() -> None:
     early = {"a": [_ask(1000, 1.0), _ask(1010, 3.0)]}
     late = {"a": [_ask(50_000, 9.0)]}
-    points = rows(draw_query_levels({"early": early, "late": late}), 0)
-    assert [(row["level"], row["value"]) for row in points] == [(1000, 2000), (50_000, 9000)]
-    assert draw_query_levels({"early": early}) is None
+    points = rows(draw("query-levels", early, "early", late=late))
+    assert [(row["x"], row["value"]) for row in points] == [(1005, 2000), (50_000, 9000)]
+    assert draw("query-levels", early) is None
 
 
 def test_times_have_a_point_for_each_candidate_and_query() -> None:
@@ -125,18 +149,18 @@ def test_times_have_a_point_for_each_candidate_and_query() -> None:
         name: [queries({"x": [t, t], "y": [2 * t, 2 * t]}), queries({"x": [3 * t], "y": [t]})]
         for name, t in (("a", 1.0), ("b", 3.0))
     }
-    points = rows(draw_times("query", measured, response=False))
-    assert [(row["query"], row["series"], round(row["mean"], 9)) for row in points] == [
+    points = rows(draw("queries", measured))
+    assert [(row["at"], row["series"], round(row["value"], 9)) for row in points] == [
         ("x", "a", 2000), ("y", "a", 1500), ("x", "b", 6000), ("y", "b", 4500),
     ]  # fmt: skip
     assert (points[0]["low"], points[0]["high"]) == pytest.approx((1000, 3000))
-    assert draw_times("query", measured, response=True) is None
+    assert draw("responses", measured) is None
 
 
 def test_where_a_rate_was_given_times_are_drawn_and_no_rates() -> None:
     measured = {name: [open_loop({2: [900.0, 901.0]}, 900.0)] * 2 for name in "ab"}
-    assert draw_rates("insert", measured) is None
-    figure = draw_times("insert", measured, response=True)
-    assert {row["query"] for row in rows(figure)} == {
+    assert draw("rates", measured) is None
+    figure = draw("responses", measured)
+    assert {row["at"] for row in rows(figure)} == {
         "2 workers, response p50", "2 workers, response p99",
     }  # fmt: skip

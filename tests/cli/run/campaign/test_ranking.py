@@ -16,12 +16,11 @@ from cli.results.model import Result
 from cli.results.tuning import TunedSetting
 from cli.run.campaign.definition import Order
 from cli.run.campaign.plan import Candidate, order_turns
-from cli.show.campaign_charts import draw_rates, draw_times
-from cli.show.capacity_charts import draw_capacities
 from cli.show.ranking import rank_candidates
 from simulator.contract import LatencyMs
 
 from ...made import capacity, inserts, open_loop, queries, tuned
+from .test_campaign_charts import draw
 
 
 def _repeats(*rates: float) -> list[Result]:
@@ -130,7 +129,7 @@ def test_the_figure_says_what_is_a_bound_and_what_found_none() -> None:
         "a": [_search(9000, 9400), _search(None, 500)],
         "b": [_search(5000, 5200, client_bound=True), _search(5010, 5200)],
     }
-    figure = draw_capacities("capacity", measured)
+    figure = draw("capacity", measured)
     assert figure is not None
     names = [row["name"] for row in figure.spec["data"]["values"]]
     assert names == ["a (1 of 2)", "b (at least)"]
@@ -188,7 +187,7 @@ def test_where_a_rate_was_given_only_response_times_rank() -> None:
     assert first == "1. little: 2 workers, response p50 2 ms, 2 workers, response p99 4.01 ms."
     assert second.startswith("2. much: ") and "slower than little over 2 figures" in second
     assert "inserts" not in second
-    assert draw_rates("insert", measured) is None
+    assert draw("rates", measured) is None
     closed = rank_candidates("insert", {"a": [_offer(900.0, 1.0)], "b": [inserts({2: [5.0]})]}, 1)
     assert "b: no figure: 1 failed." in closed.lines
 
@@ -201,7 +200,7 @@ def test_who_kept_up_with_the_same_rate_is_ranked_by_response_times_alone() -> N
     assert first == "1. soon: 2 workers, response p50 1 ms, 2 workers, response p99 2.01 ms."
     assert second.startswith("2. late: ") and "3.99× slower than soon over 2 figures (" in second
     assert "inserts" not in second
-    assert draw_rates("insert", measured) is None
+    assert draw("rates", measured) is None
 
 
 def test_who_did_not_keep_up_is_slower_in_inserts() -> None:
@@ -276,7 +275,7 @@ def test_tunings_are_ranked_by_what_their_best_settings_reach() -> None:
 
 
 def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
-    figure = draw_rates("insert", {"a": _repeats(100, 110, 90), "b": _repeats(400, 410), "c": []})
+    figure = draw("rates", {"a": _repeats(100, 110, 90), "b": _repeats(400, 410), "c": []})
     assert figure is not None
     rows = figure.spec["data"]["values"]
     assert [(row["name"], round(row["value"])) for row in rows] == [("b", 405), ("a", 100)]
@@ -288,8 +287,8 @@ def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
     measured = {
         name: [queries({"x": [t, t], "y": [2 * t, 2 * t]})] for name, t in (("a", 1.0), ("b", 3.0))
     }
-    figure = draw_times("query", measured, response=False)
+    figure = draw("queries", measured)
     assert figure is not None
-    means = {(row["query"], row["series"]): row["mean"] for row in figure.spec["data"]["values"]}
+    means = {(row["at"], row["series"]): row["value"] for row in figure.spec["data"]["values"]}
     assert means == {("x", "a"): 1000, ("y", "a"): 2000, ("x", "b"): 3000, ("y", "b"): 6000}
-    assert draw_rates("insert", {"a": _repeats(100), "b": []}) is None
+    assert draw("rates", {"a": _repeats(100), "b": []}) is None

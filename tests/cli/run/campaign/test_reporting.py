@@ -15,11 +15,11 @@ from cli.run.campaign import reporting
 from cli.run.campaign.campaign import Campaign
 from cli.run.campaign.reporting import make_page, rank, tabulate_step, write_report
 from cli.show.campaign import CampaignPage, make_campaign_report
-from cli.show.campaign_charts import draw_campaign
-from cli.show.chart import Chart
+from cli.show.charts import draw_campaign
+from cli.show.templates import Chart
 from cli.show.vega import SERIES, SHAPES
 
-from ...made import disturbed, inserts, queries
+from ...made import disturbed, inserts, queries, steps
 from ...show.test_report import Page
 from ...undrawn import undrawn
 from .stored_campaign import CANDIDATES, FILE, STEPS, make_campaign, make_result
@@ -99,7 +99,7 @@ def test_each_candidate_has_one_colour_and_shape_throughout(html: str) -> None:
     }
     first, more = draw_campaign({"none": dict.fromkeys(CANDIDATES, ()), **steps}, None)
     assert len(first) >= 6
-    chosen = {"stroke": SERIES, "fill": SERIES, "shape": SHAPES}
+    chosen = {"stroke": SERIES, "fill": SERIES, "color": SERIES, "shape": SHAPES}
     lacking = 0
     for chart in [*first, *more]:
         encodings = list(list_encodings(chart))
@@ -126,7 +126,7 @@ def test_a_campaign_has_the_figures_of_a_decision(page: CampaignPage) -> None:
         "capacity: disk over fill level",
     ]
     assert [chart.title for chart in page.single_runs] == [
-        "load: latency of a request", "load: throughput over time",
+        "load: throughput over time", "load: latency of a request",
     ]  # fmt: skip
 
 
@@ -214,7 +214,12 @@ def test_a_disturbance_is_among_the_first_figures() -> None:
 def test_of_many_candidates_the_first_are_drawn() -> None:
     many: dict[str, list[Result]] = {f"c{n}": [inserts({1: [n + 1.0]})] for n in range(15)}
     ((chart, *_), _) = draw_campaign({"insert": many}, None)
-    assert set(list_series(chart)) == {f"c{n}" for n in range(12)}
+    # All in bars.
+    assert set(list_series(chart)) == set(many)
+    lines: dict[str, list[Result]] = {f"c{n}": [steps({0: 2.0, 9: n + 1.0})] for n in range(15)}
+    ((chart, *_), _) = draw_campaign({"growth": lines}, None)
+    assert set(list_series(chart)) == {f"c{n}" for n in range(14)}
+    assert "1 candidate is left out." in chart.note
 
 
 def test_the_table_of_a_step_has_the_range_of_its_repetitions() -> None:

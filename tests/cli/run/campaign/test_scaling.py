@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from cli.results.model import Result
-from cli.run.campaign.plan import Candidate
+from cli.show.charts import find_scaling
 from cli.show.drawing import to_svg
-from cli.show.level_charts import find_scaling
 
 from ...made import inserts, queries
+
+_NODES: dict[str, tuple[str, int | None]] = {
+    "a 1": ("a", 1), "a 3": ("a", 3), "b 1": ("b", 1), "c": ("c", None),
+}  # fmt: skip
 
 
 def _insert(rate: float) -> Result:
@@ -18,11 +21,12 @@ def test_rates_over_the_number_of_nodes() -> None:
     """Of each at its best number of workers, a sample for each repetition."""
     ((figure, table),) = find_scaling(
         "insert",
+        _NODES,
         {
-            Candidate("a", None, 3): [_insert(250.0), _insert(230.0)],
-            Candidate("a", None, 1): [_insert(99.0), _insert(101.0)],
-            Candidate("b", None, 1): [_insert(50.0)],
-            Candidate("c"): [_insert(50.0)],
+            "a 3": [_insert(250.0), _insert(230.0)],
+            "a 1": [_insert(99.0), _insert(101.0)],
+            "b 1": [_insert(50.0)],
+            "c": [_insert(50.0)],
         },
     )
     # b has one number of nodes, and c has none.
@@ -37,16 +41,17 @@ def test_rates_over_the_number_of_nodes() -> None:
 def test_query_times_are_faster_if_they_are_shorter() -> None:
     ((_, table),) = find_scaling(
         "query",
+        _NODES,
         {
-            Candidate("a", "x", 1): [queries({"count": [4.0, 4.0, 4.0]})],
-            Candidate("a", "x", 2): [queries({"count": [1.0, 1.0, 1.0]})],
+            "a 1": [queries({"count": [4.0, 4.0, 4.0]})],
+            "a 3": [queries({"count": [1.0, 1.0, 1.0]})],
         },
     )
     assert [(row[0], row[4], row[5]) for row in table.rows] == [
-        ("a x", "1.00", "100%"), ("a x", "4.00", "200%"),
+        ("a", "1.00", "100%"), ("a", "4.00", "133%"),
     ]  # fmt: skip
 
 
 def test_one_number_of_nodes_is_no_series() -> None:
-    assert find_scaling("insert", {Candidate("a", None, 1): [_insert(1.0)]}) == []
-    assert find_scaling("insert", {Candidate("a"): [_insert(1.0)]}) == []
+    assert find_scaling("insert", _NODES, {"a 1": [_insert(1.0)]}) == []
+    assert find_scaling("insert", _NODES, {"c": [_insert(1.0)]}) == []

@@ -10,9 +10,9 @@ from cli.results.caveats import Kind
 from cli.results.clients import compare_clients
 from cli.results.export import list_rows
 from cli.results.model import Result
+from cli.results.naming import NamedResult
 from cli.results.verdicts import find_caveats
-from cli.show.bars import draw_answer, draw_client_cpu, draw_clients
-from cli.show.chart import Chart, NamedResult
+from cli.show.charts import draw, draw_answer
 from cli.show.clients import (
     describe_clients,
     tabulate_clients,
@@ -21,6 +21,7 @@ from cli.show.clients import (
 )
 from cli.show.ranking import describe_client_costs_of
 from cli.show.stored import tabulate_result
+from cli.show.templates import Chart
 from cli.show.words import describe_measurement
 
 from ...made import compare_asking_in_turns, compare_in_turns, inserts, stored
@@ -100,12 +101,12 @@ def test_a_result_of_clients_that_ask_is_told_kept_and_drawn() -> None:
         None, {"client": "lean"}, {"client": "official"}, {"client": "official"}, {"client": "lean"},
     ]  # fmt: skip
     named = [NamedResult("alpha", result)]
-    assert list(bars_of(draw_clients(named))) == ["lean", "official"]
-    drawn = draw_client_cpu(named)
+    assert list(bars_of(draw("clients", named))) == ["lean", "official"]
+    drawn = draw("client-cpu", named)
     assert drawn is not None and "µs of CPU per query" in str(drawn.spec)
     # Inserts and questions don't stand on one scale.
     both = [*named, NamedResult("beta", compare_in_turns())]
-    assert bars_of(draw_clients(both))["official"] == pytest.approx(25_002.5)
+    assert bars_of(draw("clients", both))["official"] == pytest.approx(25_002.5)
     ranking = describe_client_costs_of("clients", {"alpha": [result]})
     assert ", CPU per question 4.00× (" in ranking.lines[0]
 
@@ -162,14 +163,14 @@ def bars_of(figure: Chart | None) -> dict[str, float]:
 
 def test_figures_have_a_bar_for_each_client() -> None:
     named = [NamedResult("alpha", compare_in_turns())]
-    assert bars_of(draw_clients(named)) == {
+    assert bars_of(draw("clients", named)) == {
         "lean": pytest.approx(100_002.5), "official": pytest.approx(25_002.5)
     }  # fmt: skip
-    assert bars_of(draw_client_cpu(named)) == {
+    assert bars_of(draw("client-cpu", named)) == {
         "lean": pytest.approx(0.5), "official": pytest.approx(4.0)
     }  # fmt: skip
     # Of several the clients of each stay together.
     both = [*named, NamedResult("beta", compare_in_turns())]
     names = ["alpha, lean", "alpha, official", "beta, lean", "beta, official"]
     assert list(bars_of(draw_answer(both))) == names
-    assert draw_clients([NamedResult("alpha", inserts({1: [1.0]}))]) is None
+    assert draw("clients", [NamedResult("alpha", inserts({1: [1.0]}))]) is None

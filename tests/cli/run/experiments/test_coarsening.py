@@ -13,7 +13,7 @@ from cli.run.experiments.long_runs import (
     coarsen_run,
     keep_most,
 )
-from cli.show.run_charts import draw_timelines
+from cli.show.runs import PANELS, list_panels
 from simulator.contract import (
     GroupResult,
     Offered,
@@ -103,10 +103,9 @@ def test_longest_gaps_stay_in_their_order() -> None:
 
 
 def list_rates(run: RunResult) -> list[tuple[float, float]]:
-    chart = draw_timelines([("x", GroupRun(run, run.groups[0]))], "it")
-    assert chart is not None
-    rows = [row for panel in chart.spec["vconcat"] for row in panel["data"]["values"]]
-    return [(row["second"], row["events"]) for row in rows if row["part"] == "all"]
+    panels, _ = list_panels([("x", GroupRun(run, run.groups[0]))])
+    (rows,) = [panel.rows for panel in panels if panel.title == PANELS["all"]]
+    return [(row["x"], row["value"]) for row in rows]
 
 
 def test_rates_are_drawn_by_the_length_of_a_step() -> None:

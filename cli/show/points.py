@@ -1,0 +1,520 @@
+"""What charts show of several runs, as points and bars, from the table of observations. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean, geometric_mean, median
+
+from simulator.contract import RunLimit
+from simulator.units import format_count
+
+from ..results.capacity import Capacity
+from ..results.caveats import Place
+from ..results.clients import ASKING, choose_columns, collect_figures
+from ..results.figures import FIGURES, LIMITED
+from ..results.matrix import collect_samples
+from ..results.model import Result
+from ..results.naming import format_options, format_value
+from ..results.observations import Observation, observe
+from ..results.statistics import count_events_per_cost, summarize, summarize_times
+from ..results.summaries import group_executions
+from .tables import format_cost, format_ms
+from .templates import Axis, Bar, Panel
+from .vega import HEIGHT, Row, list_series
+
+Subjects = Mapping[str, Sequence[Result]]
+"""What is beside each other: name -> its result, or those of its repetitions."""
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A figure in a panel of lines."""
+
+    key: str
+    """In the registry of figures."""
+    title: str
+    """The vertical axis's."""
+    unit: str
+    write: Callable[[float], str]
+    said: str = ""
+    """What stands before a value in a text."""
+    x: str = "workers"
+    """What it is over: `workers`, `level`, or a figure."""
+    height: int = HEIGHT
+    form: str | None = None
+    factor: float = 1.0
+    most: bool = False
+    """Whether the highest of several runs is shown instead of their mean."""
+    log: bool = True
+    """Whether its axis may be logarithmic."""
+    limits: Mapping[float, str] = field(default_factory=dict)
+
+
+Groups = list[list[Row]]
+"""Where (`x`) and how much (`value`), those that share a point together."""
+
+
+def gather(
+    subjects: Subjects, shown: Shown, axis: Axis, keep: Callable[[Result], bool]
+) -> dict[str, Groups]:
+    """A figure's values in the valid runs of writers, each repetition's together. Steps on growing data share
+    a point with the same step of other repetitions, others with those at about the same place. `keep`:
+    which results it is of."""
+    figures = [FIGURES[key] for key in (shown.key, shown.x) if key in FIGURES]
+    found: dict[str, Groups] = {}
+    for name, results in subjects.items():
+        by_step: dict[int, list[Row]] = {}
+        loose: list[Row] = []
+        for result in filter(keep, results):
+            own: dict[float, list[float]] = {}
+            for row in observe(result, name, figures=figures, parts=False):
+                x = row.figures.get(shown.x) if shown.x in FIGURES else getattr(row, shown.x)
+                value = row.figures.get(shown.key)
+                if value is None or x is None or not row.valid or not is_whole(row):
+                    continue
+                if result.by_fill_level and shown.x != "workers":
+                    by_step.setdefault(row.run or 0, []).append(
+                        {"x": x, "value": shown.factor * value}
+                    )
+                else:
+                    own.setdefault(x, []).append(shown.factor * value)
+            for x, values in own.items():
+                loose += [
+                    {"x": x, "value": value}
+                    for value in (values if len(results) == 1 else [geometric_mean(values)])
+                ]
+        groups = [by_step[run] for run in sorted(by_step)] + join_near(loose, axis.near)
+        if groups:
+            found[name] = groups
+    return found
+
+
+def is_whole(row: Observation) -> bool:
+    """Whether it is of writers as a whole, beside all others that there are."""
+    return row.group == "writers" and row.run is not None
+
+
+def join_near(points: Iterable[Row], near: float) -> list[list[Row]]:
+    """The points in groups, in each of which `x` is at most `near` times the first one's."""
+    groups: list[list[Row]] = []
+    for point in sorted(points, key=lambda point: float(point["x"])):
+        if groups and point["x"] <= near * groups[-1][0]["x"]:
+            groups[-1].append(point)
+        else:
+            groups.append([point])
+    return groups
+
+
+def make_panel(
+    found: Mapping[str, Groups], shown: Shown, axis: Axis, subjects: Subjects | None = None
+) -> Panel:
+    """A point at the mean of each group, with its 95 % interval; of repetitions each is a dot. `subjects`:
+    the results, if they are single ones."""
+    single = subjects is not None and all(len(results) == 1 for results in subjects.values())
+    sample = "run" if single else "repetition"
+    rows: list[Row] = []
+    samples: list[Row] = []
+    bars: list[Bar] = []
+    for name, groups in found.items():
+        for group in groups:
+            x, values = fmean(own["x"] for own in group), [own["value"] for own in group]
+            summary = summarize(values)
+            value = summary.max if shown.most else summary.avg
+            interval = None if shown.most else summary.ci95
+            low, high = interval or (value, value)
+            lines = [f"{axis.say(x)}: {shown.said}{shown.write(value)} {shown.unit}"]
+            if interval:
+                lines.append(f"95 % interval {shown.write(low)} to {shown.write(high)}")
+            if summary.runs > 1:
+                middle = "" if shown.most else f", median {shown.write(summary.median)}"
+                lines.append(
+                    f"{'the most of ' * shown.most}{format_count(summary.runs, sample)}{middle}"
+                )
+            cost = subjects[name][0].cost_per_hour if subjects else None
+            if cost and shown.key == "inserts_per_s":
+                paid = format_cost(count_events_per_cost(value, cost))
+                lines.append(f"{paid} per million events")
+            text = "\n".join([name, *lines])
+            rows.append(
+                {"series": name, "x": x, "value": value, "low": low, "high": high, "text": text}
+            )
+            bars.append(Bar(name, value, interval, [] if shown.most else values, name))
+            for own in group if not single and len(group) > 1 else ():
+                said = f"{shown.said}{shown.write(own['value'])} {shown.unit}"
+                text = f"{name}\none {sample}, {axis.say(own['x'])}: {said}"
+                samples.append({"series": name, **own, "text": text})
+    return Panel(
+        shown.title, rows, samples, shown.limits, shown.height, shown.form, shown.log, bars
+    )
+
+
+# --- steps of searches ----------------------------------------------------------------------------
+
+PERCENTILES = {"p50": "p50", "p99": "p99", "p99_9": "p99.9"}
+ACHIEVED = "Achieved, % of what was due"
+KEPT_UP = 99.0
+"""Below it a run is saturated."""
+NEAR_RATE = 1.15
+"""Rates that are at most this many times as high as others share a point of a line with them: each repetition
+searches at rates of its own."""
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The valid steps of searches, at a rate each."""
+
+    rows: Mapping[str, list[Row]]
+    """What was measured (a percentile, what a limit is about, what was achieved) -> a row for each step."""
+    limits: Mapping[str, RunLimit]
+    """Of all searches, each once, by what is written at it."""
+    binding: RunLimit | None
+    """The one that most steps failed."""
+
+    def draw(
+        self, title: str, parts: Sequence[str], near: float = 1.0, height: int = HEIGHT // 2
+    ) -> Panel:
+        """Each step as a dot, and a line through the medians of those at about the same rate. Several `parts`
+        are series of their own."""
+        samples = [
+            row | {"series": PERCENTILES[part]} if len(parts) > 1 else row
+            for part in parts
+            for row in self.rows.get(part, ())
+        ]
+        medians: list[Row] = []
+        dots: list[Row] = []
+        for name in list_series(samples):
+            for own in join_near([row for row in samples if row["series"] == name], near):
+                x, value = (median(row[key] for row in own) for key in ("x", "value"))
+                text = f"{name}\n{len(own)} steps at about {x:,.10g} events/s: median {format_ms(value)}"
+                text = own[0]["text"] if len(own) == 1 else text
+                medians.append(
+                    {
+                        "series": name,
+                        "x": x,
+                        "value": value,
+                        "low": value,
+                        "high": value,
+                        "text": text,
+                    }
+                )
+                dots += own if len(own) > 1 else []
+        lines = {
+            limit.at_most * (1 if limit.measure.is_time else 100): text
+            for text, limit in self.limits.items()
+            if limit.name in parts
+        }
+        if title == ACHIEVED:
+            return Panel(title, medians, dots, {KEPT_UP: ""}, height, log=False)
+        return Panel(title, medians, dots, lines, height)
+
+    def list_panels(self, alone: bool) -> list[Panel]:
+        """Percentiles together if it is a single search, otherwise one each; what other limits are about;
+        and what was achieved."""
+        panels = [
+            self.draw(f"Response {title}, ms", [part])
+            for part, title in PERCENTILES.items()
+            if part in self.rows
+        ]
+        if alone:
+            panels = [self.draw("Response time, ms", list(PERCENTILES), height=HEIGHT)]
+        others = {
+            limit.name: limit for limit in self.limits.values() if limit.name not in PERCENTILES
+        }
+        panels += [
+            self.draw(name_limit(limit), [name])
+            for name, limit in others.items()
+            if name in self.rows
+        ]
+        achieved = self.draw(ACHIEVED, [ACHIEVED])
+        if alone:
+            # It has no series of its own.
+            for row in (*achieved.rows, *achieved.samples):
+                row["series"] = "p50"
+        return [*panels, achieved]
+
+
+def name_limit(limit: RunLimit) -> str:
+    """What it is about, with its unit."""
+    heading = LIMITED[limit.measure].heading if limit.measure in LIMITED else str(limit.measure)
+    text = f"Response {heading}" if limit.query is None else f"{limit.query} {heading}"
+    return f"{text}, {'ms' if limit.measure.is_time else '%'}"
+
+
+def read_steps(subjects: Subjects) -> Steps:
+    """The steps of all searches among the results."""
+    rows: dict[str, list[Row]] = {}
+    limits: dict[str, RunLimit] = {}
+    failed: dict[str, int] = {}
+    keys = [*(f"latency_{part}_ms" for part in PERCENTILES), "due", "achieved"]
+    figures = [FIGURES[key] for key in keys]
+    for name, answer, result in list_searches(subjects):
+        steps = {step.run: step for step in answer.steps if step.rate_per_s is not None}
+        limits |= {str(limit): limit for limit in answer.limits}
+        for row in observe(result, name, figures=figures, parts=False):
+            step, known = steps.get(row.run or 0), row.figures
+            if not (step and row.valid and is_whole(row)) or not {"due", keys[0]} <= known.keys():
+                continue
+            found = {
+                part: (f"response time {title}", known[key], " ms")
+                for (part, title), key in zip(PERCENTILES.items(), keys, strict=False)
+                if key in known
+            }
+            share = 100 * known["achieved"] / known["due"] if known["due"] else 100.0
+            found[ACHIEVED] = ("achieved", share, " % of what was due")
+            for limit in answer.limits:
+                value = step.figures.get(limit.name)
+                if value is not None:
+                    failed[str(limit)] = failed.get(str(limit), 0) + (value > limit.at_most)
+                    factor, unit = (1, " ms") if limit.measure.is_time else (100, " %")
+                    found.setdefault(limit.name, (limit.name, factor * value, unit))
+            held = "holds" if step.holds else "doesn't hold"
+            for part, (said, value, unit) in found.items():
+                shown = f"{value:.1f}" if part == ACHIEVED else format_ms(value)
+                text = f"{name}\n{step.rate_per_s:,.10g} events/s: {held}\n{said}: {shown}{unit}"
+                rows.setdefault(part, []).append(
+                    {"series": name, "x": step.rate_per_s, "value": value, "text": text}
+                )
+    binding = max(failed, key=lambda text: failed[text], default=None)
+    return Steps(rows, limits, limits[binding] if binding else None)
+
+
+def list_searches(subjects: Subjects) -> list[tuple[str, Capacity, Result]]:
+    """Name, answer and result of each search."""
+    return [
+        (name, result.capacity, result)
+        for name, results in subjects.items()
+        for result in results
+        if result.capacity is not None
+    ]
+
+
+# --- bars -----------------------------------------------------------------------------------------
+
+Samples = Mapping[str, Sequence[float]]
+"""What a result has measured: where, in words -> a figure for each run."""
+
+
+def list_bars(
+    subjects: Subjects,
+    read: Callable[[Result], Samples],
+    best: bool = False,
+    at_first: bool = False,
+) -> list[Bar]:
+    """A bar for all that each result has measured, or where there are several only for the `best`.
+    `at_first`: where stands before who, and those at one place are beside each other."""
+    alone = len(subjects) == 1
+    found = [
+        (name, at, values)
+        for name, (result,) in subjects.items()
+        for at, values in _choose(read(result), best and not alone)
+    ]
+    if at_first:
+        order = list(dict.fromkeys(at for _, at, _ in found))
+        found.sort(key=lambda entry: order.index(entry[1]))
+    alike = best and len({at for _, at, _ in found}) == 1
+    bars = []
+    for name, at, values in found:
+        both = f"{at}, {name}" if at_first else f"{name}, {at}"
+        bars.append(make_bar(at if alone else name if alike else both, values, times=at_first))
+    return bars
+
+
+def _choose(samples: Samples, best: bool) -> Iterable[tuple[str, Sequence[float]]]:
+    if not best or not samples:
+        return samples.items()
+    return [max(samples.items(), key=lambda pair: median(pair[1]))]
+
+
+def make_bar(label: str, values: Sequence[float], series: str = "", times: bool = False) -> Bar:
+    """The mean of the values. `times`: they are no rates."""
+    summary = summarize_times(values) if times else summarize(values)
+    return Bar(label, summary.avg, summary.ci95, values, series)
+
+
+def read_inserts(result: Result) -> Samples:
+    """Inserts per second at each number of workers, or fill level."""
+    samples = collect_samples(result)
+    return {str(place): values for place, values in samples.items() if not place.has_times}
+
+
+def read_queries(result: Result) -> Samples:
+    """Milliseconds of each query."""
+    samples = collect_samples(result)
+    return {
+        entry.query: [
+            1000 * time_s for time_s in samples.get(Place(query=entry.query), [entry.avg])
+        ]
+        for entry in result.query_summary
+    }
+
+
+def read_finalists(result: Result) -> Samples:
+    """What the combinations reach that a tuning compared at the end, the best first."""
+    tuning = result.tuning
+    ranked = tuning.rank_finalists() if tuning else []
+    return {
+        format_options(tuning.candidates[place]): tuning.find_rates(place, tuning.stages)
+        for place in ranked
+        if tuning
+    }
+
+
+def list_client_bars(subjects: Subjects, cpu: bool = False) -> list[Bar]:
+    """A bar for each client of each comparison, the lean path first: of comparisons of clients that insert,
+    or if there are none, of clients that ask. `cpu`: not their rates, but their CPU for each."""
+    columns = choose_columns([result for (result,) in subjects.values()])
+    asks = columns is ASKING
+    compared = {
+        name: [result]
+        for name, (result,) in subjects.items()
+        if result.clients and result.clients.asks is asks
+    }
+
+    def read(result: Result) -> Samples:
+        key = columns.cpu if cpu else columns.rate
+        figures = collect_figures([result])
+        return {client: own[key] for client, own in figures.items() if own.get(key)}
+
+    return list_bars(compared, read)
+
+
+def list_answer_bars(subjects: Subjects) -> list[Bar]:
+    """What each search held, up to the lowest rate that it didn't hold."""
+    return [
+        Bar(name, held, (held, answer.above_per_s) if answer.above_per_s else None)
+        for name, answer, _ in list_searches(subjects)
+        if (held := answer.events_per_s)
+    ]
+
+
+def list_capacity_bars(
+    subjects: Subjects, doubts: Mapping[str, str]
+) -> tuple[list[Bar], list[str]]:
+    """The mean of what held in a candidate's searches, with a line over all of their intervals; and the
+    candidates of which no search held any rate."""
+    bars, none = [], []
+    for name, results in subjects.items():
+        answers = [result.capacity for result in results if result.capacity is not None]
+        held = [answer.events_per_s for answer in answers if answer.events_per_s]
+        above = [
+            answer.above_per_s for answer in answers if answer.events_per_s and answer.above_per_s
+        ]
+        if held:
+            ends = (min(held), max(*held, *above)) if above else None
+            bars.append(Bar(name + doubts.get(name, ""), fmean(held), ends, held, name))
+        elif answers:
+            none.append(name)
+    return bars, none
+
+
+def list_rate_bars(
+    pooled: Mapping[str, Mapping[Place, Sequence[float]]], doubts: Mapping[str, str]
+) -> tuple[list[Bar], str]:
+    """The highest rate of each candidate, and where that is if it is the same for all."""
+    rates = {
+        name: max(places.items(), key=lambda pair: fmean(pair[1]))
+        for name, places in pooled.items()
+        if places
+    }
+    alike = {str(place) for place, _ in rates.values()}
+    bars = [
+        make_bar(
+            (name if len(alike) == 1 else f"{name}, {place}") + doubts.get(name, ""), values, name
+        )
+        for name, (place, values) in rates.items()
+    ]
+    return bars, alike.pop() if len(alike) == 1 else ""
+
+
+# --- ranges ---------------------------------------------------------------------------------------
+
+_AFTER_FIRST = "the executions after each worker's first"
+_ONLY_FIRST = "the first executions where a query was asked once only"
+
+
+def list_query_ranges(subjects: Subjects) -> tuple[list[Row], str]:
+    """A row for each query of each result, and which executions count."""
+    rows: list[Row] = []
+    counted: set[str] = set()
+    for name, (result,) in subjects.items():
+        executions = group_executions(result.asked)
+        firsts = {query for query, times in executions.items() if not times.warm}
+        for entry in result.query_summary:
+            row = _make_range(
+                name, entry.query, *(1000 * value for value in (entry.avg, entry.min, entry.max))
+            )
+            row["text"] += f" in {format_count(entry.runs, 'execution')}"
+            if entry.cold is not None and entry.query not in firsts:
+                row["text"] += f"\nthe first time {format_ms(1000 * entry.cold)} ms"
+            counted.add(_ONLY_FIRST if entry.query in firsts else _AFTER_FIRST)
+            rows.append(row)
+    return rows, ", or ".join(sorted(counted))
+
+
+def list_time_ranges(
+    pooled: Mapping[str, Mapping[Place, Sequence[float]]], response: bool
+) -> list[Row]:
+    """A row for each query or, for `response`, for requests that were due at a rate, over the repetitions."""
+    rows = []
+    for name, places in pooled.items():
+        for place, values in places.items():
+            if place.has_times and (place.response is not None) is response:
+                # Times of queries are in seconds.
+                in_ms = [value if response else 1000 * value for value in values]
+                rows.append(_make_range(name, str(place), fmean(in_ms), min(in_ms), max(in_ms)))
+    return rows
+
+
+def _make_range(name: str, at: str, mean: float, low: float, high: float) -> Row:
+    text = f"{name}\n{at}: mean {format_ms(mean)} ms\n{format_ms(low)} to {format_ms(high)} ms"
+    return {"series": name, "at": at, "value": mean, "low": low, "high": high, "text": text}
+
+
+# --- settings -------------------------------------------------------------------------------------
+
+
+def list_cells(
+    subjects: Subjects,
+) -> tuple[list[Row], list[tuple[str, list[str]]], Sequence[str]] | None:
+    """Of a single tuning the highest rate with each pair of values of the two settings that matter most; the
+    settings and their values; and the names of all. None without rates."""
+    tunings = [
+        result.tuning for results in subjects.values() for result in results if result.tuning
+    ]
+    tuning = tunings[0] if len(tunings) == 1 else None
+    if tuning is None or not any(trial.rate_per_s for trial in tuning.trials):
+        return None
+    by_name = {setting.name: setting for setting in tuning.over}
+    names = list(tuning.weigh_settings())[:2]
+    over = [by_name[name] for name in names]
+    rows: list[Row] = []
+    for x in over[0].values:
+        for y in over[1].values if len(over) > 1 else [None]:
+            settings = dict(zip(names, (x, y), strict=False))
+            rates = [
+                trial.rate_per_s
+                for trial in tuning.trials
+                if trial.rate_per_s
+                and settings.items() <= tuning.candidates[trial.candidate].items()
+            ]
+            if rates:
+                place = ", ".join(
+                    f"{name}={format_value(value)}" for name, value in settings.items()
+                )
+                rows.append(
+                    {
+                        "x": format_value(x), "y": format_value(y), "shade": max(rates), "value": max(rates),
+                        "label": _shorten(max(rates)), "text": f"{place}\n{max(rates):,.0f}",
+                    }
+                )  # fmt: skip
+    sides = [(setting.name, list(map(format_value, setting.values))) for setting in over]
+    return rows, sides if len(sides) > 1 else [*sides, ("", ["-"])], list(by_name)
+
+
+def _shorten(rate: float) -> str:
+    """Short enough for a cell: `1.23M`, `456k`, `78`."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.3g}{unit}"
+    return f"{rate:.3g}"

@@ -1,0 +1,507 @@
+"""The eight templates of charts, in Vega-Lite (https://vega.github.io/vega-lite/docs/): bars with intervals;
+lines over time, rate, fill level and workers; a distribution; a timeline with marks; a matrix.
+
+They place what they are given. Each mark carries its exact figures as a text (`description`), which a page
+shows on hover and a screen reader reads.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from textwrap import wrap
+
+from simulator.contract import Mark
+from simulator.units import format_count, format_digits
+
+from ..results.faults import name_mark
+from .vega import (
+    HEIGHT,
+    INK,
+    PAPER,
+    SERIES,
+    WIDTH,
+    Row,
+    Series,
+    draw_area,
+    draw_label,
+    draw_limit,
+    draw_mark,
+    find_label_step,
+    list_log_ticks,
+    list_series,
+    make_axis,
+    make_label_axis,
+    make_spec,
+    needs_log,
+    write_limit,
+)
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A drawn chart, of one kind of `plot`; `spec` has no title of its own."""
+
+    kind: str
+    title: str
+    note: str
+    """What is shown, in a sentence."""
+    spec: Row
+    remarks: Sequence[str] = ()
+    """What else is to be known, which stands beside it."""
+
+
+Places = Mapping[str, int]
+"""Series -> its place among all of a page, which decides its colour and shape."""
+
+LOG = " (logarithmic axis)"
+
+# --- bars with intervals --------------------------------------------------------------------------
+
+MOST_DOTS = 100
+"""Dots in one bar; of more samples some are left out, but never the least or the greatest."""
+
+MILLISECONDS = "Time, ms"
+CAPACITY = "Events/s"
+"""The unit of bars whose line ends at the lowest rate that didn't hold."""
+_LABEL_CHARACTERS = 45
+"""Characters in a line of a bar's label."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A figure of one of those that are beside each other."""
+
+    name: str
+    value: float
+    interval: tuple[float, float] | None
+    samples: Sequence[float] = ()
+    """What it is the mean of."""
+    series: str = ""
+    """What decides its colour; empty: all bars have the same one."""
+
+
+def rank(bars: Sequence[Bar]) -> list[Bar]:
+    """The bars, with the highest value first."""
+    return sorted(bars, key=lambda bar: -bar.value)
+
+
+def wrap_label(name: str) -> list[str]:
+    """The lines of a bar's label."""
+    return wrap(name, _LABEL_CHARACTERS) or [" "]
+
+
+def draw_bars(
+    bars: Sequence[Bar],
+    unit: str,
+    sample: str = "run",
+    places: Places | None = None,
+    limits: Mapping[float, str] | None = None,
+) -> tuple[Row, str]:
+    """The bars from top to bottom, and what they show in words. `sample`: what a bar is the mean of;
+    `limits`: value -> text of the dashed lines across."""
+    ends = [end for bar in bars for end in (bar.value, *(bar.interval or ()), *bar.samples)]
+    log = needs_log(ends)
+    if unit == CAPACITY:
+        note = "The highest rate that held; the line ends at the lowest that didn't"
+    else:
+        note = "Mean over the valid runs" if sample == "run" else f"Mean over the {sample}s"
+        if any(bar.interval for bar in bars):
+            note += ", with its 95 % interval"
+        if any(len(bar.samples) > 1 for bar in bars):
+            note += f"; each dot is a {'single run' if sample == 'run' else sample}"
+        if log:
+            note += ". The axis is logarithmic: read where a bar ends, not its length"
+
+    def write(value: float) -> str:
+        if unit == MILLISECONDS:
+            return f"{format_digits(value)} ms"
+        return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
+
+    labels = ["\n".join(wrap_label(bar.name)) for bar in bars]
+    rows: list[Row] = []
+    dots: list[Row] = []
+    for label, bar in zip(labels, bars, strict=True):
+        samples = _thin(bar.samples) if len(bar.samples) > 1 else []
+        low, high = bar.interval or (bar.value, bar.value)
+        text = [bar.name, write(bar.value)]
+        if bar.interval:
+            word = "held; didn't hold" if unit == CAPACITY else "95 % interval"
+            text.append(f"{word} {write(low)} to {write(high)}")
+        if bar.samples:
+            text.append(format_count(len(bar.samples), sample))
+        rows.append(
+            {"name": label, "value": bar.value, "low": low, "high": high, "said": write(bar.value),
+             "end": max(bar.value, high, *samples), "series": bar.series,
+             "text": "\n".join(text)}
+        )  # fmt: skip
+        dots += [
+            {"name": label, "sample": value, "text": f"{bar.name}\none {sample}: {write(value)}"}
+            for value in samples
+        ]
+    scale: Row = {"type": "linear", "nice": True}
+    ticks: Row = {"tickCount": 6}
+    start: Row = {}
+    if log:
+        least = min([row["low"] for row in rows] + [dot["sample"] for dot in dots])
+        least = min(least, *(row["value"] for row in rows))
+        most = max(row["end"] for row in rows)
+        powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)))
+        # A bar has to begin somewhere.
+        scale = {"type": "log", "nice": False, "domainMin": 10.0 ** powers[0],
+                 "domainMax": 1.1 * most}  # fmt: skip
+        ticks = {"values": [10.0**power for power in powers]}
+        start = {"x2": {"datum": 10.0 ** powers[0]}}
+    y = {
+        "field": "name", "type": "nominal", "sort": labels, "title": None,
+        "scale": {"paddingInner": 0.25, "paddingOuter": 0.15}, "axis": make_label_axis(labels),
+    }  # fmt: skip
+
+    def place(name: str) -> Row:
+        return {"field": name, "type": "quantitative", "title": unit, "scale": scale, "axis": ticks}
+
+    told = {"y": y, "description": {"field": "text"}}
+    colour = {"fill": Series(list_series(rows), places or {}).scale("fill") | {"legend": None}}
+    layers: list[Row] = [
+        {"mark": {"type": "bar", "fillOpacity": 0.75},
+         "encoding": {"x": place("value"), **told, **start, **colour}},
+        {"mark": {"type": "rule", "stroke": INK, "strokeWidth": 2, "aria": False},
+         "encoding": {"x": place("low"), "x2": {"field": "high"}, "y": y}},
+        {"data": {"values": dots},
+         "mark": {"type": "point", "fill": PAPER, "stroke": INK, "size": 26, "opacity": 1,
+                  "strokeWidth": 1.2},
+         "encoding": {"x": place("sample"), **told}},
+        {"mark": {"type": "text", "align": "left", "dx": 8, "fill": INK, "fontSize": 12, "aria": False},
+         "encoding": {"x": place("end"), "y": y, "text": {"field": "said"}}},
+    ]  # fmt: skip
+    for value, said in (limits or {}).items():
+        beyond = value > max(row["end"] for row in rows)
+        layers += [draw_limit("x", value), draw_label(value, said, 0, to_the_left=beyond)]
+    step = find_label_step(max(label.count("\n") + 1 for label in labels))
+    spec = {
+        "width": WIDTH, "height": step * len(rows), "data": {"values": rows},
+        "layer": [layer for layer in layers if layer.get("data", {}).get("values", [0])],
+    }  # fmt: skip
+    return spec, f"{note}."
+
+
+def _thin(samples: Sequence[float]) -> list[float]:
+    if len(samples) <= MOST_DOTS:
+        return list(samples)
+    ordered = sorted(samples)
+    step = (len(ordered) - 1) / (MOST_DOTS - 1)
+    return [ordered[round(place * step)] for place in range(MOST_DOTS)]
+
+
+def draw_ranges(
+    rows: Sequence[Row], heading: str, places: Places | None = None
+) -> tuple[Row, bool]:
+    """Times of several series at several places: a line of its own for each `at`, in it for each series a
+    point at its `value`, and a line from `low` to `high`. Of so many that colours repeat, a matrix. Also
+    whether the axis is logarithmic. `heading`: what the places are."""
+    names = list(dict.fromkeys(row["at"] for row in rows))
+    series = Series(list_series(rows), places or {})
+    if is_matrix(rows):
+        return _draw_times_as_matrix(rows, heading, names, list(series.names)), False
+    ends = [row[end] for row in rows for end in ("low", "high")]
+    log = needs_log(ends)
+    axis = {"values": list_log_ticks(ends)} if log else {}
+    y = {"field": "at", "type": "nominal", "title": heading, "sort": names, "axis": {"grid": True}}
+    layers = [
+        series.draw(
+            "rule", text=True, x=make_axis("low", MILLISECONDS, axis, log=log), y=y,
+            x2={"field": "high"}, strokeWidth=2,
+        ),
+        series.draw_points(make_axis("value", MILLISECONDS, axis, log=log), y),
+    ]  # fmt: skip
+    if len(series.names) > 1:
+        for layer in layers:
+            layer["encoding"]["yOffset"] = {"field": "series", "sort": list(series.names)}
+    height = max(160, len(names) * (24 + 14 * len(series.names)))
+    return make_spec(rows, layers, height), log
+
+
+PALER = "The paler, the nearer to the fastest of its column."
+
+
+def is_matrix(rows: Sequence[Row]) -> bool:
+    """Whether there are so many series that colours would repeat, so that their times are a matrix."""
+    return Series(list_series(rows)).repeats
+
+
+def _draw_times_as_matrix(
+    rows: Sequence[Row], heading: str, names: Sequence[str], series: Sequence[str]
+) -> Row:
+    """The paler, the nearer to the fastest of its column."""
+    fastest = {name: min(row["value"] for row in rows if row["at"] == name) for name in names}
+    cells = [
+        {"x": row["at"], "y": row["series"], "label": format_digits(row["value"]), "text": row["text"],
+         "series": row["series"], "value": row["value"],
+         "shade": min(2.0, math.log10(max(1.0, row["value"] / fastest[row["at"]])))}
+        for row in rows
+    ]  # fmt: skip
+    return draw_matrix(cells, (f"{heading}, ms", names), ("", series))
+
+
+# --- a matrix -------------------------------------------------------------------------------------
+
+CELL_PX, LOW_CELL_PX = 46, 28
+_MOST_HIGH = 7
+FAINTEST, DARKEST = 0.06, 0.6
+"""Opacity of the lowest and of the highest shade; text must be legible on both, on any page."""
+_COLUMN_CHARACTERS = 90
+"""Characters of all names above each other that fit a line."""
+
+
+def draw_matrix(
+    rows: Sequence[Row], across: tuple[str, Sequence[str]], down: tuple[str, Sequence[str]]
+) -> Row:
+    """A cell with its `label` for each `x` and `y`, the darker the higher its `shade`. `across`, `down`: the
+    title of each side and its names; a single one has no axis."""
+
+    def place(name: str, title: str, names: Sequence[str]) -> Row:
+        slanted = name == "x" and sum(map(len, names)) > _COLUMN_CHARACTERS
+        turn = {"labelAngle": -45, "labelAlign": "right"} if slanted else {"labelAngle": 0}
+        return {"field": name, "type": "ordinal", "title": title or None, "sort": list(names),
+                "axis": {**turn, "grid": False} if len(names) > 1 or title else None}  # fmt: skip
+
+    shades = [row["shade"] for row in rows]
+    cells = {
+        "mark": {"type": "rect", "fill": SERIES[0], "stroke": None, "aria": True},
+        "encoding": {
+            "fillOpacity": {
+                "field": "shade", "type": "quantitative", "legend": None,
+                "scale": {"domain": [min(shades), max(shades)], "range": [FAINTEST, DARKEST]},
+            },
+            "description": {"field": "text"},
+        },
+    }  # fmt: skip
+    texts = {
+        "mark": {"type": "text", "fill": INK, "fontSize": 12, "aria": False},
+        "encoding": {"text": {"field": "label"}},
+    }
+    return {
+        "width": WIDTH,
+        "height": (CELL_PX if len(down[1]) <= _MOST_HIGH else LOW_CELL_PX) * len(down[1]),
+        "data": {"values": list(rows)},
+        "encoding": {"x": place("x", *across), "y": place("y", *down)},
+        "layer": [cells, texts],
+    }
+
+
+# --- lines over time, rate, fill level, workers -----------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What lines run over."""
+
+    title: str
+    say: Callable[[float], str] = "{:,.0f}".format
+    """A place on it in words."""
+    form: str | None = None
+    most_ticks: int = 0
+    """With up to this many values, each has its own tick."""
+    zero: bool = True
+    far: bool = False
+    """Whether it may be logarithmic."""
+    near: float = 1.0
+    """Places at most this many times as far as others share a point with them."""
+    size: int = 70
+    """Of a point."""
+
+
+def _count(noun: str) -> Callable[[float], str]:
+    return lambda value: format_count(round(value), noun)
+
+
+OVER_TIME = Axis("Seconds since the common start", form="d", size=24)
+OVER_RATE = Axis("Offered, events/s", "{:,.10g} events/s".format, zero=False, far=True)
+OVER_LEVEL = Axis("Events in the database before the run", "{:,.0f} events before".format, "~s", 12)
+OVER_EVENTS = Axis("Events in the database", "{:,.0f} events".format, "~s", near=1.05)
+OVER_WORKERS = Axis("Number of workers", _count("worker"), "d", 1000, zero=False)
+OVER_NODES = Axis("Number of nodes", _count("node"), "d", 1000, zero=False)
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Lines over one axis, with a vertical axis of their own."""
+
+    title: str
+    """The vertical axis's: what, and its unit."""
+    rows: Sequence[Row]
+    """For each `series` at each `x` its `value`, from `low` to `high`, and its `text`."""
+    samples: Sequence[Row] = ()
+    """The single measurements behind them, which are drawn as dots."""
+    limits: Mapping[float, str] = field(default_factory=dict)
+    """Value -> text of the dashed lines across."""
+    height: int = HEIGHT
+    form: str | None = None
+    log: bool = True
+    """Whether the vertical axis may be logarithmic."""
+    bars: Sequence[Bar] = ()
+    """The rows as bars, which is how those at a single place are drawn."""
+
+
+def draw_over(
+    axis: Axis, panels: Sequence[Panel], places: Places | None = None, across: Sequence[float] = ()
+) -> tuple[Row, bool]:
+    """The panels below each other, and whether one of them is logarithmic. `across`: values of the axis
+    with a dashed line."""
+    series = Series(list_series(row for panel in panels for row in panel.rows), places or {})
+    specs, logs = [], []
+    for panel in panels:
+        both = [*panel.rows, *panel.samples]
+        shown = sorted({row["x"] for row in both} | set(across))
+        far = axis.far and needs_log(shown)
+        ticks: Row = {"format": axis.form} if axis.form else {}
+        if axis is OVER_TIME:
+            ticks["tickMinStep"] = 1
+        if far or 0 < len(shown) <= axis.most_ticks:
+            ticks["values"] = list_log_ticks(shown) if far else shown
+        x = make_axis("x", axis.title, ticks, log=far, zero=axis.zero)
+        ends = [*panel.limits] + [
+            row[end] for row in both for end in ("value", "low", "high") if end in row
+        ]
+        log = panel.log and needs_log(ends)
+        values: Row = {"format": panel.form} if panel.form else {}
+        values |= {"values": list_log_ticks(ends)} if log else {}
+        y = make_axis("value", panel.title, values, log=log)
+        layers = [draw_limit("y", value) for value in panel.limits]
+        layers += [draw_limit("x", value) for value in across]
+        if any(row.get("low") != row.get("high") for row in panel.rows):
+            low = make_axis("low", panel.title, values, log=log)
+            layers.append(
+                series.draw("rule", x=x, y=low, y2={"field": "high"}, strokeWidth=2, opacity=0.6)
+            )
+        layers.append(series.draw_lines(x, y))
+        layers += [series.draw_dots(x, y, panel.samples)] if panel.samples else []
+        layers.append(series.draw_points(x, y, axis.size))
+        for value, text in panel.limits.items():
+            layers += write_limit(value, text, at_end=axis is OVER_RATE) if text else []
+        specs.append(make_spec(panel.rows, layers, panel.height))
+        logs.append(log)
+    return specs[0] if len(specs) == 1 else {"vconcat": specs}, any(logs)
+
+
+def draw_lines_over_time(title: str, panels: Mapping[str, Sequence[Row]], height: int) -> Row:
+    """Lines without points, whose gaps are where a `value` is missing; each panel under its heading.
+    `title`: the horizontal axis's."""
+    specs = []
+    for heading, rows in panels.items():
+        series = Series(list_series(rows))
+        y = make_axis("value", heading, zero=False)
+        specs.append(make_spec(rows, [series.draw_lines(make_axis("x", title), y)], height))
+    return {"vconcat": specs}
+
+
+# --- a timeline with marks ------------------------------------------------------------------------
+
+_MOST_LABELS = 4
+"""That many marks have their texts below each other before the next is at the top again."""
+_SPAN_PX = 20
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which nothing was acknowledged."""
+
+    series: str
+    begin: float
+    end: float
+
+    @property
+    def text(self) -> str:
+        """It in words."""
+        return f"nothing was acknowledged for {self.end - self.begin:.1f} s"
+
+
+def draw_timeline(
+    panels: Sequence[Panel],
+    marks: Sequence[Mark],
+    gaps: Sequence[Gap],
+    across: Sequence[float],
+    places: Places | None = None,
+) -> Row:
+    """Lines over the seconds, with what was done to the database. Gaps of a single series are grey areas;
+    those of several have a panel, where each has its line."""
+    drawn, _ = draw_over(OVER_TIME, panels, places, across)
+    specs = drawn.get("vconcat", [drawn])
+    several = len({gap.series for gap in gaps}) > 1
+    areas = [] if several else [draw_area(gap.begin, gap.end, gap.text) for gap in gaps]
+    # What was done to several at about the same time is one line.
+    done = {(round(mark.at_s), mark.action): mark for mark in sorted(marks, key=lambda m: m.at_s)}
+    lines = [draw_mark(mark.at_s, mark.action) for mark in done.values()]
+    last = max(row["x"] for row in panels[0].rows)
+    labels = [
+        draw_label(mark.at_s, name_mark(mark), place % _MOST_LABELS, mark.at_s > last / 2)
+        for place, mark in enumerate(done.values())
+    ]
+    for place, spec in enumerate(specs):
+        spec["layer"] = [*areas, *spec["layer"], *lines, *(labels if place == 0 else ())]
+    if several:
+        rows = [
+            {"row": gap.series, "series": gap.series, "begin": gap.begin, "end": gap.end,
+             "text": f"{gap.series}\n{gap.text}"}
+            for gap in gaps
+        ]  # fmt: skip
+        names = list_series(row for panel in panels for row in panel.rows)
+        colour = Series(names, places or {}).scale("fill") | {"legend": None}
+        strip = draw_spans(rows, ("No answer", OVER_TIME.title), colour)
+        strip["layer"][0]["encoding"]["x"]["scale"] = {"domain": [0, last], "nice": True}
+        specs.insert(1, strip)
+    return {"vconcat": specs}
+
+
+def draw_spans(rows: Sequence[Row], titles: tuple[str, str], colour: Row) -> Row:
+    """A line of its own for each `row`, with bars from `begin` to `end`. `titles`: of the lines, and of the
+    horizontal axis; `colour`: what gives a bar its own."""
+    names = list(dict.fromkeys(row["row"] for row in rows))
+    y = {"field": "row", "type": "nominal", "title": titles[0], "axis": {"labelLimit": 420},
+         "sort": names}  # fmt: skip
+    bar: Row = {
+        "mark": {"type": "bar", "stroke": PAPER, "strokeWidth": 1},
+        "encoding": {
+            "y": y, "x": make_axis("begin", titles[1]), "x2": {"field": "end"}, "color": colour,
+            "description": {"field": "text"},
+        },
+    }  # fmt: skip
+    return make_spec(rows, [bar], height=max(80, _SPAN_PX * len(names)))
+
+
+# --- a distribution -------------------------------------------------------------------------------
+
+
+def draw_distribution(
+    of: str, points: Sequence[Row], curve: Sequence[Row], places: Places | None = None
+) -> tuple[Row, bool]:
+    """Milliseconds (`value`) over the percentiles, and whether there are curves over all of them: if each
+    series has one (`rank`: one in so many is slower). Otherwise there is a point at each `percentile`.
+    `of`: whose times they are."""
+    series = Series(list_series(points), places or {})
+    values = [row["value"] for row in (*points, *curve) if row["value"] > 0]
+    log = needs_log([row["value"] for row in points])
+    y = make_axis(
+        "value", "Latency, ms", {"values": list_log_ticks(values)} if log else {}, log=log
+    )
+    if set(list_series(curve)) != set(series.names):
+        named = list(dict.fromkeys(row["percentile"] for row in points))
+        x: Row = {"field": "percentile", "type": "ordinal", "title": f"Percentile of {of}",
+                  "sort": named, "axis": {"labelAngle": 0}}  # fmt: skip
+        layers = [series.draw_lines(x, y), series.draw_points(x, y)]
+        return make_spec(points, layers), False
+    ends = {row["series"]: row["rank"] for row in curve}
+    for row in points:
+        # The slowest of n requests is slower than all but one in n.
+        row["rank"] = ends[row["series"]] if row["percentile"] == "max" else row["rank"]
+    ticks = [1.0, 2.0, 10.0]
+    while 10 * ticks[-1] <= max(ends.values()) * 1.0001:
+        ticks.append(10 * ticks[-1])
+    x = make_axis("rank", f"Percentile of {of}, %", {"values": ticks, "labelExpr": _AS_PERCENT})
+    x["scale"] = {"type": "log", "nice": False}
+    return make_spec(points, [series.draw_lines(x, y, curve), series.draw_points(x, y)]), True
+
+
+_AS_PERCENT = "format(100 - 100 / datum.value, '.8~r')"
+"""A rank of 1,000, where one request in 1,000 is slower, is written as 99.9 %."""
