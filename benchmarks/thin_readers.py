@@ -35,7 +35,7 @@ from simulator.modules.iotdb import IotdbOptions
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
 from simulator.modules.iotdb.thrift import Answer as IotdbAnswer
 from simulator.modules.iotdb.thrift import read_answer
-from simulator.modules.kit.http import HttpRequest
+from simulator.modules.kit.http_connection import HttpRequest
 from simulator.modules.kit.http_database import HttpAsker
 from simulator.modules.kit.libpq_lines import Question
 from simulator.worker.questions import Questions

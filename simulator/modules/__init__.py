@@ -142,7 +142,11 @@ def check_versions(module: AnyModule) -> None:
     is not refused. Called after `open`."""
     for product, version in module.read_versions().items():
         oldest, number = module.OLDEST[product], find_number(version)
-        if number and _is_older(number, oldest):
+        if number is None:
+            continue
+        found, other = ([int(part) for part in text.split(".")] for text in (number, oldest))
+        # As far as both go.
+        if found[: len(other)] < other[: len(found)]:
             raise SimulatorError(
                 f"the server has {product} {number}, and module {module.name} needs {oldest} or later:"
                 f" {module.UPGRADE}"
@@ -153,9 +157,3 @@ def find_number(version: str) -> str | None:
     """The number in a version as a server tells it; None: there is none where it is looked for."""
     match = _NUMBER.match(version)
     return match and match[1]
-
-
-def _is_older(number: str, than: str) -> bool:
-    """Whether a number is lower than another, as far as both go."""
-    found, other = ([int(part) for part in text.split(".")] for text in (number, than))
-    return found[: len(other)] < other[: len(found)]

@@ -70,12 +70,7 @@ def among(*modes: InsertMode) -> BeforeValidator:
     return BeforeValidator(check)
 
 
-@dataclass(frozen=True)
-class PayloadMark:
-    """The kind of `PAYLOAD`."""
-
-
-PAYLOAD = PayloadMark()
+PAYLOAD = object()
 """Marks an option that says what payloads look like: with those alone, an encoder can be made."""
 
 _LOOPBACK = re.compile(r"^(?:127\.[\d.]+|\[?::1\]?)(?=:\d|$)")

@@ -152,6 +152,7 @@ class Requester(ABC, Generic[RequestT, ResultT]):
     def _send_all(self) -> None:
         while (submitted := self._submitted.get()) is not None:
             outcome = self._send_one(*submitted)
+            # Nothing that was sent is kept while the next is waited for.
             del submitted
             self._ended.put(outcome)
             del outcome

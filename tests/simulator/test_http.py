@@ -17,17 +17,14 @@ import trustme
 
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.kit import http, http_connection
-from simulator.modules.kit.http import (
+from simulator.modules.kit.http import HttpPool, Probe, basic_auth, interpret_no_answer
+from simulator.modules.kit.http_connection import (
     Answer,
     AnswerTimeout,
     ConnectionLost,
-    HttpPool,
     NoAnswer,
     NotConnected,
-    Probe,
     TlsRefused,
-    basic_auth,
-    interpret_no_answer,
 )
 
 from ..helpers import eventually

@@ -16,7 +16,7 @@ from simulator.contract import StoredPart
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules import load_module
 from simulator.modules.base import Job
-from simulator.modules.kit.http import HttpRequest
+from simulator.modules.kit.http_connection import HttpRequest
 from simulator.modules.kit.http_database import SqlAsker
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Received

@@ -131,7 +131,7 @@ def test_an_answer_beyond_memory_ends_the_question(
 def make_asker(workload: Any, **options: Any) -> PostgresAsker:
     target = {"connection_string": "host=127.0.0.1 dbname=none", **options}
     module = Postgres(Postgres.options_model(**target), Job(workload.schema))
-    return PostgresAsker(module, 1)
+    return PostgresAsker(module, 1, module.options, module.dialect, module.plans_anew)
 
 
 @pytest.mark.parametrize("tags", ["row", "table"])

@@ -148,7 +148,15 @@ class DocumentEncoder(Encoder):
         if self._tables == 1 or size == 1:
             requests = [[request] for request in self._requests(block, size)]
         else:
-            requests = [self._dealt(block.part(*span)) for span in spans]
+            requests = [
+                [
+                    Request(
+                        share.rows, self.method, self._bodies(part, len(part))[0], table=share.table
+                    )
+                    for share, part in deal_block(block.part(*span), self._tables)
+                ]
+                for span in spans
+            ]
         return [
             Payload(data, stop - start, block, stop - 1)
             for data, (start, stop) in zip(requests, spans, strict=True)
@@ -162,14 +170,6 @@ class DocumentEncoder(Encoder):
             Request(range(stop - start), self.method, body, table=tables[start])
             for body, (start, stop) in zip(self._bodies(block, size), spans, strict=True)
         ]
-
-    def _dealt(self, block: EventBlock) -> list[Request]:
-        """One payload for several tables."""
-        requests = []
-        for share, part in deal_block(block, self._tables):
-            (body,) = self._bodies(part, len(part))
-            requests.append(Request(share.rows, self.method, body, table=share.table))
-        return requests
 
     def _bodies(self, block: EventBlock, size: int) -> list[bytes]:
         columns = json_columns(block)

@@ -19,7 +19,8 @@ from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Span, Wanted
-from ..kit.http import Answer, HttpRequest, Probe, parse_body
+from ..kit.http import Probe, parse_body
+from ..kit.http_connection import Answer, HttpRequest
 from ..kit.http_database import Conversation, HttpDatabase, SqlAsker, read_json
 from ..kit.module import lost_table, missing_table, stored_by_earlier_run
 from ..kit.sql_queries import Template
@@ -403,7 +404,10 @@ class ArangoAsker(SqlAsker[Connection]):
                 rows = self.count_rows(body)
             elif size > most_answer_bytes():
                 raise explain_length(size)
-            if not self._has_more(body):
+            match = _search_end(_HAS_MORE, body, b'"hasMore":')
+            if match is None or not body.endswith(b"}") or _search_end(_FAILED, body, b'"error":'):
+                raise self._refuse(body)
+            if match[1] != b"true":
                 return Received(rows, size, pages)
             following = _search_end(_CURSOR, body, b'"id":')
             if following is None:
@@ -415,13 +419,6 @@ class ArangoAsker(SqlAsker[Connection]):
         if match := _search_end(_COUNT, body, b'"count":'):
             return int(match[1])
         raise self._refuse(body)
-
-    def _has_more(self, body: bytes) -> bool:
-        """Whether there are further pages. Retryable or SimulatorError if the page is an error."""
-        match = _search_end(_HAS_MORE, body, b'"hasMore":')
-        if match is None or not body.endswith(b"}") or _search_end(_FAILED, body, b'"error":'):
-            raise self._refuse(body)
-        return match[1] == b"true"
 
     def _refuse(self, body: bytes) -> Retryable | SimulatorError:
         """What an answer means whose status was a success."""

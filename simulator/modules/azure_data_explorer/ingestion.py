@@ -21,7 +21,8 @@ from azure.kusto.data import KustoClient
 from azure.kusto.data.data_format import DataFormat
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..kit.http import Answer, HttpPool, NoAnswer, NotConnected, TlsRefused, scheme_port
+from ..kit.http import HttpPool, scheme_port
+from ..kit.http_connection import Answer, NoAnswer, NotConnected, TlsRefused
 from ..kit.http_database import SHOWN
 from ..kit.options import any_encrypted, make_tls_context
 from .encoding import MAPPING

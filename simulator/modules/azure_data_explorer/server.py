@@ -36,15 +36,9 @@ from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ..base import Job
 from ..kit.exactly_once import ConnectedWriter
-from ..kit.http import (
-    CONNECT_TIMEOUT_S,
-    Answer,
-    HttpRequest,
-    NoAnswer,
-    interpret_no_answer,
-    scheme_port,
-)
-from ..kit.http import Connection as HttpConnection
+from ..kit.http import CONNECT_TIMEOUT_S, interpret_no_answer, scheme_port
+from ..kit.http_connection import Answer, HttpRequest, NoAnswer
+from ..kit.http_connection import Connection as HttpConnection
 from ..kit.http_database import SHOWN, Conversation, HttpClient, SqlAsker, find_redirect, read_json
 from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.sql_queries import Template

@@ -53,7 +53,7 @@ from cassandra.query import PreparedStatement, SimpleStatement, tuple_factory
 from ...contract import MIB, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..kit.http import SOCKET_OPTIONS
+from ..kit.http_connection import SOCKET_OPTIONS
 from ..kit.module import CONNECTION_LOST, MARK, connection_lost, lost_table, missing_table
 from ..kit.series import Row
 from . import wire

@@ -164,7 +164,13 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         return f"{quote_name(self.options.database)}.{quote_name(table)}{self._on_cluster}"
 
     def prepare(self) -> None:
-        self._check_tokens()
+        if self.options.async_insert and not self.options.replicated:
+            question = "SELECT 1 FROM system.settings WHERE name = 'deduplicate_insert'"
+            if not self.connection.ask(question):
+                raise SimulatorError(
+                    f"ClickHouse at {self.options.server} is too old to deduplicate a repeated asynchronous"
+                    " insert into a MergeTree: leave async_insert out, or use replicated=true"
+                )
         database = self.options.database
         # In no database: there may be none.
         databases = self.connection.ask(
@@ -181,18 +187,6 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         """The statement that makes the database."""
         database = quote_name(self.options.database)
         return f"CREATE DATABASE IF NOT EXISTS {database}{self._on_cluster}"
-
-    def _check_tokens(self) -> None:
-        """SimulatorError if the server would not know an INSERT that is sent again."""
-        if not self.options.async_insert or self.options.replicated:
-            return
-        question = "SELECT 1 FROM system.settings WHERE name = 'deduplicate_insert'"
-        if not self.connection.ask(question):
-            raise SimulatorError(
-                f"ClickHouse at {self.options.server} is too old to deduplicate a repeated"
-                " asynchronous insert into a MergeTree: leave async_insert out, or use"
-                " replicated=true"
-            )
 
     def drop_database(self) -> None:
         """Drop the database with all that is in it."""

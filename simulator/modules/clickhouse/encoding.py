@@ -259,12 +259,16 @@ def _write_texts(data: NDArray[np.bytes_]) -> _Values:
     octets = octets_of(data)
     count, width = octets.shape
     if octets[:, -1].all():
-        return _Fixed(_with_length(octets, width))
+        length = np.frombuffer(write_number(width), dtype=np.uint8)
+        texts = np.empty((count, len(length) + width), dtype=np.uint8)
+        texts[:, : len(length)] = length
+        texts[:, len(length) :] = octets
+        return _Fixed(texts)
     lengths = np.char.str_len(data)
     if width >= _JOINED_BYTES:
-        texts = [_write_length(len(text)) + text for text in data.tolist()]
-        begins = [0, *accumulate(map(len, texts))]
-        return _Varying(memoryview(b"".join(texts)), begins)
+        parts = [_write_length(len(text)) + text for text in data.tolist()]
+        begins = [0, *accumulate(map(len, parts))]
+        return _Varying(memoryview(b"".join(parts)), begins)
     # Fewer than 128 bytes: the length is one.
     padded = np.empty((count, width + 1), dtype=np.uint8)
     padded[:, 0] = lengths
@@ -274,15 +278,6 @@ def _write_texts(data: NDArray[np.bytes_]) -> _Values:
     is_there[:, 0] = True
     picked = np.compress(is_there.reshape(-1), padded.reshape(-1))
     return _Varying(picked.data, [0, *np.cumsum(lengths + 1).tolist()])
-
-
-def _with_length(octets: NDArray[np.uint8], width: int) -> NDArray[np.uint8]:
-    """Texts of one length, each with its length before it."""
-    length = np.frombuffer(write_number(width), dtype=np.uint8)
-    texts = np.empty((len(octets), len(length) + width), dtype=np.uint8)
-    texts[:, : len(length)] = length
-    texts[:, len(length) :] = octets
-    return texts
 
 
 def _write_values(column: Column, data: NDArray[Any]) -> _Values:
@@ -367,7 +362,8 @@ class NativeEncoder(Encoder):
             for share, rows in shares:
                 first, last = _locate(share, start), _locate(share, stop)
                 if first < last:
-                    parts.append(self._make_part(share.table, rows.join(first, last)))
+                    body = compress(rows.join(first, last), self._compression)
+                    parts.append(Part(share.table, body, next(self._tokens)))
             payloads.append(Payload(parts, stop - start, block, stop - 1))
         return payloads
 
@@ -376,9 +372,6 @@ class NativeEncoder(Encoder):
             with_client_key(block) if self._client_key else (block.schema.row, block.row_columns)
         )
         return NativeBlock(*columns, block.missing)
-
-    def _make_part(self, table: int, body: bytes) -> Part:
-        return Part(table, compress(body, self._compression), next(self._tokens))
 
 
 def _locate(share: Share, row: int) -> int:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from ...errors import Retryable, SimulatorError, one_line
-from ..kit.http import CONNECT_TIMEOUT_S, Answer
+from ..kit.http import CONNECT_TIMEOUT_S
+from ..kit.http_connection import Answer
 from ..kit.module import ConnectedModule, connection_lost, unreachable
 from ..kit.official import ClientAsker, ClientWriter, RowsEncoder, sent_columns
 from ..sending import Payload, Rows
@@ -52,20 +53,17 @@ class OfficialClickhouseWriter(ClientWriter[Connection]):
         for part in payload.data:
             if part.rows:
                 part.name = part.name or next(self._tokens)
-                context = self._contexts.get(part.table) or self._make_context(part.table)
+                if part.table not in self._contexts:
+                    self._contexts[part.table] = self.client.create_insert_context(
+                        self.job.table_names[part.table],
+                        sent_columns(self.job),
+                        settings=dict(self.connection.insert_settings),
+                    )
+                context = self._contexts[part.table]
                 context.settings["insert_deduplication_token"] = part.name
                 self.client.insert(context=context, data=part.values)
                 part.rows = ()
         return payload.events
-
-    def _make_context(self, table: int) -> Any:
-        context = self.client.create_insert_context(
-            self.job.table_names[table],
-            sent_columns(self.job),
-            settings=dict(self.connection.insert_settings),
-        )
-        self._contexts[table] = context
-        return context
 
 
 def make_client(connection: Connection, timeout_s: float) -> tuple[Any, PoolManager]:

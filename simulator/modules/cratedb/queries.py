@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...encoding.columns import quote_name
 from ...workloads.schema import Schema
-from ..kit.http import HttpRequest
+from ..kit.http_connection import HttpRequest
 from ..kit.http_database import SqlAsker, read_json
 from ..kit.sql_queries import NewestByFunction, Template, quote_text
 from ..own_statements import quote_json
@@ -36,18 +36,11 @@ class CratedbDialect(NewestByFunction):
 
     def bucket(self, time: str, every_ms: int) -> str:
         # The origin 0 is 1970. https://cratedb.com/docs/crate/reference/en/latest/general/builtins/scalar-functions.html#date-bin
-        return f"date_bin('{_format_interval(every_ms)}'::INTERVAL, {time}, 0)"
+        whole = ((unit, ms) for unit, ms in _UNITS_MS if every_ms % ms == 0)
+        unit, ms = next(whole, ("", 0))
+        span = f"{every_ms // ms} {unit}" if ms else f"{every_ms / 1000:.3f} seconds"
+        return f"date_bin('{span}'::INTERVAL, {time}, 0)"
 
-
-def _format_interval(span_ms: int) -> str:
-    """A span of time as CrateDB reads intervals."""
-    for unit, unit_ms in _UNITS_MS:
-        if span_ms % unit_ms == 0:
-            return f"{span_ms // unit_ms} {unit}"
-    return f"{span_ms / 1000:.3f} seconds"
-
-
-# --- questions --------------------------------------------------------------------------------------
 
 _END = re.compile(rb'\],"rowcount":(\d+),"duration":[\d.Ee+-]+\}\s*\Z')
 """How an answer ends. Within a text its quotes would be escaped."""

@@ -20,7 +20,8 @@ from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..kit.exactly_once import Request, SettlingWriter, Span, Wanted, keep_refused
-from ..kit.http import Answer, Probe, parse_body
+from ..kit.http import Probe, parse_body
+from ..kit.http_connection import Answer
 from ..kit.http_database import HttpDatabase
 from ..kit.module import (
     connection_lost,
@@ -87,12 +88,16 @@ class Connection(HttpDatabase[CratedbOptions]):
         """From now on the job's tables are there: a node that doesn't know them has not yet taken over what
         the others know. That takes seconds after it has answered `GET /` with 200, and named the master."""
         self._expects_tables = True
+
+        def is_known(answer: Answer) -> bool:
+            return answer.status < BAD_REQUEST and parse_body(answer.body)["rows"] == [[1]]
+
         question = {
             "stmt": "SELECT count(*) FROM information_schema.tables"
             " WHERE table_schema = ? AND table_name = ?",
             "args": [self.options.default_schema, self.job.table_names[0]],
         }
-        self.probe = Probe("POST", "/_sql", orjson.dumps(question), _is_known)
+        self.probe = Probe("POST", "/_sql", orjson.dumps(question), is_known)
 
     def send(self, body: bytes, timeout_s: float | None = None) -> Answer:
         """Send a request; its answer, whatever that says. Retryable if there is none."""
@@ -139,7 +144,10 @@ class Connection(HttpDatabase[CratedbOptions]):
             return SimulatorError(text)
         if status == _TOO_MANY_REQUESTS or any(sign in message for sign in _OVERLOADED):
             return Retryable("too_many_requests", text)
-        if status >= SERVER_ERROR or _comes_of_a_change(code, message):
+        # 5000 and more are codes of server errors, also of a row in an answer with status 200; those of five
+        # digits extend those of four. The others come while nodes leave or join.
+        is_servers = status >= SERVER_ERROR or int(str(code)[:4]) >= 5000
+        if is_servers or code == _SHARD_UNKNOWN or _UNKNOWN_NODE in message:
             return Retryable("unavailable", text)
         return SimulatorError(text)
 
@@ -235,18 +243,6 @@ def count_copies(shards: Sequence[tuple[bool, int]]) -> int:
     counts = dict(shards)
     primaries = counts.get(True, 0)
     return round(sum(counts.values()) / primaries) if primaries else 0
-
-
-def _comes_of_a_change(code: int, message: str) -> bool:
-    """Whether an error can come of nodes that leave or join. 5000 and more are CrateDB's codes of server
-    errors, also of a row in an answer with status 200; codes of five digits extend those of four."""
-    kind = int(str(code)[:4])
-    return kind >= 5000 or code == _SHARD_UNKNOWN or _UNKNOWN_NODE in message
-
-
-def _is_known(answer: Answer) -> bool:
-    """Whether the answer to the probe counts the table."""
-    return answer.status < BAD_REQUEST and parse_body(answer.body)["rows"] == [[1]]
 
 
 def reason(answer: Any) -> tuple[int, str]:

@@ -21,15 +21,14 @@ from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
 from ..base import Job
 from ..kit.exactly_once import ConnectedWriter
-from ..kit.http import (
-    CONNECT_TIMEOUT_S,
+from ..kit.http import CONNECT_TIMEOUT_S, parse_body
+from ..kit.http_connection import (
     Answer,
     AnswerTimeout,
     ConnectionLost,
     HttpRequest,
     NoAnswer,
     TlsRefused,
-    parse_body,
 )
 from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, read_retry_after_s
 from ..kit.module import MissingTable, missing_table

@@ -143,18 +143,14 @@ def find_missing(
     for start, stop in bounds(len(request.rows), _AT_ONCE):
         keys = [tuple(block.key_of(first + row).values()) for row in request.rows[start:stop]]
         wanted = {
-            name: _range_of(values)
+            name: sorted(set(values))
+            if isinstance(values[0], str)
+            else Span(min(values), max(values))
             for name, values in zip(block.schema.row_key, zip(*keys, strict=True), strict=True)
         }
         stored = set(find(wanted))
         missing += [start + at for at, key in enumerate(keys) if key not in stored]
     return missing
-
-
-def _range_of(values: Sequence[Any]) -> Span | Sequence[str]:
-    if isinstance(values[0], str):
-        return sorted(set(values))
-    return Span(min(values), max(values))
 
 
 # --- a writer of such requests --------------------------------------------------------------------

@@ -26,11 +26,9 @@ import orjson
 from ...errors import Retryable, SimulatorError
 from ..waiting import limit_wait
 from .http_connection import (
-    SOCKET_OPTIONS,
     Answer,
     AnswerTimeout,
     Connection,
-    ConnectionLost,
     HandshakeCut,
     HttpRequest,
     NoAnswer,
@@ -39,25 +37,6 @@ from .http_connection import (
     connect,
 )
 from .module import CONNECTION_LOST
-
-__all__ = [
-    "CONNECT_TIMEOUT_S",
-    "SOCKET_OPTIONS",
-    "Answer",
-    "AnswerTimeout",
-    "Connection",
-    "ConnectionLost",
-    "HttpPool",
-    "HttpRequest",
-    "NoAnswer",
-    "NotConnected",
-    "Probe",
-    "TlsRefused",
-    "basic_auth",
-    "interpret_no_answer",
-    "parse_body",
-    "scheme_port",
-]
 
 _log = logging.getLogger(__name__)
 
@@ -101,10 +80,6 @@ def parse_body(body: bytes) -> Any:
         return body.decode(errors="replace")
 
 
-def _is_served(answer: Answer) -> bool:
-    return answer.status < _SERVER_ERROR
-
-
 @dataclass(frozen=True, slots=True)
 class Probe:
     """A question to a node that was dead, and which answers mean that it serves requests again."""
@@ -112,7 +87,7 @@ class Probe:
     method: str = "GET"
     target: str = "/"
     body: bytes = b""
-    passes: Callable[[Answer], bool] = _is_served
+    passes: Callable[[Answer], bool] = lambda answer: answer.status < _SERVER_ERROR
 
 
 class HttpPool:

@@ -27,17 +27,8 @@ from ..base import Job
 from ..own_statements import Drawn, quote_json
 from ..sending import Outcome, PolledAsker, Received
 from ..waiting import find_arrival, find_sending, note_sending
-from .http import (
-    CONNECT_TIMEOUT_S,
-    Answer,
-    Connection,
-    HttpPool,
-    HttpRequest,
-    NoAnswer,
-    Probe,
-    interpret_no_answer,
-    scheme_port,
-)
+from .http import CONNECT_TIMEOUT_S, HttpPool, Probe, interpret_no_answer, scheme_port
+from .http_connection import Answer, Connection, HttpRequest, NoAnswer
 from .module import ConnectedModule, unreachable
 from .options import HttpOptions
 from .sql_queries import Template, make_template

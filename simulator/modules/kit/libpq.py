@@ -277,7 +277,16 @@ class Connector:
         """`settings`: what each session is to have, by names in small letters."""
         self._dsn = dsn
         self._run_id = run_id
-        self._set = _set_statement(settings)
+        wanted = ", ".join(
+            f"({quote_text(name)}, {quote_text(value)})" for name, value in settings.items()
+        )
+        self._set = wanted and (
+            "SELECT set_config(wanted.name, value, false)"
+            f" FROM (VALUES {wanted}) AS wanted (name, value)"
+            " JOIN pg_settings ON lower(pg_settings.name) = wanted.name"
+        )
+        """Sets those that the server knows: an older one, or a relative, lacks some. Not by the parameters of
+        the connection, which PgBouncer refuses."""
         self._left_s: Sequence[int] = ()
 
     def shorten(self) -> None:
@@ -317,16 +326,6 @@ class Connector:
             connection.close()
             raise
         return connection
-
-
-def _set_statement(settings: Mapping[str, str]) -> str:
-    """What sets those of the settings that the server knows: an older one, or a relative, lacks some. Not by
-    the parameters of the connection, which PgBouncer refuses."""
-    wanted = ", ".join(f"({quote_text(name)}, {quote_text(settings[name])})" for name in settings)
-    return wanted and (
-        f"SELECT set_config(wanted.name, value, false) FROM (VALUES {wanted}) AS wanted (name, value)"
-        " JOIN pg_settings ON lower(pg_settings.name) = wanted.name"
-    )
 
 
 _NODE_S = 10.0

@@ -4,11 +4,11 @@ that every database has, in the same words for all of them."""
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
-from typing import Annotated, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar
+from typing import Annotated, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from pydantic import BeforeValidator, Field
 
@@ -63,15 +63,6 @@ def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
     return SimulatorError(
         f"table {table} was made for other columns: {reason}; {remedy} of the run that made it"
         " (for example tags=row or table)"
-    )
-
-
-def somebody_elses(names: Sequence[str], elsewhere: str) -> SimulatorError:
-    """A run needs names of tables that somebody else has made; `elsewhere`: where it could make its own."""
-    return SimulatorError(
-        f"the run needs the names {', '.join(names)}, but this tool did not make what has them, so nothing"
-        f" was dropped or written: use {elsewhere}, or another name for the workload's table; if"
-        " nobody needs them, rename or drop them yourself"
     )
 
 
@@ -189,21 +180,17 @@ class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
         """Whether a table has exactly the columns that runs of this workload give it: then it is one of
         theirs, from before there were marks, or where the database has no place for one."""
         actual = self.read_columns(table)
-        return any(self._has_exactly(actual, form.expect_columns(table)) for form in self._forms())
-
-    def _forms(self) -> Iterator[Self]:
-        """The module for each place where the workload's tags may be."""
+        # Wherever the workload's tags may be.
         for tags in Tags:
             with suppress(OptionError):
-                schema = replace(self.job.schema, tags=tags)
-                yield type(self)(self.options, replace(self.job, schema=schema))
-
-    def _has_exactly(self, actual: Mapping[str, str], expected: Mapping[str, str | None]) -> bool:
-        """Whether these are the expected columns, but for a key of `OWN_COLUMNS`."""
-        names = {name for name in actual if name in expected or name not in self.OWN_COLUMNS}
-        return names == set(expected) and all(
-            kind is None or self.fits(actual[name], kind) for name, kind in expected.items()
-        )
+                job = replace(self.job, schema=replace(self.job.schema, tags=tags))
+                expected = type(self)(self.options, job).expect_columns(table)
+                names = {n for n in actual if n in expected or n not in self.OWN_COLUMNS}
+                if names == set(expected) and all(
+                    kind is None or self.fits(actual[name], kind) for name, kind in expected.items()
+                ):
+                    return True
+        return False
 
     def claim_tables(self) -> list[str]:
         """Those of the tables that runs of this workload may have left which are there and were made by this
@@ -219,7 +206,11 @@ class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
             and (there[name].marked or self.is_like_ours(name))
         ]
         if others := [name for name in needed if name in there and name not in ours]:
-            raise somebody_elses(others, self.ELSEWHERE)
+            raise SimulatorError(
+                f"the run needs the names {', '.join(others)}, but this tool did not make what has them, so"
+                f" nothing was dropped or written: use {self.ELSEWHERE}, or another name for the workload's"
+                " table; if nobody needs them, rename or drop them yourself"
+            )
         return ours
 
 
@@ -279,22 +270,22 @@ _WORDS = {
 """What the option could be when it was true or false."""
 
 
-def _read_words(value: object) -> object:
-    text = str(value).strip().lower()
-    return _WORDS.get(text, text)
+_READ_WORDS = BeforeValidator(lambda value: _WORDS.get(text := str(value).strip().lower(), text))
 
 
 class IndexOptions(Options):
     """Whether tables have indexes besides that of the primary key."""
 
-    create_indices: Annotated[CreateIndices, BeforeValidator(_read_words), Condition.SCHEMA] = (
-        Field(
-            CreateIndices.NO,
-            description="indexes on device, time and temperature: no, before (made with the"
-            " tables, so that inserts maintain them; true means the same) or after"
-            " (built once the events are loaded, and timed); with them, queries for"
-            " each device's newest event use the form that the indexes serve",
-        )
+    create_indices: Annotated[
+        CreateIndices,
+        _READ_WORDS,
+        Condition.SCHEMA,
+    ] = Field(
+        CreateIndices.NO,
+        description="indexes on device, time and temperature: no, before (made with the"
+        " tables, so that inserts maintain them; true means the same) or after"
+        " (built once the events are loaded, and timed); with them, queries for"
+        " each device's newest event use the form that the indexes serve",
     )
 
     @property

@@ -36,12 +36,15 @@ from ...workloads.drawing import BoundQueries
 from ...workloads.schema import EventBlock
 from ..kit.libpq import Connector, ServerError, fill, lost, no_answer
 from ..kit.libpq_pipeline import Answer
+from ..kit.module import ConnectedModule
 from ..kit.official import ClientAsker, Rows, RowsEncoder, sent_columns
 from ..kit.sql_queries import Template, make_template
 from ..options import InsertMode
 from ..sending import Rows as Answers
 from ..waiting import limit_wait
-from .server import Session, translate
+from .dialects import Dialect
+from .encoding import ServerOptions
+from .server import translate
 from .writer import PostgresWriter
 
 if TYPE_CHECKING:
@@ -251,17 +254,24 @@ class Question(NamedTuple):
     """A value for each `%s` of the text. None: the text has none, and a `%` in it is just a `%`."""
 
 
-class DriverAsker(ClientAsker[Session]):
+class DriverAsker(ClientAsker[Any]):
     """Asks what `Postgres.compile` gives, by a driver: psycopg2, which writes the parameters into the
     statement, or psycopg 3, which sends them apart, and prepares what it has executed five times."""
 
-    module: Postgres
-
-    def __init__(self, module: Postgres, in_flight: int) -> None:
+    def __init__(
+        self,
+        module: ConnectedModule[Any, Any],
+        in_flight: int,
+        options: ServerOptions | None = None,
+        dialect: Dialect | None = None,
+    ) -> None:
+        """`module`: what makes the statements; `options`, `dialect`: how to connect, and to what, if its own
+        don't say it."""
         super().__init__(module, in_flight)
-        options = module.options
-        self._timeout_s = options.query_timeout_s
-        self._connector = Connector(options.dsn, module.job.run_id, module.dialect.SESSION)
+        self._options: ServerOptions = options or module.options
+        self._dialect: Dialect = dialect or self._options.find_dialect()
+        self._timeout_s = self._options.query_timeout_s
+        self._connector = Connector(self._options.dsn, module.job.run_id, self._dialect.SESSION)
         self._templates: dict[str, tuple[Template, str]] = {}
         self._connections: set[DriverConnection] = set()
 
@@ -270,7 +280,7 @@ class DriverAsker(ClientAsker[Session]):
     def encode(self, bounds: BoundQueries) -> Sequence[Question]:
         name = bounds.query.name
         if name not in self._templates:
-            template = make_template(bounds, self.module.make_statement, self.module.dialect.SQL)
+            template = make_template(bounds, self.module.make_statement, self._dialect.SQL)
             parts = [part.replace("%", "%%") for part in template.parts]
             self._templates[name] = template, "%s".join(parts)
         template, text = self._templates[name]
@@ -296,7 +306,8 @@ class DriverAsker(ClientAsker[Session]):
             self._idle.append(self.make_client())
 
     def make_client(self) -> DriverConnection:
-        driver, options = DRIVERS[self.module.options.client], self.module.options
+        options = self._options
+        driver = DRIVERS[options.client]
         connection = self._connector.connect(
             lambda parameters: DriverConnection(driver, parameters, self._timeout_s)
         )
@@ -327,5 +338,5 @@ class DriverAsker(ClientAsker[Session]):
 
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         if isinstance(error, OSError | ServerError):
-            return translate(error, self.module.dialect, self.module.job)
+            return translate(error, self._dialect, self.module.job)
         return None

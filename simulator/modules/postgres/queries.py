@@ -13,6 +13,7 @@ from psycopg.adapt import Transformer
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
+from ..base import AnyModule
 from ..kit.libpq import Connection, Connector, ServerError, no_answer
 from ..kit.libpq_lines import (
     INT8_OID,
@@ -28,10 +29,12 @@ from ..kit.libpq_lines import (
 from ..kit.sql_queries import make_template
 from ..sending import Outcome, PolledAsker, Received, Rows
 from ..waiting import find_arrival
+from .dialects import Dialect
+from .encoding import ServerOptions
 from .server import is_lost, translate
 
 if TYPE_CHECKING:
-    from ..postgres import Postgres
+    pass
 
 
 class PostgresAsker(PolledAsker):
@@ -39,13 +42,22 @@ class PostgresAsker(PolledAsker):
 
     RESULTS: ClassVar[pq.Format] = pq.Format.TEXT
     """The format of values in answers to prepared statements."""
-    module: Postgres
 
-    def __init__(self, module: Postgres, in_flight: int) -> None:
-        options = module.options
+    def __init__(
+        self,
+        module: AnyModule,
+        in_flight: int,
+        options: ServerOptions,
+        dialect: Dialect,
+        plans_anew: Callable[[BoundQueries], bool] = lambda _: False,
+    ) -> None:
+        """`module`: makes the statements; `options`, `dialect`: how to connect, and to what; `plans_anew`:
+        whether a query is asked by its text each time."""
         super().__init__(module, in_flight, options.query_timeout_s)
+        self._plans_anew = plans_anew
+        self._dialect = dialect
         self._is_prepared = options.prepared_statements
-        self._connector = Connector(options.dsn, module.job.run_id, module.dialect.SESSION)
+        self._connector = Connector(options.dsn, module.job.run_id, dialect.SESSION)
         self._statements: dict[str, Prepared] = {}
         self._makers: dict[str, Callable[..., Question]] = {}
         """What makes a question of an execution's parameters, for each query."""
@@ -65,9 +77,9 @@ class PostgresAsker(PolledAsker):
         return map(make, *parameters) if parameters else [make()] * len(bounds)
 
     def _choose_maker(self, bounds: BoundQueries) -> Callable[..., Question]:
-        dialect = self.module.dialect.SQL
+        dialect = self._dialect.SQL
         template = make_template(bounds, self.module.make_statement, dialect)
-        if self.plans_anew(bounds) or not self._is_prepared:
+        if self._plans_anew(bounds) or not self._is_prepared:
             return lambda *values: make_text_question(
                 template.join(lambda place: self._write(values[place]))
             )
@@ -78,17 +90,8 @@ class PostgresAsker(PolledAsker):
         statement = self._name(text, types)
         return make_binder(statement, used, template.devices)
 
-    def plans_anew(self, bounds: BoundQueries) -> bool:
-        """Whether a query is asked by its text each time, as for a window of all devices. PostgreSQL has,
-        after five executions of a prepared statement, one plan for windows of any length, and takes them for
-        0.5 % of the events: it sorted 500,000 where it only needed a hash. A plan of its own takes 0.1 ms. By
-        an index on time alone it read all of a window even for one device."""
-        if bounds.query.window is None:
-            return False
-        return bounds.devices is None or self.module.reads_window_by_time(bounds.query)
-
     def _write(self, value: Any) -> str:
-        dialect = self.module.dialect.SQL
+        dialect = self._dialect.SQL
         return dialect.text(value.decode()) if isinstance(value, bytes) else dialect.instant(value)
 
     def encode_statement(self, statement: str) -> Question:
@@ -152,7 +155,7 @@ class PostgresAsker(PolledAsker):
         self._connector.shorten()
 
     def _explain(self, error: OSError | ServerError) -> Retryable | SimulatorError:
-        return translate(error, self.module.dialect, self.module.job)
+        return translate(error, self._dialect, self.module.job)
 
     def _fail(self, line: Line, error: Exception) -> Retryable | SimulatorError:
         """What an error that came by a connection means; the connection may be lost by it."""

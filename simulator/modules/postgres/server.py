@@ -133,9 +133,7 @@ class Session:
         self._connection = self._connector.connect(
             lambda parameters: Connection(parameters, self._timeout_s)
         )
-        self._check_dialect(self.ask(VERSION)[0][0])
-
-    def _check_dialect(self, version: str) -> None:
+        version = self.ask(VERSION)[0][0]
         dialect = dialect_of(version)
         if dialect not in (None, self._dialect.name):
             self.close()
@@ -221,24 +219,6 @@ def check_encoding(session: Session, schema: Schema) -> None:
             )
 
 
-_ORDERED_OTHERWISE = (
-    "SELECT attrelid::regclass::text, attname FROM pg_attribute JOIN pg_collation c ON c.oid = attcollation"
-    " WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND collname <> 'C'"
-    " AND NOT (collname = 'default' AND 'B' < 'a')"
-)
-"""Those of a table's columns whose texts are in another order than that of their bytes."""
-
-
-def check_order(session: Session, table: str, columns: list[str], collation: str) -> None:
-    """SimulatorError if texts in these columns are in another order than that of their bytes."""
-    for owner, column in session.ask(_ORDERED_OTHERWISE, [quote_name(table), columns]):
-        raise SimulatorError(
-            f"table {table} has texts in the order of a locale, not of bytes as other databases:"
-            f" ALTER TABLE {owner} ALTER {quote_name(column)} TYPE varchar{collation}, or run insert"
-            " without --no-clean"
-        )
-
-
 def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
     """The server's version, and those of its settings that change a result."""
     rows = session.ask(
@@ -252,16 +232,6 @@ def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
         with suppress(SimulatorError):
             settings[name] = str(session.ask(statement)[0][0])
     return {"version": session.ask(VERSION)[0][0], "settings": settings}
-
-
-def read_indexes(session: Session, tables: Sequence[str]) -> dict[str, str]:
-    """Name -> table and columns of all indexes of these tables."""
-    rows = session.ask(
-        "SELECT indexname, tablename, indexdef FROM pg_indexes"
-        " WHERE schemaname = current_schema() AND tablename = ANY(%s) ORDER BY tablename, indexname",
-        [list(tables)],
-    )
-    return {name: f"{table} {text.partition(' USING ')[2]}" for name, table, text in rows}
 
 
 _PARTS = (

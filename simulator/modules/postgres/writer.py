@@ -131,7 +131,18 @@ class PostgresWriter(Writer):
     # --- several in flight
 
     def submit(self, payload: Payload, request: object) -> None:
-        link = self._idle.popleft() if self._idle else min(self._links, key=_load_of)
+        if self._idle:
+            link = self._idle.popleft()
+        else:
+            # The one with the fewest requests; one that is lost only if all are.
+            link = min(
+                self._links,
+                key=lambda link: (
+                    len(link.held) + MAX_IN_FLIGHT
+                    if link.channel is None
+                    else len(link.channel.under_way)
+                ),
+            )
         if link.channel is None:
             # The requests that were lost with the connection will have it made again.
             link.held.append((payload, request))
@@ -235,11 +246,6 @@ class PostgresWriter(Writer):
         self._lose(link, [payload for payload, *_ in lost])
         now_s = time.perf_counter()
         self._found.extend(Outcome(request, now_s, reason) for _, request, *_ in lost)
-
-
-def _load_of(link: Link) -> int:
-    """How busy a connection is; a lost one is busier than any other."""
-    return len(link.held) + MAX_IN_FLIGHT if link.channel is None else len(link.channel.under_way)
 
 
 def _judge(link: Link, answer: Answer) -> int | Retryable | SimulatorError:

@@ -53,7 +53,6 @@ from .encoding import (
     TYPES,
     LineEncoder,
     LineFormat,
-    Partition,
     QuestdbOptions,
     describe_tags,
     type_of,
@@ -168,7 +167,10 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         options, settings, indexed = self.options, [], []
         keys, partition = [STORED_AT, ID], "YEAR"
         if table in self.job.table_names:
-            keys, partition = self._list_keys(), self._find_partition().upper()
+            keys, partition = self._list_keys(), self.options.partition_by.upper()
+            if self.job.retention is not None:
+                # None has more than a step.
+                partition = "HOUR" if self.job.retention.step_ms % (24 * _HOUR_MS) else "DAY"
             if options.max_uncommitted_rows is not None:
                 settings.append(f"maxUncommittedRows={options.max_uncommitted_rows}")
             if options.o3_max_lag is not None:
@@ -182,13 +184,6 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
             f"{indices} TIMESTAMP({quote_name(keys[0])}) PARTITION BY {partition} WAL{clause}"
             f" DEDUP UPSERT KEYS({', '.join(map(quote_name, keys))})"
         )
-
-    def _find_partition(self) -> Partition:
-        """How much time a partition has: with a retention, none has more than a step."""
-        retention = self.job.retention
-        if retention is None:
-            return self.options.partition_by
-        return Partition.HOUR if retention.step_ms % (24 * _HOUR_MS) else Partition.DAY
 
     def delete_older(self, before_ms: int) -> None:
         """https://questdb.com/docs/query/sql/alter-table-drop-partition/"""

@@ -241,22 +241,17 @@ def describe_tags(schema: Schema) -> Schema:
     return Schema(schema.tags_table, columns, STORED_AT, schema.device, key)
 
 
-def check_numbers(column: Column, values: NDArray[np.generic]) -> None:
-    """SimulatorError if one of the values would become NULL."""
+def find_sent_values(column: Column, block: EventBlock) -> NDArray[np.generic]:
+    """A column's values as `as_sent` has them; SimulatorError if one can't be stored."""
+    values: NDArray[np.generic] = block.row_columns[column.name]
+    if as_sent(column).type is not column.type:
+        return values.astype(np.int32)
     least = _LEAST.get(column.type)
     if least is not None and len(values) and int(values.min()) < least:
         raise SimulatorError(
             f"column {column.name}: QuestDB's {TYPES[column.type]} can store no number below"
             f" {least}: {least - 1} means no value"
         )
-
-
-def find_sent_values(column: Column, block: EventBlock) -> NDArray[np.generic]:
-    """A column's values as `as_sent` has them; SimulatorError if one can't be stored."""
-    values: NDArray[np.generic] = block.row_columns[column.name]
-    if as_sent(column).type is not column.type:
-        return values.astype(np.int32)
-    check_numbers(column, values)
     return values
 
 
@@ -306,15 +301,12 @@ class LineEncoder(Encoder):
         symbols = b"".join(
             b",%b=%b" % (_literal(column.name), text_format(column)) for column in self._symbols
         )
-        self._line = name + symbols + b" " + self._join_fields() + b" %d"
-
-    def _join_fields(self) -> bytes:
-        parts = [
+        parts = [b',%b="%%b"' % _literal(KEY_COLUMN) if self._client_key else b""]
+        parts += [
             form if self._has_hole(column) and not column.nullable else text_form(column, form)
             for column, form in zip(self._fields, self._forms, strict=True)
         ]
-        key = b',%b="%%b"' % _literal(KEY_COLUMN) if self._client_key else b""
-        return (key + b"".join(parts)).removeprefix(b",")
+        self._line = name + symbols + b" " + b"".join(parts).removeprefix(b",") + b" %d"
 
     def _has_hole(self, column: Column) -> bool:
         """Whether a column's values are put in when all lines are built."""
@@ -358,7 +350,8 @@ class LineEncoder(Encoder):
             missing = block.missing.get(column.name)
             if self._has_hole(column):
                 if column.nullable:
-                    columns.append(_write_holes(form, len(block), missing))
+                    whole = np.full(len(block), form.replace(b"%%", b"%"))
+                    columns.append(whole if missing is None else np.where(missing, b"", whole))
                 continue
             sent: NDArray[Any] = find_sent_values(column, block)
             if column.type in TEXTS:
@@ -389,9 +382,3 @@ class LineEncoder(Encoder):
             octets[octets == _HOLE[0]] = filling.reshape(-1).view(np.uint8)
             bodies.append(octets.tobytes())
         return bodies
-
-
-def _write_holes(form: bytes, count: int, missing: NDArray[np.bool_] | None) -> NDArray[np.bytes_]:
-    """A nullable column's fields as texts."""
-    whole = np.full(count, form.replace(b"%%", b"%"))
-    return whole if missing is None else np.where(missing, b"", whole)

@@ -13,20 +13,20 @@ https://questdb.com/docs/query/pgwire/python/
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 from psycopg import pq
 
 from ...encoding.columns import KEY_COLUMN, Columns, client_keys
-from ...workloads.drawing import BoundQueries, BoundQuery
+from ...workloads.drawing import BoundQueries
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from ..kit.libpq_lines import Question as PreparedQuestion
 from ..options import InsertMode, Job
 from ..postgres.dialects import Dialect
-from ..postgres.encoding import CopyFormat, PostgresEncoder, PostgresOptions
+from ..postgres.encoding import CopyFormat, PostgresEncoder
 from ..postgres.official import DriverAsker, Question
 from ..postgres.queries import PostgresAsker
 from ..postgres.writer import PostgresWriter
@@ -35,7 +35,6 @@ from .encoding import QuestdbOptions, as_sent, find_sent_values
 from .queries import QuestdbDialect
 
 if TYPE_CHECKING:
-    from ..postgres import Postgres
     from . import Questdb
 
 
@@ -92,28 +91,6 @@ def make_statement_writer(
 # --- questions --------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """What PostgreSQL's askers need of a module."""
-
-    module: Questdb
-    options: PostgresOptions
-    dialect: PgWire
-
-    @property
-    def job(self) -> Job:
-        return self.module.job
-
-    def make_statement(self, bound: BoundQuery) -> str:
-        text: str = self.module.make_statement(bound)
-        return text
-
-
-def _view(module: Questdb) -> Postgres:
-    options = module.options.pgwire("PGWire")
-    return cast("Postgres", _Asked(module, options, PgWire(module.job.schema)))
-
-
 def _in_us(bounds: BoundQueries) -> BoundQueries:
     """The bounds with times as QuestDB takes them for parameters: in µs since 1970."""
     if bounds.start_ms is None or bounds.end_ms is None:
@@ -140,10 +117,8 @@ class PgWireAsker(PostgresAsker):
     RESULTS = pq.Format.BINARY
 
     def __init__(self, module: Questdb, in_flight: int) -> None:
-        super().__init__(_view(module), in_flight)
-
-    def plans_anew(self, bounds: BoundQueries) -> bool:
-        return False  # plans don't depend on parameters
+        options = module.options.pgwire("PGWire")
+        super().__init__(module, in_flight, options, PgWire(module.job.schema))
 
     def encode(self, bounds: BoundQueries) -> Iterable[PreparedQuestion]:
         return super().encode(_in_us(bounds))
@@ -156,7 +131,8 @@ class OfficialQuestdbAsker(DriverAsker):
     """Asks by psycopg 3."""
 
     def __init__(self, module: Questdb, in_flight: int) -> None:
-        super().__init__(_view(module), in_flight)
+        options = module.options.pgwire("PGWire")
+        super().__init__(module, in_flight, options, PgWire(module.job.schema))
 
     def encode(self, bounds: BoundQueries) -> Sequence[Question]:
         return super().encode(_in_us(bounds))

@@ -16,7 +16,7 @@ from ...errors import one_line
 from ...units import write_duration
 from ...workloads.queries import Aggregate, Every, Function, Query
 from ...workloads.schema import ColumnType, Schema
-from ..kit.http import HttpRequest
+from ..kit.http_connection import HttpRequest
 from ..kit.http_database import SqlAsker, read_json
 from ..kit.sql_queries import SqlDialect, list_aliased, quote_text
 from ..sending import Received, Rows

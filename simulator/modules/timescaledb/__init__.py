@@ -113,10 +113,18 @@ class Timescaledb(Postgres):
                 " timescaledb.license is apache: leave columnstore out, or set the licence to timescale"
             )
         if not self.job.clean:
-            self._check_intervals()
+            requested = self.options.chunk_time_interval
+            for table, interval in _read_intervals(self.connection, self.job).items():
+                if requested not in (None, interval):
+                    raise SimulatorError(
+                        f"table {table} has chunk_time_interval={interval}, not {requested}: run without"
+                        " --no-clean, or leave the option out"
+                    )
         super().prepare()
         for table in self.job.table_names:
-            self._make_hypertable(table)
+            self.connection.ask(self._convert_table(table))
+            for statement in self._enable_columnstore(table):
+                self.execute(statement)
 
     def describe_schema(self) -> list[str]:
         statements = super().describe_schema()
@@ -124,21 +132,6 @@ class Timescaledb(Postgres):
             statements.append(self._convert_table(table))
             statements += self._enable_columnstore(table)
         return [_CREATE_EXTENSION, *statements]
-
-    def _check_intervals(self) -> None:
-        """SimulatorError if a table that stays has another interval than the one asked for."""
-        requested = self.options.chunk_time_interval
-        for table, interval in _read_intervals(self.connection, self.job).items():
-            if requested not in (None, interval):
-                raise SimulatorError(
-                    f"table {table} has chunk_time_interval={interval}, not {requested}: run without"
-                    " --no-clean, or leave the option out"
-                )
-
-    def _make_hypertable(self, table: str) -> None:
-        self.connection.ask(self._convert_table(table))
-        for statement in self._enable_columnstore(table):
-            self.execute(statement)
 
     def _convert_table(self, table: str) -> str:
         """https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable"""

@@ -22,7 +22,8 @@ from ...workloads.queries import Every, Query
 from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Wanted
 from ..kit.exactly_once import Span as KeySpan
-from ..kit.http import Answer, HttpRequest, parse_body
+from ..kit.http import parse_body
+from ..kit.http_connection import Answer, HttpRequest
 from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase
 from ..kit.sql_queries import Template
 from ..sending import Payload, Received, Rows, explain_length, most_answer_bytes
