@@ -12,13 +12,7 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import Field
 
-from .base import (
-    SCATTERED,
-    Workload,
-    WorkloadOptions,
-    device_ids,
-    round_up_dealt,
-)
+from .base import SCATTERED, Workload, WorkloadOptions, device_ids, round_up_dealt
 from .noise import random_word, random_words
 from .queries import HOUR_MS as HOUR_MS  # noqa: PLC0414 - modules take it from here
 from .queries import Aggregate, At, Every, Function, Query, Where, Window

@@ -288,9 +288,7 @@ class LazyColumns(Mapping[str, NDArray[Any]]):
     """Columns of which some are made when they are asked for: tags, where events are sent without them."""
 
     def __init__(
-        self,
-        columns: Mapping[str, NDArray[Any]],
-        makers: Mapping[str, Callable[[], NDArray[Any]]],
+        self, columns: Mapping[str, NDArray[Any]], makers: Mapping[str, Callable[[], NDArray[Any]]]
     ) -> None:
         self._made = dict(columns)
         self._makers = dict(makers)

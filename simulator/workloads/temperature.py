@@ -21,9 +21,7 @@ _LOWEST, _MEAN, _HIGHEST = (
 )
 QUERIES = (
     Query(
-        name="count-events",
-        about="number of events",
-        compute=(Aggregate(function=Function.COUNT),),
+        name="count-events", about="number of events", compute=(Aggregate(function=Function.COUNT),)
     ),
     Query(
         name="temperature-min-max",

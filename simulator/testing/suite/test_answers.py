@@ -164,10 +164,7 @@ class Great(Workload):
     """Whole numbers that 64-bit floats can't represent."""
 
     name = "great"
-    schema = make_schema(
-        "great",
-        Column("great", ColumnType.INT64),
-    )
+    schema = make_schema("great", Column("great", ColumnType.INT64))
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         numbers = np.arange(first, first + count, dtype=np.int64)

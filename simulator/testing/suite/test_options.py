@@ -14,14 +14,7 @@ from ...modules.base import Encoding
 from ...modules.options import parse_options
 from ...workloads.temperature import Temperature
 from ..events import insert_with
-from ..server import (
-    IN_FLIGHT,
-    Refusal,
-    ServerUnderTest,
-    batch_of,
-    holds_several,
-    new_job,
-)
+from ..server import IN_FLIGHT, Refusal, ServerUnderTest, batch_of, holds_several, new_job
 
 JOB = new_job(Temperature.schema)
 

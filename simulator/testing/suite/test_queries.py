@@ -16,13 +16,7 @@ from ...modules.base import AnyModule, Support, await_count, connect
 from ...oracle.answers import Answer, answer, answer_all, compare_answers
 from ...workloads import WORKLOADS, load_workload
 from ...workloads.base import Workload
-from ...workloads.cpu import (
-    HIGH_CPU_UNTIL_MS,
-    MAX_ALL_HOSTS,
-    MAX_ALL_UNTIL_MS,
-    QUERIES,
-    Cpu,
-)
+from ...workloads.cpu import HIGH_CPU_UNTIL_MS, MAX_ALL_HOSTS, MAX_ALL_UNTIL_MS, QUERIES, Cpu
 from ...workloads.drawing import Stored, bind, draw_block
 from ...workloads.queries import Query
 from ...workloads.schema import Schema
@@ -55,9 +49,7 @@ def workload_of(query: str) -> Workload:
 
 
 def fill(
-    server: ServerUnderTest,
-    workload: Workload,
-    parts: Sequence[tuple[int, int, int]] | None = None,
+    server: ServerUnderTest, workload: Workload, parts: Sequence[tuple[int, int, int]] | None = None
 ) -> None:
     """Store these parts, or else all of the workload's."""
     parts = parts or PARTS[type(workload)]

@@ -125,11 +125,7 @@ def test_exactly_once_with_requests_in_flight(
         with connect(module.writer()) as writer:
             assert writer.max_in_flight == IN_FLIGHT
             recorder = insert(
-                writer,
-                workload,
-                events,
-                before={20: strike.trigger, 40: cut},
-                abort=strike.abort,
+                writer, workload, events, before={20: strike.trigger, 40: cut}, abort=strike.abort
             )
     assert server.rows(job.schema, *job.table_names) == sorted(
         rows_of(workload.block(0, 0, events))

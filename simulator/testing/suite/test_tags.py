@@ -66,10 +66,7 @@ def test_every_way_of_inserting_stores_events_without_their_tags(
     schema = workload.schema
     key = keys[number % len(keys)]
     job = new_job(
-        schema,
-        batch=batch_of(encoding, 5),
-        primary_key=key,
-        tables=tables[number % len(tables)],
+        schema, batch=batch_of(encoding, 5), primary_key=key, tables=tables[number % len(tables)]
     )
     blocks = stored_as_generated(server, job, workload, encoding)
     assert server.tables() == {*job.table_names, schema.tags_table}
@@ -97,9 +94,7 @@ def test_exactly_once_by_the_id(server: ServerUnderTest, thorough_fault: Fault) 
     for number, encoding in enumerate(module.ENCODINGS):
         workload = (Temperature, Cpu)[number % 2](seed=1, device_spread=2, tags="table")
         job = new_job(
-            workload.schema,
-            batch=batch_of(encoding, BATCH),
-            primary_key=keys[number % len(keys)],
+            workload.schema, batch=batch_of(encoding, BATCH), primary_key=keys[number % len(keys)]
         )
         insert_during(server, thorough_fault, job, workload, encoding)
 
