@@ -263,8 +263,20 @@ def recognize_events(
     """The workload's events that these must be; UnknownEvents if they are others. Numbers and times of each
     device are looked at, and then the values of some events."""
     recognized = recognize_devices(workload, inventory)
-    _check_values(module, recognized)
-    return recognized
+    workload = recognized.workload
+    fields = tuple(workload.schema.fields[:MOST_FIELDS])
+    if not fields:
+        raise UnknownEvents(
+            "events without numbers can't be distinguished from those of another seed"
+        )
+    sample = Query(name="sample", devices=1, instant=True, events=fields)
+    _require(module, sample)
+    stored = Stored(workload, recognized.parts)
+    for number in range(_SAMPLED):
+        bound = draw(sample, stored, 0, number)
+        if compare_answers(answer(bound, stored), module.fetch(module.compile(bound))) is None:
+            return recognized
+    raise OtherEvents(f"they have other values than events of seed {workload.seed}")
 
 
 def recognize_devices(workload: Workload, inventory: DeviceInventory) -> RecognizedEvents:
@@ -368,22 +380,3 @@ def _has_these(
         and np.array_equal(inventory.last_ms[at], last[there])
         and (not exact or np.array_equal(inventory.counts[at], counts[there]))
     )
-
-
-def _check_values(module: AnyModule, recognized: RecognizedEvents) -> None:
-    """UnknownEvents if no event that is looked at has its values: they are of another seed."""
-    workload = recognized.workload
-    schema = workload.schema
-    fields = tuple(schema.fields[:MOST_FIELDS])
-    if not fields:
-        raise UnknownEvents(
-            "events without numbers can't be distinguished from those of another seed"
-        )
-    sample = Query(name="sample", devices=1, instant=True, events=fields)
-    _require(module, sample)
-    stored = Stored(workload, recognized.parts)
-    for number in range(_SAMPLED):
-        bound = draw(sample, stored, 0, number)
-        if compare_answers(answer(bound, stored), module.fetch(module.compile(bound))) is None:
-            return
-    raise OtherEvents(f"they have other values than events of seed {workload.seed}")

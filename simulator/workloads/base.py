@@ -159,10 +159,8 @@ class Workload(ABC):
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
         """Device and time (ms) of events, one at least: number `numbers[i]` of worker `workers[i]`. Override
         it to know them without making everything else."""
-        blocks = [
-            self.block(worker, number, 1)
-            for worker, number in zip(workers.tolist(), numbers.tolist(), strict=True)
-        ]
+        pairs = zip(workers.tolist(), numbers.tolist(), strict=True)
+        blocks = [self.block(worker, number, 1) for worker, number in pairs]
         times = np.concatenate([block.columns[self.schema.time] for block in blocks])
         return np.concatenate([block.devices for block in blocks]), times
 

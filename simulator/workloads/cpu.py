@@ -143,11 +143,22 @@ class Cpu(Workload):
         make_tags: Callable[[], NDArray[np.bytes_]],
     ) -> EventBlock:
         """Events at these places in time, of random words: shape (words of each, events)."""
+        # The ten metrics are computed in place: fresh memory would cost more time than arithmetic.
+        words = np.array(words, order="C")
+        metrics = np.empty((len(METRICS), words.shape[1]), dtype=np.uint32)
+        for position in range(len(METRICS)):
+            metric, (word, number) = metrics[position], divmod(position, _NUMBERS)
+            if number:
+                words[word] >>= _BITS
+            metric[:] = words[word]  # the lower half
+            metric &= np.uint32(0xFFF)
+            metric *= np.uint32(101)
+            metric >>= np.uint32(_BITS)
         is_apart = self.schema.is_apart("tags")
         columns: Mapping[str, NDArray[Any]] = {
             **({} if is_apart else {"tags": make_tags()}),
             "ts": self._times_ms(places),
-            **dict(zip(METRICS, _metrics(words), strict=True)),
+            **dict(zip(METRICS, metrics.view(np.int32), strict=True)),
         }
         if is_apart:
             columns = LazyColumns(columns, {"tags": make_tags})
@@ -188,22 +199,6 @@ class Cpu(Workload):
             rows = np.flatnonzero(places == place)
             octets[rows, place : place + names.shape[1]] = names[rows]
         return tags
-
-
-def _metrics(words: NDArray[np.uint64]) -> NDArray[np.int32]:
-    """The ten metrics, computed in place: fresh memory would cost more time than arithmetic."""
-    words = np.array(words, order="C")
-    metrics = np.empty((len(METRICS), words.shape[1]), dtype=np.uint32)
-    for position in range(len(METRICS)):
-        word, number = divmod(position, _NUMBERS)
-        if number:
-            words[word] >>= _BITS
-        metric = metrics[position]
-        metric[:] = words[word]  # the lower half
-        metric &= np.uint32(0xFFF)
-        metric *= np.uint32(101)
-        metric >>= np.uint32(_BITS)
-    return metrics.view(np.int32)
 
 
 @lru_cache(maxsize=4)

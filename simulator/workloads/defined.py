@@ -134,14 +134,20 @@ class Defined(Workload):
                 )
             self.device_spread = -(-self._in_all // self._sharing)
         self.schema = replace(self.schema, devices_per_worker=self.device_spread)
-        self._begin_at(chosen.epoch or definition.epoch)
-        self._late = definition.late
+        epoch_ms = read_epoch(chosen.epoch) if chosen.epoch else definition.epoch
+        if epoch_ms == NOW:
+            raise OptionError(
+                f"workload {self.name} begins now: set the time with its option epoch"
+            )
+        if epoch_ms != self.schema.epoch_ms:
+            self.schema = replace(self.schema, epoch_ms=epoch_ms)
+            self._makers = definition.make_makers(epoch_ms)
+        late = definition.late
         if chosen.late is not None:
             # Without a definition of delays: up to ten intervals.
-            late = definition.late or Late(share=0, most=f"{10 * definition.interval:.0f}ms")
-            self._late = late.model_copy(update={"share": chosen.late})
-        if self._late and not self._late.share:
-            self._late = None
+            late = late or Late(share=0, most=f"{10 * definition.interval:.0f}ms")
+            late = late.model_copy(update={"share": chosen.late})
+        self._late = late if late and late.share else None
         self._order: SendOrder | None = None
         self._late_from = 0
         """The tick from which on events may be late."""
@@ -171,11 +177,6 @@ class Defined(Workload):
         late = numbers < np.maximum.accumulate(numbers)
         return float(late[first - begin :].mean())
 
-    @property
-    def epoch_ms(self) -> int:
-        """The time from which on there are events."""
-        return self.schema.epoch_ms
-
     @classmethod
     def begins_now(cls, options: WorkloadOptions) -> bool:
         assert isinstance(options, DefinedOptions)
@@ -184,17 +185,6 @@ class Defined(Workload):
     @classmethod
     def begin_at(cls, options: WorkloadOptions, now_ms: int) -> WorkloadOptions:
         return options.model_copy(update={"epoch": _format_epoch(now_ms)})
-
-    def _begin_at(self, epoch: str | int) -> None:
-        """Let events begin at this time, which may be another than the definition's."""
-        epoch_ms = read_epoch(epoch) if isinstance(epoch, str) else epoch
-        if epoch_ms == NOW:
-            raise OptionError(
-                f"workload {self.name} begins now: set the time with its option epoch"
-            )
-        if epoch_ms != self.schema.epoch_ms:
-            self.schema = replace(self.schema, epoch_ms=epoch_ms)
-            self._makers = self.definition.make_makers(epoch_ms)
 
     def devices(self, worker: int) -> NDArray[np.bytes_]:
         fleet = self._fleet(worker, 0)
@@ -246,9 +236,8 @@ class Defined(Workload):
                 apart[name] = partial(fleet.tags[name].__getitem__, rows)
             else:
                 columns[name] = fleet.tags[name][rows]
-        missing = {
-            name: noise.absent(points, salt, share) for name, (salt, share) in self._masks.items()
-        }
+        masks = self._masks.items()
+        missing = {name: noise.absent(points, salt, share) for name, (salt, share) in masks}
         all_columns = LazyColumns(columns, apart) if apart else columns
         return EventBlock(self.schema, worker, first, all_columns, names, missing)
 
@@ -269,13 +258,11 @@ class Defined(Workload):
     def _points(self, ticks: NDArray[np.int64], first: Words, second: Words) -> Points:
         """Time and device of events: by tick, and by their devices' keys."""
         times = ticks * self.interval_ms
-        times += self.epoch_ms
-        points = Points(times, first, second)
-        if not self.definition.jitter:
+        times += self.schema.epoch_ms
+        points, most = Points(times, first, second), int(self.definition.jitter)
+        if not most:
             return points
-        jitter = noise.uniform_integers(
-            points, noise.make_salt("", "jitter"), 0, int(self.definition.jitter)
-        )
+        jitter = noise.uniform_integers(points, noise.make_salt("", "jitter"), 0, most)
         jitter += times
         return Points(jitter, points.first, points.second)
 
@@ -287,7 +274,18 @@ class Defined(Workload):
         if fleet is None or len(fleet.names) < fleet.devices + count:
             if len(self._fleets) >= 4:
                 self._fleets.clear()
-            fleet = self._fleets[worker] = self._make_fleet(worker, count)
+            group, start, own = self._own_devices(worker)
+            numbers = np.arange(start, start + own, dtype=np.int64)
+            length = round_up_dealt(own, count)
+            first, second = noise.device_keys(self.seed, group, numbers)
+            tags = Points(numbers, *noise.device_keys(_TAGS_SEED, group, numbers))
+            fleet = self._fleets[worker] = _Fleet(
+                own,
+                np.resize(device_ids(group, numbers), length),
+                np.resize(first, length),
+                np.resize(second, length),
+                {name: np.resize(make(tags), length) for name, make in self._tag_makers.items()},
+            )
         return fleet
 
     @overload
@@ -303,20 +301,6 @@ class Defined(Workload):
             return group, 0, self.device_spread
         start, stop = (self._in_all * border // self._sharing for border in (place, place + 1))
         return group, start, stop - start
-
-    def _make_fleet(self, worker: int, count: int) -> _Fleet:
-        group, start, own = self._own_devices(worker)
-        numbers = np.arange(start, start + own, dtype=np.int64)
-        length = round_up_dealt(own, count)
-        first, second = noise.device_keys(self.seed, group, numbers)
-        tags = Points(numbers, *noise.device_keys(_TAGS_SEED, group, numbers))
-        return _Fleet(
-            own,
-            np.resize(device_ids(group, numbers), length),
-            np.resize(first, length),
-            np.resize(second, length),
-            {name: np.resize(make(tags), length) for name, make in self._tag_makers.items()},
-        )
 
     # --- late events ----------------------------------------------------------------------------
 

@@ -205,11 +205,10 @@ class ColumnDefinition(Part):
     def _check_value(self, value: Any) -> None:
         kind = self.type
         if kind in _NUMERIC:
-            fits = not isinstance(value, bool) and isinstance(
-                value, int | float if kind in FLOATS else int
-            )
+            is_number = isinstance(value, int | float if kind in FLOATS else int)
             least, most = _RANGES[kind]
-            fits = fits and math.isfinite(value) and least <= value <= most
+            # Not of NaN either.
+            fits = is_number and not isinstance(value, bool) and least <= value <= most
         elif kind is ColumnType.TEXT:
             # Half of a surrogate pair can't be written as UTF-8.
             fits = isinstance(value, str) and not _UNFIT.search(value)
@@ -236,18 +235,14 @@ class ColumnDefinition(Part):
         low, high = self.reach
         if self.type not in FLOATS and isinstance(signal, Uniform) and high - low < 2**32 - 1:
             least, most, dtype = int(low), int(high), _DTYPES[self.type]
-            return lambda points: uniform_integers(points, salt, least, most).astype(
-                dtype, copy=False
-            )
+            return lambda at: uniform_integers(at, salt, least, most).astype(dtype, copy=False)
         # Float32 holds whole numbers to 2**24: as far as that, rounding to decimals is right in it.
         largest = max(abs(low), abs(high)) * 10 ** (self.decimals or 0)
         exact = self.type is not ColumnType.FLOAT32 or largest >= 2**23
         if (low, high) == signal.span:
-            return lambda points: self._finish(signal.make(points, salt, exact, epoch_ms))
+            return lambda at: self._finish(signal.make(at, salt, exact, epoch_ms))
         # What is rounded may leave the span.
-        return lambda points: self._finish(
-            signal.make(points, salt, exact, epoch_ms).clip(low, high)
-        )
+        return lambda at: self._finish(signal.make(at, salt, exact, epoch_ms).clip(low, high))
 
     def _finish(self, values: NDArray[Any]) -> NDArray[Any]:
         """The numbers as the column's type has them."""
@@ -266,10 +261,10 @@ class ColumnDefinition(Part):
         else:
             values = np.array([text.encode() for text in self.texts])
         if isinstance(signal, Constant) or len(values) == 1:
-            return lambda points: np.full(len(points.times_ms), values[0], dtype=values.dtype)
+            return lambda at: np.full(len(at.times_ms), values[0], dtype=values.dtype)
         table = pick_table(signal.weights or [1.0] * len(values))
         draw = device_words if self.tag else signal.draw
-        return lambda points: values[pick(draw(points, salt), table)]
+        return lambda at: values[pick(draw(at, salt), table)]
 
 
 def round_decimals(values: NDArray[Any], decimals: int) -> NDArray[Any]:

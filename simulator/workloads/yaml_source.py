@@ -81,7 +81,16 @@ def check_document(
     try:
         definition = Definition.read(document)
     except ValidationError as error:
-        raise OptionError(_locate(error, root, source, keys)) from error
+        # A key that there isn't comes before one that is missing: it may be that one, misspelt. Of a value
+        # that may be one of several things, what it isn't at all comes last.
+        weights = {"extra_forbidden": 0, "literal_error": 2, "string_type": 2}
+        problems = error.errors(include_url=False, include_input=False)
+        first = min(problems, key=lambda problem: weights.get(problem["type"], 1))
+        way, cause = tuple(first["loc"]), first.get("ctx", {}).get("error")
+        if isinstance(cause, MisplacedError):
+            way += cause.way
+        where = _name_place(root, way, source, keys)
+        raise OptionError(where + _describe(first["type"], way, first["msg"])) from error
     for number, query in enumerate(definition.queries):
         for module in query.statement:
             if find_problem and (problem := find_problem(module)):
@@ -95,21 +104,6 @@ def check_document(
         )
     content: dict[str, Any] = from_json(octets)
     return content
-
-
-def _locate(
-    error: ValidationError, root: yaml.MappingNode, source: str, keys: Sequence[str]
-) -> str:
-    """The first of the problems, with file, line and key."""
-    # A key that there isn't comes before one that is missing: it may be that one, misspelt. Of a value that
-    # may be one of several things, what it isn't at all comes last.
-    weights = {"extra_forbidden": 0, "literal_error": 2, "string_type": 2}
-    problems = error.errors(include_url=False, include_input=False)
-    first = min(problems, key=lambda problem: weights.get(problem["type"], 1))
-    way, cause = tuple(first["loc"]), first.get("ctx", {}).get("error")
-    if isinstance(cause, MisplacedError):
-        way += cause.way
-    return _name_place(root, way, source, keys) + _describe(first["type"], way, first["msg"])
 
 
 def _name_place(root: yaml.Node, way: Sequence[str | int], source: str, keys: Sequence[str]) -> str:

@@ -119,7 +119,7 @@ def test_delays_may_be_exponential() -> None:
 def test_times_are_within_their_tick() -> None:
     workload = Sundry(device_spread=7, late=0)
     times = workload.block(0, 0, 700).columns["timestamp"].reshape(100, 7)
-    behind = times - (workload.epoch_ms + np.arange(100)[:, None] * workload.interval_ms)
+    behind = times - (workload.schema.epoch_ms + np.arange(100)[:, None] * workload.interval_ms)
     assert (behind.min() >= 0) and (behind.max() <= 2000) and behind.std() > 400
 
 

@@ -179,7 +179,8 @@ def test_epochs(epoch: str) -> None:
     if epoch == "now":
         assert definition.epoch == options.epoch == "now"
         return
-    assert define(definition)().epoch_ms == define(read(GOOD))(epoch=options.epoch).epoch_ms
+    chosen = define(read(GOOD))(epoch=options.epoch)
+    assert define(definition)().schema.epoch_ms == chosen.schema.epoch_ms
     assert DefinedOptions(epoch=options.epoch) == options and options.epoch.endswith("Z")
 
 

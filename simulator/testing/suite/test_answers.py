@@ -39,7 +39,7 @@ def list_queries(workload: Workload) -> list[Query]:
     count, newest = {"function": "count"}, {"function": "last", "column": first}
     times = [{"function": name, "column": schema.time} for name in ("min", "max")]
     devices = ["w00001d000000", "w00000d000003", "no'body\\"]
-    more: Sequence[dict[str, object]] = [
+    more: list[dict[str, object]] = [
         {"compute": [count, *everything, *times]},
         {"compute": [count, *everything], "where": {"column": first, "below": -1e9}},
         {"compute": [newest, count], "per": [schema.device]},
@@ -66,13 +66,16 @@ def list_queries(workload: Workload) -> list[Query]:
     tags = [column.name for column in schema.columns if column.tag]
     texts = [column.name for column in schema.columns if column.type in ("bool", "text")]
     if tags:
-        more = [
-            *more,
+        more += [
             {"compute": [count, *everything], "per": [tags[0], {"every": "1m"}]},
             {"events": [*texts, schema.time], "devices": 5, "window": {"span": "1m"}},
-            *_list_orders_of_texts(texts, tags),
-            *_list_for_each_field(schema),
         ]
+        for order in ({"by": 0}, {"by": 0, "descending": True}):
+            more += [
+                {"compute": [count], "per": [tags[0]], "order": order, "limit": 5},
+                {"events": texts[::-1], "order": order, "limit": 500},
+            ]
+        more += _list_for_each_field(schema)
     named = [
         Query.model_validate({"name": f"more-{i}", **description})
         for i, description in enumerate(more)
@@ -80,12 +83,6 @@ def list_queries(workload: Workload) -> list[Query]:
     for query in named:
         schema.check_query(query)
     return [*schema.descriptions, *named]
-
-
-def _list_orders_of_texts(texts: Sequence[str], tags: Sequence[str]) -> Iterator[dict[str, object]]:
-    for order in ({"by": 0}, {"by": 0, "descending": True}):
-        yield {"compute": [{"function": "count"}], "per": [tags[0]], "order": order, "limit": 5}
-        yield {"events": texts[::-1], "order": order, "limit": 500}
 
 
 def _list_for_each_field(schema: Schema) -> Iterator[dict[str, object]]:

@@ -67,14 +67,11 @@ def insert_during(
     before, after = connections
     assert before and after
     assert (before <= after) == (not fault.ends_a_connection)
-    stored = server.rows(job.schema, *job.table_names)
-    assert stored == sorted(rows_of(workload.block(2, 5, EVENTS)))
-    assert recorder.events == EVENTS
-    assert recorder.errors == fault.errors
-    assert recorder.retries == sum(fault.errors.values())
-    requests = len(writer.encoder.encode(workload.block(2, 5, EVENTS)))
-    measured = recorder.result()
-    assert measured.histogram.count == requests
+    block = workload.block(2, 5, EVENTS)
+    assert server.rows(job.schema, *job.table_names) == sorted(rows_of(block))
+    retries = sum(fault.errors.values())
+    assert (recorder.events, recorder.retries, recorder.errors) == (EVENTS, retries, fault.errors)
+    assert recorder.result().histogram.count == len(writer.encoder.encode(block))
     return recorder
 
 
@@ -127,18 +124,13 @@ def test_exactly_once_with_requests_in_flight(
             recorder = insert(
                 writer, workload, events, before={20: strike.trigger, 40: cut}, abort=strike.abort
             )
-    assert server.rows(job.schema, *job.table_names) == sorted(
-        rows_of(workload.block(0, 0, events))
-    )
-    assert recorder.events == events
-    assert (
-        set(fault_in_flight.errors)
-        <= set(recorder.errors)
-        <= {*fault_in_flight.errors, "connection_lost"}
-    )
-    assert recorder.retries == sum(recorder.errors.values())
-    measured = recorder.result()
-    assert measured.histogram.count == 60
+    expected = sorted(rows_of(workload.block(0, 0, events)))
+    assert server.rows(job.schema, *job.table_names) == expected
+    faults = set(fault_in_flight.errors)
+    assert faults <= set(recorder.errors) <= faults | {"connection_lost"}
+    retries = sum(recorder.errors.values())
+    assert (recorder.events, recorder.retries) == (events, retries)
+    assert recorder.result().histogram.count == 60
 
 
 def test_exactly_once_for_every_workload(server: ServerUnderTest, workload_name: str) -> None:

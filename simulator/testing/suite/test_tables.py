@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ...contract import Role, Storage, Tables
+from ...contract import Role, Tables
 from ...errors import Retryable, SimulatorError
 from ...modules import check_versions, find_number
 from ...modules.base import AnyModule, Job, Module, Support, await_count, connect
@@ -349,7 +349,12 @@ def test_the_size_on_disk_grows_with_the_events(server: ServerUnderTest) -> None
     job = new_job(workload.schema, batch=1_000)
     fill = server.events_for_size
     with server.prepare(job) as observer:
-        sizes = [_store(server, observer, workload, number) for number in (1, 2)]
+        sizes = []
+        for stored in (0, fill):
+            insert_with(server.module(job), workload, fill, first=stored)
+            expected = stored + fill
+            assert await_count(observer.count, expected, observer.settle_s) == expected
+            sizes.append(observer.storage())
         if server.compacts and observer.compact():
             sizes.append(observer.storage())
         amid = observer.storage_during()
@@ -368,13 +373,3 @@ def test_the_size_on_disk_grows_with_the_events(server: ServerUnderTest) -> None
     own = server.size_on_disk(workload.schema.table)
     if own is not None:
         assert sizes[-1].total_bytes == own
-
-
-def _store(
-    server: ServerUnderTest, observer: AnyModule, workload: Temperature, number: int
-) -> Storage:
-    fill = server.events_for_size
-    insert_with(server.module(observer.job), workload, fill, first=(number - 1) * fill)
-    expected = number * fill
-    assert await_count(observer.count, expected, observer.settle_s) == expected
-    return observer.storage()
