@@ -33,17 +33,20 @@ COMMANDS = {
     "publish": "Write a static site that compares candidates.",
     "targets": "List the targets of the config file and their options.",
     "workloads": "List the workloads, or show one's columns and a few events.",
+    "schema": "Print the JSON schema of a kind of file, for editors.",
     "ceiling": "Print how fast this machine could generate and encode events.",
     "doctor": "Check what a run needs, with a remedy for what is missing.",
     "clean": "Show the runs in the cluster's namespace, and remove them.",
     "db": "Install databases on Kubernetes, and remove them.",
 }
 """Each with what `--help` says of it in the list: short enough for 80 columns."""
+MEASURING = ("insert", "query", "mixed", "capacity", "tune", "clients")
+"""They are alike, and in one file."""
 DEFAULT_COMMAND = "insert"
 
 
 class Commands(click.Group):
-    """One file per command in `cli/commands/`, imported when needed."""
+    """Files in `cli/commands/`, imported when needed."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -51,7 +54,8 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = getattr(import_module(f".commands.{cmd_name}", __package__), cmd_name)
+        file = "measure" if cmd_name in MEASURING else cmd_name
+        command = getattr(import_module(f".commands.{file}", __package__), cmd_name)
         assert isinstance(command, click.Command)
         return command
 
@@ -163,9 +167,6 @@ def _one_line(error: click.UsageError) -> str:
     else:
         text = error.format_message().rstrip(".")
         text = text[:1].lower() + text[1:]
-        # click names its own types.
-        text = text.replace("is not a valid integer range", "is not a whole number")
-        text = text.replace("is not a valid float range", "is not a number")
     return f"{text}\nSee: {command} --help"
 
 

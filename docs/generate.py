@@ -7,21 +7,21 @@ modules (pydantic), figures (`results/figures.py`), and the JSON Schema of `resu
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
 import sys
-import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from importlib.metadata import metadata
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from cli.commands.schema import KINDS, make_schema, read_docs, walk_models
 from cli.commands.targets import cell, show_default
 from cli.main import COMMANDS, commands
 from cli.plan.target import TARGET_KEYS, Target
@@ -41,7 +41,7 @@ FOLDER = Path("docs/reference")
 _MADE = "Made from the code by `make docs`."
 
 
-def make_schema() -> str:
+def make_result_schema() -> str:
     """The JSON Schema of `result.json`."""
     schema = Result.model_json_schema()
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -109,7 +109,7 @@ def make_options() -> str:
 
 def make_keys() -> str:
     """The keys of workloads, campaigns and targets."""
-    own = _read_docs(Target)
+    own = read_docs(Target)
     target = [[f"`{key}`", own.get(key, "")] for key in TARGET_KEYS]
     return _join(
         "# Keys of files",
@@ -152,12 +152,17 @@ def make_modules() -> str:
     return _join(*parts)
 
 
-PAGES = {
+def _write_schema(kind: str) -> str:
+    return json.dumps(make_schema(kind), indent=1, ensure_ascii=False) + "\n"
+
+
+PAGES: Mapping[str, Callable[[], str]] = {
     "options.md": make_options,
     "keys.md": make_keys,
     "modules.md": make_modules,
     "figures.md": make_figures,
-    "result.schema.json": make_schema,
+    "result.schema.json": make_result_schema,
+    **{f"{kind}.schema.json": partial(_write_schema, kind) for kind in KINDS},
 }
 
 
@@ -211,12 +216,12 @@ def _walk_commands(
 
 def _describe_tree(title: str, root: type[BaseModel]) -> Iterator[str]:
     """A heading and a table for a model and for each that its fields are made of."""
-    models = list(dict.fromkeys(_walk_models(root)))
+    models = list(dict.fromkeys(walk_models(root)))
     links = {model.__name__: f"{title}-{model.__name__}".lower() for model in models}
     for model in models:
         yield f"## {title}" if model is root else f"### {title}: {model.__name__}"
         yield inspect.cleandoc(model.__doc__ or "")
-        docs = _read_docs(model)
+        docs = read_docs(model)
         schema = model.model_json_schema(ref_template="{model}")
         rows = []
         for key, field in model.model_fields.items():
@@ -236,21 +241,6 @@ def _show_default(field: FieldInfo) -> str:
     default = show_default(field)
     is_part = isinstance(field.default, BaseModel)
     return "" if is_part or default in ("", "()", "{}") else f"`{default}`"
-
-
-def _walk_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    yield model
-    for field in model.model_fields.values():
-        for part in _walk_types(field.annotation):
-            if part is not model:
-                yield from _walk_models(part)
-
-
-def _walk_types(kind: Any) -> Iterator[type[BaseModel]]:
-    if inspect.isclass(kind) and issubclass(kind, BaseModel):
-        yield kind
-    for part in get_args(kind):
-        yield from _walk_types(part)
 
 
 def _name_kind(
@@ -311,25 +301,6 @@ def make_licences() -> str:
         " that of the command line helm (Apache 2.0), and these packages with the licences they state:",
         _table(["Package", "Licence"], rows),
     )
-
-
-def _read_docs(kind: type) -> dict[str, str]:
-    """Attribute -> the docstring below it, of a class and its bases."""
-    docs: dict[str, str] = {}
-    for base in reversed(kind.__mro__):
-        if not base.__module__.startswith(("cli", "simulator")):
-            continue
-        [tree] = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        assert isinstance(tree, ast.ClassDef)
-        for field, text in zip(tree.body, tree.body[1:], strict=False):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(text, ast.Expr)
-                and isinstance(text.value, ast.Constant)
-            ):
-                docs[field.target.id] = str(text.value.value)
-    return docs
 
 
 def _table(headers: list[str], rows: list[list[str]]) -> str:

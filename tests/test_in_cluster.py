@@ -12,8 +12,9 @@ import pytest
 import yaml
 from kubernetes.config import incluster_config
 
-from cli.commands.options import request_of
+from cli.commands.options import make_request
 from cli.main import commands
+from cli.plan.requests import REQUESTS
 from cli.plan.target import ExecutorName
 from cli.results.address import Address
 from cli.run.cluster import Helm, Place
@@ -132,8 +133,8 @@ def test_the_commands_are_the_tools_and_their_target_is_right(
     words[words.index(place)] = f"--config={file}"
     command = commands.get_command(commands.make_context("iotbench", ["targets"]), words[0])
     assert command is not None
-    options = command.make_context(words[0], words[1:]).params
-    session = open_session(request_of(options))
+    context = command.make_context(words[0], words[1:])
+    session = open_session(make_request(context, REQUESTS[words[0]]))
     assert session.executor is ExecutorName.KUBERNETES
     assert session.place.namespace == NAMESPACE
 

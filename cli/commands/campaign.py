@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
-from .options import config_option, debug_option, live_options, take_live
-from .values import Folder
+from .options import FolderType, config_option, debug_option, live_options
 
 
 @click.command()
 @click.argument("file", required=False, type=click.Path(path_type=Path))
-@config_option()
+@config_option
 @click.option(
     "--output",
-    type=Folder("a campaign resumes from its folder: name one here, and copy it", file_okay=False),
+    type=FolderType(
+        "a campaign resumes from its folder: name one here, and copy it", file_okay=False
+    ),
     help="Folder of this campaign, with all results; default: campaigns/ and the file's name"
     " (with --size: and the size's).",
 )
@@ -77,8 +77,10 @@ def campaign(
     size: str | None,
     report_only: bool,
     example: str | None,
+    live: bool,
+    open_live: bool,
+    prometheus_file: Path | None,
     debug: bool,
-    **given: Any,
 ) -> None:
     """Run the campaign in FILE: targets, variants of options, steps or requirements; then one report with a
     ranking, and the verdict on the requirements.
@@ -91,10 +93,12 @@ def campaign(
     from ..run.campaign.running import report_only as make_report
     from ..run.campaign.running import run_campaign, show_plan
     from ..run.install.work import Consent
+    from ..run.live import choose_live
+    from ..system.installation import read_example
     from ..system.output import print_text
 
     if example:
-        print_text(EXAMPLES[example].read_text(encoding="utf-8").rstrip())
+        print_text(read_example(EXAMPLES[example]))
         return
     if file is None:
         raise click.UsageError("name a FILE; to make one: campaign --example > campaign.yaml")
@@ -105,4 +109,5 @@ def campaign(
     if report_only:
         ctx.exit(make_report(opened))
     consent = Consent(yes, confirm_context)
-    ctx.exit(run_campaign(opened, consent, stop_on_error, debug, take_live(given), allow_run))
+    page = choose_live(live, open_live, prometheus_file)
+    ctx.exit(run_campaign(opened, consent, stop_on_error, debug, page, allow_run))

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from simulator.contract import DataSet
-
-from .options import config_option, debug_option, option_of, workload_option
-from .values import WorkerCounts
+from ..plan.requests import Request
+from ..plan.values import WorkerCounts
+from .options import Parsed, debug_option, options_of, whole
 
 if TYPE_CHECKING:
     from simulator.modules.sending import Encoder
@@ -19,22 +18,21 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--module", "chosen", help="Only this module; default: all that encode something.")
-@option_of(DataSet, "workload")
-@workload_option
-@config_option("Config file with further workloads.")
+@options_of(Request, "workload", "workload_pairs")
+@options_of(Request, "config_file", help="Config file with further workloads.")
 @click.option(
     "--batch",
     "batches",
     default="1000,10000",
     show_default=True,
-    type=WorkerCounts(),
+    type=Parsed(WorkerCounts()),
     help="Events per request to try, separated by commas.",
 )
 @click.option(
     "--events",
     default=200_000,
     show_default=True,
-    type=click.IntRange(min=1),
+    type=whole(1),
     help="Events to generate and encode for each line; the best of three rounds counts.",
 )
 @debug_option

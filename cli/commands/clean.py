@@ -7,12 +7,13 @@ from pathlib import Path
 
 import click
 
-from .options import config_option, debug_option, place_options
+from ..plan.requests import Request
+from .options import debug_option, options_of, place_options
 
 
 @click.command()
 @click.argument("run_ids", nargs=-1, metavar="[RUN]...")
-@config_option("Config file, for the namespace.")
+@options_of(Request, "config_file", help="Config file, for the namespace.")
 @click.option("--yes", is_flag=True, help="Remove without asking.")
 @click.option(
     "--running",

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import click
 
-from .options import debug_option, output_option, results_option
+from ..plan.values import Number
+from .options import NumberType, debug_option, output_option, results_option
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="BASE RESULT...")
 @click.option(
     "--fail-below",
-    type=click.FloatRange(min=0, min_open=True),
+    type=NumberType(Number(0, above=True)),
     metavar="RATIO",
     help="Exit status 1 if a result's speed is below this ratio to the first one's, unless the"
     " interval shows no difference.",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..system.signals import Interrupts
-from .options import combine, config_option, debug_option, place_options
+from .options import combine, config_option, debug_option, place_options, whole
 
 if TYPE_CHECKING:
     from ..plan.config import Config
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..run.install.work import Consent, Database
 
 
-_of_all = combine(config_option(), place_options, debug_option)
+_of_all = combine(config_option, place_options, debug_option)
 """Options of every subcommand."""
 _of_changes = combine(
     click.option("--yes", is_flag=True, help="Don't ask to confirm the context."),
@@ -24,7 +24,7 @@ _of_changes = combine(
         help="Don't ask if the context has this name; do nothing if it has another.",
     ),
     click.option(
-        "--timeout", "timeout_s", default=900, show_default=True, type=click.IntRange(min=1),
+        "--timeout", "timeout_s", default=900, show_default=True, type=whole(1),
         help="Seconds that a step may take.",
     ),
 )  # fmt: skip
@@ -41,7 +41,7 @@ def db() -> None:
 
 @db.command(short_help="Install a target's database and wait until it answers.")
 @click.argument("target")
-@click.option("--nodes", type=click.IntRange(min=1), help="Database nodes; default: the recipe's.")
+@click.option("--nodes", type=whole(1), help="Database nodes; default: the recipe's.")
 @click.option(
     "--size",
     type=click.Choice(["default", "small"]),

@@ -6,31 +6,23 @@ from typing import Any
 
 import click
 
-from simulator.contract import DataSet
-
+from ..plan.requests import Request
 from ..system.signals import Interrupts
-from .options import (
-    config_option,
-    debug_option,
-    extra_option,
-    option_of,
-    place_options,
-    request_of,
-    workload_option,
-)
+from .options import debug_option, make_request, options_of, place_options
 
 
 @click.command()
-@click.option(
-    "-t", "--target", help="Also connect to this target's database, from where it would run."
+@options_of(
+    Request,
+    "target",
+    required=False,
+    default=None,
+    help="Also connect to this target's database, from where it would run.",
 )
-@config_option()
-@extra_option
-@option_of(DataSet, "workload")
-@workload_option
-@click.option(
-    "--executor",
-    type=click.Choice(["local", "kubernetes"]),
+@options_of(Request, "config_file", "extra_options", "workload", "workload_pairs")
+@options_of(
+    Request,
+    "executor",
     help="Where collector and workers would run; default: the target's, or else kubernetes.",
 )
 @debug_option
@@ -47,4 +39,4 @@ def doctor(ctx: click.Context, /, **given: Any) -> None:
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
-    ctx.exit(diagnose(request_of(given), interrupts))
+    ctx.exit(diagnose(make_request(ctx, Request, target=""), interrupts))

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ..plan.fields import find_options, write_words
+from ..plan.requests import REQUESTS
 from .options import debug_option
 
 if TYPE_CHECKING:
@@ -57,8 +59,11 @@ def publish(
 
 # --- the command that repeats a result ------------------------------------------------------------
 
-_KEYS = {"events": "num_inserts", "query_rate": "query_rate_per_s", "disturb": "disturbances"}
-"""Parameter of a command -> its key in a result, where that differs."""
+_KEYS = {
+    "events": "num_inserts", "query_rate": "query_rate_per_s", "disturb": "disturbances",
+    "reader_count": "readers",
+}  # fmt: skip
+"""Field of a request -> its key in a result, where that differs."""
 _NO_OPTIONS = frozenset({"target", "label", "tags", "output", "workload_pairs", "extra_options"})
 
 
@@ -70,21 +75,20 @@ def write_command(result: Result) -> str:
     from ..results.conditions import find_declared
     from ..results.naming import find_changed_options
     from ..results.secrets import redact_text
-    from ..run.campaign.plan import find_command, list_options, write_arguments
 
     options: dict[str, Any] = {}
-    declared = list_options(find_command(result.command))
+    kind = REQUESTS[result.command]
     settings = result.settings
-    for word, option in declared.items():
-        name = option.name or ""
+    for name, (field, option) in find_options(kind).items():
         value = result.options.get(_KEYS.get(name, name))
         if name == "rate_per_s" and settings.load.stages:
             value = format_stages(settings.load.stages)
-        if name in _NO_OPTIONS or value in (None, [], {}) or _is_default(value, option.default):
+        default = field.default if option.written is None else option.written
+        if name in _NO_OPTIONS or value in (None, [], {}) or _is_default(value, default):
             continue
         if name.endswith("_s") and isinstance(value, int | float) and not name.endswith("_per_s"):
             value = f"{value:g}s"
-        options[word] = list(map(str, value)) if isinstance(value, list) else value
+        options[option.key] = list(map(str, value)) if isinstance(value, list) else value
     of_module = find_declared(result).option_names
     for name, value in find_changed_options(result).items():
         if name in settings.module:
@@ -93,7 +97,7 @@ def write_command(result: Result) -> str:
                 value if isinstance(value, bool | int | float) else str(value)
             )
     words = ["iotbench", result.command, f"--target={result.target}"]
-    return redact_text(shlex.join([*words, *write_arguments(options, declared)]))
+    return redact_text(shlex.join([*words, *write_words(kind, options)]))
 
 
 def _is_default(value: Any, default: Any) -> bool:

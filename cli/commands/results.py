@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from .options import debug_option, output_option, results_option
-from .values import Function, Pair, Since
+from ..plan.values import Pair
+from .options import (
+    Parsed,
+    Since,
+    combine,
+    debug_option,
+    output_option,
+    results_option,
+    whole,
+)
 
 if TYPE_CHECKING:
     from ..results.index import ResultLine
@@ -34,24 +42,20 @@ def results() -> None:
     """
 
 
-def selection_options(function: Function) -> Function:
-    """Which of the stored results are meant."""
-    options = [
-        click.option("-t", "--target", "targets", multiple=True,
-                     help="Only of this target; may be repeated."),
-        click.option(
-            "--tag", "tags", multiple=True, type=Pair(), metavar="KEY=VALUE",
-            help="Only with this tag; repeat it to require several.",
-        ),
-        click.option(
-            "--since", type=Since(),
-            help="Only results started since: 2h, 3d, or a date or time in UTC as in 2026-11-20T08:30.",
-        ),
-        click.option("--last", type=click.IntRange(min=1), help="Only the newest, this many."),
-    ]  # fmt: skip
-    for option in reversed(options):
-        function = option(function)
-    return function
+selection_options = combine(
+    click.option("-t", "--target", "targets", multiple=True,
+                 help="Only of this target; may be repeated."),
+    click.option(
+        "--tag", "tags", multiple=True, type=Parsed(Pair()), metavar="KEY=VALUE",
+        help="Only with this tag; repeat it to require several.",
+    ),
+    click.option(
+        "--since", type=Parsed(Since()),
+        help="Only results started since: 2h, 3d, or a date or time in UTC as in 2026-11-20T08:30.",
+    ),
+    click.option("--last", type=whole(1), help="Only the newest, this many."),
+)  # fmt: skip
+"""Which of the stored results are meant."""
 
 
 @results.command("list", short_help="List the stored results, each with its answer.")

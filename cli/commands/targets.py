@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("target", required=False)
-@config_option()
+@config_option
 @click.option("--example", is_flag=True, help="Print an example config file.")
 @debug_option
 def targets(target: str | None, config_file: Path, example: bool, debug: bool) -> None:
@@ -34,11 +34,11 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
     """  # fmt: skip
     from ..plan.config import load_config
     from ..system.errors import ConfigError
-    from ..system.installation import CONFIG_FILE, shipped
+    from ..system.installation import CONFIG_FILE, read_example, shipped
     from ..system.output import print_text
 
     if example:
-        print_text(shipped(CONFIG_FILE).read_text(encoding="utf-8").rstrip())
+        print_text(read_example(shipped(CONFIG_FILE)))
         return
     config = load_config(config_file)
     print_text(_overview(config) if target is None else _options(config, target))

@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from .options import config_option, debug_option, extra_option, output_option, workload_option
-from .values import Duration, on_command_line
-
-if TYPE_CHECKING:
-    from ..run.experiments.session import CommonOptions
+from ..plan.requests import Request
+from ..plan.values import Duration
+from .options import Parsed, debug_option, find_given, options_of, output_option, whole
 
 
 @click.command()
 @click.argument("workload", required=False)
-@config_option("Config file with further workloads.")
-@workload_option
-@click.option(
-    "--seed", default=0, type=click.IntRange(0, 2**64 - 1), help="Seed of the events shown."
-)
+@options_of(Request, "config_file", help="Config file with further workloads.")
+@options_of(Request, "workload_pairs")
+@click.option("--seed", default=0, type=whole(0, 2**64 - 1), help="Seed of the events shown.")
 @click.option("--plot", is_flag=True, help="Draw the values of some devices over time instead.")
 @click.option(
     "--span",
     "span_s",
     default="1h",
     show_default=True,
-    type=Duration(above=True),
+    type=Parsed(Duration(above=True)),
     help="With --plot: the time that is drawn.",
 )
 @output_option(None, "With --plot: file to write, .svg or .png. Default: NAME.svg here.")
@@ -37,8 +32,14 @@ if TYPE_CHECKING:
     help="Show the schema and the statement of each query that --target's module sends, and connect to"
     " nothing.",
 )
-@click.option("-t", "--target", help="With --show-queries: name of the target in the config file.")
-@extra_option
+@options_of(
+    Request,
+    "target",
+    required=False,
+    default=None,
+    help="With --show-queries: name of the target in the config file.",
+)
+@options_of(Request, "extra_options")
 @debug_option
 @click.pass_context
 def workloads(
@@ -71,17 +72,19 @@ def workloads(
             raise ConfigError("--show-queries needs a WORKLOAD and a --target")
         if plot:
             raise ConfigError("--show-queries and --plot: choose one")
-        from ..run.experiments.session import CommonOptions
-
-        request = CommonOptions(
-            target, config_file, extra_options, workload=workload, workload_options=workload_pairs
+        request = Request(
+            target=target,
+            config_file=config_file,
+            extra_options=extra_options,
+            workload=workload,
+            workload_pairs=workload_pairs,
         )
         print_text(_describe_queries(request, seed))
         return
     if target is not None or extra_options:
         raise ConfigError("--target and --extra-option go with --show-queries")
     config = find_config(config_file)
-    about_plot = on_command_line(ctx) & {"span_s", "output"}
+    about_plot = find_given(ctx).keys() & {"span_s", "output"}
     if about_plot and not plot:
         raise ConfigError("--span and --output go with --plot")
     if workload is None:
@@ -98,7 +101,7 @@ def workloads(
     note(f"Written: {write_workload_plot(instance, round(span_s * 1000), output)}")
 
 
-def _describe_queries(request: CommonOptions, seed: int) -> str:
+def _describe_queries(request: Request, seed: int) -> str:
     """What a target's module makes and sends for the workload; ConfigError if it can't store or ask it."""
     from simulator.contract import DataSet, Load, Role
     from simulator.errors import OptionError

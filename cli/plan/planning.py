@@ -17,8 +17,6 @@ from simulator.contract import (
     RunLimit,
     Tables,
     Timestamps,
-    fields_of,
-    format_stages,
     split_list,
 )
 from simulator.errors import OptionError
@@ -33,85 +31,9 @@ from simulator.workloads.schema import Schema
 from ..system.errors import ConfigError
 from ..system.installation import load_each
 from .clock import check_prefill, compress_clock
+from .requests import InsertRequest, MixedRequest, QueryRequest, Request
 from .target import Target
 from .workloads import count_history, make_workload_of, parse_pairs
-
-
-@dataclass(frozen=True, kw_only=True)
-class Request:
-    """What a command that measures is asked for: what all of them have in common."""
-
-    load: Load
-    """The writers' load; the readers', where they alone are at work."""
-    data: DataSet
-    readers: Load | None = None
-    """The load of readers beside the writers."""
-    runs: int = 3
-    """How often the same run is made."""
-    limits: Sequence[RunLimit] = ()
-    """What each run is to keep to."""
-    abort_on_limit: bool = False
-    """End a run as soon as it can't keep one of them any more."""
-    given: frozenset[str] = frozenset()
-    """Names of the options that stood on the command line."""
-
-    @property
-    def workers(self) -> int:
-        """How many there are in both groups."""
-        return self.load.workers + (self.readers.workers if self.readers else 0)
-
-    def list_options(self) -> dict[str, Any]:
-        """The options as they are kept in the result."""
-        options = {
-            "workers": [self.load.workers],
-            "runs": self.runs,
-            **public_load(self.load),
-            **public_data(self.data),
-        }
-        if self.readers is not None:
-            options |= {
-                "readers": self.readers.workers,
-                "query_rate_per_s": self.readers.rate_per_s,
-                "reader_in_flight": self.readers.in_flight,
-                "queries": self.readers.weights or self.readers.queries,
-                "redraw": self.readers.redraw,
-                "check": self.readers.check,
-            }
-        return options | self.list_limits()
-
-    def list_limits(self) -> dict[str, Any]:
-        """The limits as they are kept in the result, if there are some."""
-        if not self.limits:
-            return {}
-        aborts = {"abort_on_limit": True} if self.abort_on_limit else {}
-        return {"limits": [str(limit) for limit in self.limits], **aborts}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sweep(Request):
-    """An `insert` request: one load on a data set, repeated for each worker count."""
-
-    counts: Sequence[int]
-    """Numbers of workers, instead of the load's."""
-    steps: int = 0
-
-    def list_options(self) -> dict[str, Any]:
-        return super().list_options() | {"workers": list(self.counts), "steps": self.steps}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mix(Request):
-    """What `mixed` is asked for: writers and readers on one data set, several times."""
-
-    readers: Load
-    baseline: bool = False
-    """Make each run with one group at a time, too."""
-
-    def list_options(self) -> dict[str, Any]:
-        more = {"arrivals": str(self.readers.arrivals)} if self.readers.rate_per_s else {}
-        if self.readers.stages:
-            more["query_stages"] = format_stages(self.readers.stages)
-        return super().list_options() | {"baseline": self.baseline} | more
 
 
 @dataclass(frozen=True)
@@ -183,34 +105,6 @@ LONGEST_SERIES = 200
 (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 _SERIES_BYTES, _RUN_BYTES = 700_000, 2_500
 """The most for all their settings, and the most for a run's without the workload's definition."""
-
-
-def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, Any]:
-    """The fields that are options of the command line, by their names there."""
-    names = fields_of(type(model), role)
-    return model.model_dump(mode="json", by_alias=True, include=names)
-
-
-def public_data(data: DataSet) -> dict[str, Any]:
-    """The data set as it is kept in the result. The workload's options are among the module's."""
-    own = {} if data.definition is None else {"definition": data.definition}
-    shown = public_fields(data)
-    if not data.has_history:
-        del shown["prefill_span_s"], shown["prefill_every_s"]
-    return shown | own
-
-
-def public_load(load: Load) -> dict[str, Any]:
-    """The load's options as they are kept in the result. Of those that end a run, only the one that did."""
-    shown = public_fields(load, load.role)
-    if load.rate_per_s is None:
-        shown.pop("arrivals")
-    if not load.stages:
-        shown.pop("stages")
-    if load.duration_s is not None:
-        for name in ("num_inserts", "runs"):
-            shown.pop(name, None)
-    return shown
 
 
 def merge_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:
@@ -296,7 +190,7 @@ def check_load(load: Load, named_options: Collection[str]) -> None:
         raise ConfigError("--arrivals says how the requests of --rate follow each other: give both")
 
 
-def plan_inserts(sweep: Sweep) -> list[PlannedSeries]:
+def plan_inserts(sweep: InsertRequest) -> list[PlannedSeries]:
     """The runs of an insert command, in series of one worker count each, in order.
 
     A sweep makes `runs` runs for each worker count; `steps` makes that many runs on the data of
@@ -306,7 +200,7 @@ def plan_inserts(sweep: Sweep) -> list[PlannedSeries]:
     if sweep.steps:
         _check_steps(sweep)
     series = []
-    for workers in sweep.counts:
+    for workers in sweep.workers:
         runs = [_plan_run(sweep, workers, run) for run in range(1, (sweep.steps or sweep.runs) + 1)]
         each = _RUN_BYTES + len(to_json(sweep.data.definition))
         most = min(LONGEST_SERIES, _SERIES_BYTES // each)
@@ -316,7 +210,7 @@ def plan_inserts(sweep: Sweep) -> list[PlannedSeries]:
     return series
 
 
-def plan_queries(request: Request) -> PlannedSeries:
+def plan_queries(request: QueryRequest) -> PlannedSeries:
     """The run of a query command. ConfigError if what is asked for doesn't go together."""
     load = request.load
     check_load(load, request.given)
@@ -327,9 +221,10 @@ def plan_queries(request: Request) -> PlannedSeries:
     return PlannedSeries("queries", [PlannedRun(label, 1, request.data, (load,))])
 
 
-def plan_mix(mix: Mix) -> PlannedSeries:
+def plan_mix(mix: MixedRequest) -> PlannedSeries:
     """The runs of a mixed command, in order: with a baseline in turns, beginning with another group each
     time, so that drift meets all alike. ConfigError if what is asked for doesn't go together."""
+    assert mix.readers is not None
     for load in (mix.load, mix.readers):
         check_load(load, mix.given - {"arrivals", "runs"})
     if "arrivals" in mix.given and not (mix.load.rate_per_s or mix.readers.rate_per_s):
@@ -358,9 +253,9 @@ def plan_mix(mix: Mix) -> PlannedSeries:
     )
 
 
-def _check_steps(sweep: Sweep) -> None:
+def _check_steps(sweep: InsertRequest) -> None:
     """ConfigError if something was asked for that steps don't go with."""
-    if len(sweep.counts) > 1:
+    if len(sweep.workers) > 1:
         raise ConfigError("--steps needs one worker count: give a single number to --workers")
     if sweep.runs > 1:
         raise ConfigError("--steps makes one run per step: give --runs 1")
@@ -368,12 +263,12 @@ def _check_steps(sweep: Sweep) -> None:
         raise ConfigError("--steps and --prefill can't be used together")
 
 
-def _plan_run(sweep: Sweep, workers: int, run: int) -> PlannedRun:
+def _plan_run(sweep: InsertRequest, workers: int, run: int) -> PlannedRun:
     """A run with so many workers; a step goes on with the data of the one before it, whatever was asked."""
     load = sweep.load.model_copy(update={"workers": workers})
     clean = sweep.data.clean and not (sweep.steps and run > 1)
     # A run that goes on with the events of others must share out the devices as they did.
-    data = share_devices(sweep.data, workers if clean else max(sweep.counts))
+    data = share_devices(sweep.data, workers if clean else max(sweep.workers))
     data = data.model_copy(update={"clean": clean})
     if data.retention_s is not None:
         data = compress_clock(data, load)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
 
@@ -20,6 +20,7 @@ from simulator.contract import (
     RunResult,
 )
 
+from ..plan.requests import JobId
 from .capacity import Capacity
 from .limits import RunVerdict
 from .tuning import Tuning
@@ -219,14 +220,6 @@ class ClientComparison(Bounded, BaseModel):
     def find_client(self, run: int) -> str | None:
         """What a run inserted, or asked, by; None of one that is nobody's."""
         return next((turn.client for turn in self.turns if turn.run == run), None)
-
-
-class JobId(NamedTuple):
-    """A job of a campaign, whatever it is called."""
-
-    candidate: str
-    step: str
-    repetition: int
 
 
 class Result(Bounded, BaseModel):

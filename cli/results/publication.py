@@ -15,11 +15,12 @@ from simulator.modules import load_module
 from simulator.modules.options import HIDDEN
 from simulator.units import format_count
 
+from ..plan.requests import JobId
 from ..system.errors import ConfigError
 from .caveats import Kind
 from .conditions import find_durability
 from .manifest import compare_manifest, list_secrets
-from .model import JobId, Result, as_mapping
+from .model import Result, as_mapping
 from .rules import find_busy
 from .store import (
     FAILED,

@@ -14,11 +14,12 @@ from pydantic_core import to_json
 from simulator.conditions import Condition
 from simulator.documents import DocumentError, read_json
 
+from ..plan.requests import JobId
 from ..system.errors import ConfigError
 from ..system.output import note
 from .conditions import Origin, find_declared, list_settings
 from .decision import VerdictMatrix
-from .model import JobId, Result, as_mapping
+from .model import Result, as_mapping
 from .naming import find_changed_options, format_options
 from .publication import read_notes
 from .secrets import redact_result, redact_text

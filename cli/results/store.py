@@ -25,6 +25,8 @@ from simulator.documents import (
     read_file,
 )
 
+from ..plan.requests import JobId
+from ..plan.values import LATEST
 from ..system.errors import ConfigError, RunFailed
 from ..system.installation import program
 from ..system.output import explain, note, write_whole
@@ -32,14 +34,11 @@ from . import index
 from .address import Address, explain_named, is_address
 from .decision import VerdictMatrix
 from .index import ResultIndex, ResultLine, get_age, list_entries, list_lines
-from .model import FORMAT, JobId, Result, as_mapping
+from .model import FORMAT, Result, as_mapping
 
 FILE_NAME = index.FILE_NAME
 LOCAL = Path("results")
 """Where results that go to an address are kept first."""
-LATEST = "latest"
-"""Names the newest result."""
-
 _UNSAFE = re.compile(r"[^\w.+=@-]+")
 """What isn't taken from a target's name into a folder's."""
 MOST_OF_TARGET = 60

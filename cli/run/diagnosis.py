@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from simulator.machine import Reading, read_machine
 
 from ..plan.config import load_config
 from ..plan.planning import PlannedRun, check_workload
+from ..plan.requests import Request
 from ..plan.target import ExecutorName
 from ..plan.workloads import begin, complete_data, make_workload
 from ..system.errors import EXIT_USAGE, CliError, ConfigError, RunFailed
@@ -22,7 +23,7 @@ from ..system.output import print_text
 from ..system.signals import Interrupts
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .experiments.context import make_settings, open_context
-from .experiments.session import CommonOptions, open_session
+from .experiments.session import open_session
 
 if TYPE_CHECKING:
     from .kubeclient import KubeClient
@@ -74,14 +75,14 @@ class Finding:
     remedy: str = ""
 
 
-def diagnose(request: CommonOptions, interrupts: Interrupts) -> int:
+def diagnose(request: Request, interrupts: Interrupts) -> int:
     """Print each check's outcome; the exit status. The request may be without a target.
 
     ConfigError if the workload is wrong, or the module can't store it.
     """
     config = load_config(request.config_file)
     target = config.target(request.target) if request.target else None
-    make_workload(request.workload, config, request.workload_options, seed=0)
+    make_workload(request.workload, config, request.workload_pairs, seed=0)
     healthy = True
     default = target.executor if target else ExecutorName.KUBERNETES
     if ExecutorName(request.executor or default) is ExecutorName.LOCAL:
@@ -228,10 +229,10 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
     return Finding(name, True, "a worker connected to the collector")
 
 
-def check_database(request: CommonOptions, interrupts: Interrupts) -> Finding:
+def check_database(request: Request, interrupts: Interrupts) -> Finding:
     """A run with a worker: it and the collector connect to the database, and change nothing."""
     with tempfile.TemporaryDirectory() as folder:
-        session = open_session(replace(request, output=Path(folder)))
+        session = open_session(request.model_copy(update={"output": Path(folder)}))
         options = begin(session.workload.kind, session.workload_options)
         data = complete_data(DataSet(), session.workload, options, existing=False)
         try:

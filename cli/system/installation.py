@@ -35,6 +35,12 @@ CONFIG_FILE = "config.yaml"
 _OWN_PACKAGES = ("cli", "simulator")
 
 
+def read_example(file: Path) -> str:
+    """An example to print: without the line by which editors find its schema in this repository."""
+    lines = file.read_text(encoding="utf-8").rstrip().split("\n")
+    return "\n".join(lines[1:] if "yaml-language-server" in lines[0] else lines)
+
+
 def shipped(name: str) -> Path:
     """`deployment`, `dbinstall` or `config.yaml`, as this version has them."""
     return (PACKAGES if IS_CHECKOUT else _SHIPPED) / name

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from cli.plan.requests import CapacityRequest, Request
 from cli.results.capacity import CapacityStep
 from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result
@@ -13,8 +14,8 @@ from cli.results.store import StoredResult
 from cli.results.summaries import summarize_inserts, summarize_queries
 from cli.results.tuning import Trial, TunedSetting, Tuning
 from cli.run.experiments.candidates import combine
-from cli.run.experiments.capacity import CapacityRequest, CapacitySearch, find_answer
-from cli.run.experiments.limits import judge_run, parse_limit
+from cli.run.experiments.capacity import CapacitySearch, find_answer
+from cli.run.experiments.limits import judge_run
 from cli.run.experiments.search import choose_next
 from simulator.contract import (
     Client,
@@ -59,6 +60,16 @@ OPTIONS: dict[str, Any] = {
 def stored(result: Result, name: str = "one") -> StoredResult:
     """As if it were kept somewhere."""
     return StoredResult(name, Path("results", name, "result.json"), result)
+
+
+AnyRequest = TypeVar("AnyRequest", bound=Request)
+
+
+def ask_for(
+    kind: type[AnyRequest], load: Load, data: DataSet, readers: Load | None = None, **fields: Any
+) -> AnyRequest:
+    """A request with this work, whatever its options say."""
+    return kind(**{"target": "x", **fields}).with_work(load, data, readers)
 
 
 def of_job(result: Result, name: str) -> Result:
@@ -175,10 +186,7 @@ def capacity(
     """The search of a database whose p99 reaches 100 ms at this rate, and which does 100,000 events/s at
     most; with `client_bound` its client can't do more than `at`."""
     quest = CapacityRequest(
-        load=Load(workers=4, batch=100, duration_s=30.0, warm_up_s=5.0),
-        data=DataSet(),
-        limits=[parse_limit(text) for text in limits],
-        max_steps=max_steps,
+        target="x", workers=4, batch=100, limits=tuple(limits), max_steps=max_steps
     )
     course = CapacitySearch(
         quest, [_make_step(1, None, at, client_bound)], steps=[CapacityStep(run=1)]

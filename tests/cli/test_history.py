@@ -54,10 +54,11 @@ def caught(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[AnyExperimen
     experiments: list[AnyExperiment] = []
 
     def note(experiment: AnyExperiment, _: Interrupts) -> int:
+        experiment.check()
         experiments.append(experiment)
         return 0
 
-    monkeypatch.setattr("cli.run.experiments.experiment.run_experiment", note)
+    monkeypatch.setattr("cli.run.experiments.run_experiment", note)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "config.yaml").write_text(
         "targets:\n  x: {module: blackhole, executor: local}\n"

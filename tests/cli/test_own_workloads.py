@@ -13,11 +13,12 @@ from click.testing import CliRunner, Result
 
 from cli.main import commands
 from cli.plan.config import Config, load_config
-from cli.plan.planning import Sweep, plan_inserts, public_data
+from cli.plan.planning import plan_inserts
+from cli.plan.requests import InsertRequest, Request, public_data
 from cli.plan.workloads import choose_workload, complete_data, make_workload, read_options
 from cli.results.conditions import flatten_definition
 from cli.run.experiments.context import make_settings
-from cli.run.experiments.session import CommonOptions, open_session
+from cli.run.experiments.session import open_session
 from cli.system.errors import ConfigError
 from simulator.contract import DataSet, Load, RunSettings
 from simulator.errors import OptionError
@@ -25,6 +26,7 @@ from simulator.modules import build
 from simulator.workloads import load_workload
 
 from ..helpers import begin_definition, configure_definition
+from .made import ask_for
 
 BOILERS = (
     begin_definition(
@@ -145,8 +147,10 @@ def session_of(folder: Path, *pairs: str, keys: str = "", extra: tuple[str, ...]
     write(folder, "config.yaml", TARGETS.replace("}}", f"{keys}}}}}"))
     file = write(folder, "boilers.yaml", NOW)
     return open_session(
-        CommonOptions("hole", folder / "config.yaml", extra, None, 0, folder, None,
-                workload=file, workload_options=pairs)
+        Request(
+            target="hole", config_file=folder / "config.yaml", extra_options=extra, output=folder,
+            workload=str(file), workload_pairs=pairs,
+        )
     )  # fmt: skip
 
 
@@ -224,7 +228,7 @@ def test_large_definitions_make_series_shorter(tmp_path: Path) -> None:
     definition = choose_workload(write(tmp_path, "boilers.yaml", BOILERS), None).definition or {}
     about = {"about": "x" * (90_000 - len(json.dumps(definition)))}
     data = DataSet(workload="boilers", definition=definition | about)
-    plan = plan_inserts(Sweep(load=Load(), data=data, counts=(1,), runs=20))
+    plan = plan_inserts(ask_for(InsertRequest, Load(), data, workers=(1,), runs=20))
     assert [len(series.runs) for series in plan] == [7, 7, 6]
 
 

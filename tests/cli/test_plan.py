@@ -10,13 +10,13 @@ import pytest
 from cli.plan.planning import (
     LONGEST_SERIES,
     PlannedRun,
-    Sweep,
     check_capabilities,
     check_query,
     merge_options,
     plan_inserts,
     split_options,
 )
+from cli.plan.requests import InsertRequest
 from cli.plan.target import ExecutorName, Target
 from cli.run.experiments.context import make_settings
 from cli.system.errors import ConfigError
@@ -47,42 +47,35 @@ def planned(workers: int, run: int, which: str, clean: bool = True) -> PlannedRu
     return PlannedRun(label, run, DataSet(clean=clean), (Load(workers=workers),))
 
 
-def list_runs(sweep: Sweep) -> list[PlannedRun]:
+def list_runs(sweep: InsertRequest) -> list[PlannedRun]:
     return [run for series in plan_inserts(sweep) for run in series.runs]
 
 
-def check(sweep: Sweep, module: type[AnyModule], settings: Options | None) -> None:
-    most = sweep.load.model_copy(update={"workers": max(sweep.counts)})
+def check(sweep: InsertRequest, module: type[AnyModule], settings: Options | None) -> None:
+    most = sweep.load.model_copy(update={"workers": max(sweep.workers)})
     check_capabilities(sweep, module, settings, most)
 
 
-def sweep_of(**changes: Any) -> Sweep:
-    parts = {
-        name: model(
-            **{
-                field: changes.pop(field)
-                for field in set(model.model_fields) - {"workers", "runs"}
-                if field in changes
-            }
-        )
-        for name, model in (("data", DataSet), ("load", Load))
-        if name not in changes
-    }
-    values: dict[str, Any] = {"counts": (2,), **parts, **changes}
-    return Sweep(**values)
+def sweep_of(**changes: Any) -> InsertRequest:
+    """`given`: the options that stand on the command line at their defaults."""
+    fields = InsertRequest.model_fields
+    own = {"workers": (2,)} | {name: fields[name].default for name in changes.pop("given", ())}
+    own |= {name: changes.pop(name) for name in list(changes) if name in fields}
+    request = InsertRequest(target="x", **own)
+    return request.with_work(request.load, request.data.model_copy(update=changes))
 
 
 # --- which runs -----------------------------------------------------------------------------------
 
 
 def test_a_sweep_makes_all_runs_of_each_worker_count() -> None:
-    assert list_runs(sweep_of(counts=(1, 4), runs=2)) == [
+    assert list_runs(sweep_of(workers=(1, 4), runs=2)) == [
         planned(workers, run, f"run {run} of 2") for workers in (1, 4) for run in (1, 2)
     ]
 
 
 def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> None:
-    plan = plan_inserts(sweep_of(counts=(1, 16), runs=LONGEST_SERIES + 1))
+    plan = plan_inserts(sweep_of(workers=(1, 16), runs=LONGEST_SERIES + 1))
     series = {run_series.name: run_series.runs for run_series in plan}
     assert list(series) == ["workers-01", "workers-01-part-2", "workers-16", "workers-16-part-2"]
     assert [len(runs) for runs in series.values()] == [LONGEST_SERIES, 1] * 2
@@ -96,18 +89,18 @@ def test_series_have_one_worker_count_and_are_not_too_long_for_a_secret() -> Non
 
 def test_without_cleaning_each_run_goes_on_behind_the_last() -> None:
     """The first finds what is there; for the others, the run before says where it ended."""
-    plan = list_runs(sweep_of(counts=(1, 4), runs=2, clean=False))
+    plan = list_runs(sweep_of(workers=(1, 4), runs=2, clean=False))
     assert [run.data.clean for run in plan] == [False] * 4
 
 
 def test_steps_clean_once_and_go_on() -> None:
-    assert list_runs(sweep_of(counts=(16,), runs=1, steps=3)) == [
+    assert list_runs(sweep_of(workers=(16,), runs=1, steps=3)) == [
         planned(16, step, f"step {step} of 3", clean=step == 1) for step in (1, 2, 3)
     ]
 
 
 def test_steps_on_existing_data_never_clean() -> None:
-    plan = list_runs(sweep_of(counts=(16,), runs=1, steps=2, clean=False))
+    plan = list_runs(sweep_of(workers=(16,), runs=1, steps=2, clean=False))
     assert [run.data.clean for run in plan] == [False, False]
 
 
@@ -115,7 +108,7 @@ def test_devices_in_all_are_shared_out_over_the_workers() -> None:
     """A run that goes on with the events of another worker count must share them out as that one did."""
 
     def shared(**changes: Any) -> list[int]:
-        sweep = sweep_of(counts=(1, 4), runs=1, workload="machines", **changes)
+        sweep = sweep_of(workers=(1, 4), runs=1, workload="machines", **changes)
         return [run.data.workload_options["sharing_workers"] for run in list_runs(sweep)]
 
     assert shared() == [1, 4]
@@ -125,7 +118,7 @@ def test_devices_in_all_are_shared_out_over_the_workers() -> None:
 
 
 def test_more_workers_than_devices_are_refused_before_the_run() -> None:
-    sweep = sweep_of(counts=(2, 8), workload="machines", workload_options={"devices": 5})
+    sweep = sweep_of(workers=(2, 8), workload="machines", workload_options={"devices": 5})
     with pytest.raises(ConfigError, match="5 devices in all, too few for 8 workers"):
         check(sweep, Blackhole, None)
 
@@ -133,7 +126,7 @@ def test_more_workers_than_devices_are_refused_before_the_run() -> None:
 @pytest.mark.parametrize(
     ("changes", "remedy"),
     [
-        ({"counts": (1, 4), "runs": 1}, "--workers"),
+        ({"workers": (1, 4), "runs": 1}, "--workers"),
         ({"runs": 3}, "--runs 1"),
         ({"runs": 1, "prefill": 10}, "--prefill"),
     ],
@@ -163,7 +156,7 @@ def test_loads_that_contradict_themselves(
     changes: dict[str, Any], given: set[str], said: str
 ) -> None:
     with pytest.raises(ConfigError, match=said):
-        plan_inserts(sweep_of(given=frozenset(given), **changes))
+        plan_inserts(sweep_of(given=given, **changes))
 
 
 def test_with_a_retention_the_clock_is_compressed_as_far_as_it_takes() -> None:
@@ -271,7 +264,6 @@ class Limited(Postgres):
 def test_what_is_supported_passes(key: PrimaryKey, tables: Tables, workload: str) -> None:
     options = sweep_of(
         primary_key=key, tables=tables, workload=workload, batch=10,
-        given=frozenset({"primary_key", "tables"}),
     )  # fmt: skip
     check(options, Postgres, POSTGRES)
 
@@ -284,15 +276,15 @@ def test_a_default_that_the_database_has_no_notion_of_is_no_error() -> None:
     ("changes", "text"),
     [
         (
-            {"given": frozenset({"primary_key"})},
+            {"given": {"primary_key"}},
             "module limited: the database has no --primary-key db",
         ),
         (
-            {"given": frozenset({"primary_key"}), "primary_key": PrimaryKey.SQL},
+            {"primary_key": PrimaryKey.SQL},
             "module limited can't do --primary-key sql yet",
         ),
         (
-            {"given": frozenset({"primary_key"}), "primary_key": PrimaryKey.UUID},
+            {"primary_key": PrimaryKey.UUID},
             "module limited can't do --primary-key uuid yet",
         ),
         ({"tables": Tables.MULTIPLE}, "module limited can't do --tables multiple yet"),
@@ -312,7 +304,7 @@ def test_what_is_not_supported_is_named(changes: dict[str, Any], text: str) -> N
     assert refused.value.message == text
 
 
-def sweep_with(**column: Any) -> Sweep:
+def sweep_with(**column: Any) -> InsertRequest:
     """An insert of a workload with this column of numbers."""
     columns = [{"name": "at", "type": "timestamp_ms"}, {"name": "it", "type": "text"}]
     signal = {"kind": "uniform", "low": 0, "high": 1}
@@ -326,7 +318,7 @@ def sweep_with(**column: Any) -> Sweep:
         "interval": "1s",
         "columns": [*columns, {"type": "int32", "signal": signal, **column}],
     }
-    return sweep_of(workload="own", definition=definition, counts=(1,))
+    return sweep_of(workload="own", definition=definition, workers=(1,))
 
 
 def test_more_columns_than_a_table_of_the_database_has_are_refused() -> None:
@@ -410,7 +402,7 @@ def test_queries_draw_from_what_is_stored_before(changes: dict[str, Any]) -> Non
 
 def test_settings_say_all_that_was_asked_for() -> None:
     sweep = sweep_of(
-        counts=(4,), primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE, events=77, batch=7,
+        workers=(4,), primary_key=PrimaryKey.UUID, tables=Tables.MULTIPLE, events=77, batch=7,
         prefill=5, clean=False, timestamps=Timestamps.RESTART, workload="cpu", seed=2**64 - 1,
     )  # fmt: skip
     run = list_runs(sweep)[1]

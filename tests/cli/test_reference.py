@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
+from typing import Any
 
+import jsonschema
 import pytest
+import yaml
 
-from docs.generate import FOLDER, PAGES, make_keys, make_options, make_schema, write_man_pages
+from docs.generate import (
+    FOLDER,
+    PAGES,
+    make_keys,
+    make_options,
+    make_result_schema,
+    write_man_pages,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,12 +30,74 @@ def test_the_page_in_docs_is_that_of_the_code(page: str) -> None:
 
 
 def test_the_schema_has_what_each_command_keeps() -> None:
-    schema = json.loads(make_schema())
+    schema = json.loads(make_result_schema())
     assert {"command", "runs", "baseline", "options"} <= set(schema["properties"])
     assert {"RunResult", "GroupResult", "QueryResult", "Execution", "Offered", "LatencyMs"} <= set(
         schema["$defs"]
     )
     assert schema["properties"]["format"]["const"] == 2
+
+
+EXAMPLES = {
+    "config": ("config.yaml", "comparison/config.yaml", "examples/*/config.yaml"),
+    "workload": ("simulator/workloads/*.yaml",),
+    "campaign": ("cli/run/campaign/*.yaml", "comparison/[!c]*.yaml"),
+}
+FILES = [
+    (kind, file)
+    for kind, patterns in EXAMPLES.items()
+    for pattern in patterns
+    for file in sorted(ROOT.glob(pattern))
+]
+
+
+def validate(kind: str, document: Any) -> None:
+    schema = json.loads((ROOT / FOLDER / f"{kind}.schema.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator.check_schema(schema)
+    jsonschema.Draft202012Validator(schema).validate(document)
+
+
+@pytest.mark.parametrize(("kind", "file"), FILES, ids=lambda value: getattr(value, "name", value))
+def test_each_example_names_its_schema_and_keeps_to_it(kind: str, file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    schema = os.path.relpath(ROOT / FOLDER / f"{kind}.schema.json", file.parent)
+    assert text.startswith(f"# yaml-language-server: $schema={schema}\n")
+    validate(kind, yaml.safe_load(text))
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((ROOT / "comparison/results").iterdir()), ids=lambda p: p.name
+)
+def test_campaigns_that_were_run_keep_to_the_schema(folder: Path) -> None:
+    validate("campaign", yaml.safe_load((folder / "campaign.yaml").read_text(encoding="utf-8")))
+
+
+@pytest.mark.parametrize(
+    ("kind", "file", "way"),
+    [
+        ("config", "config.yaml", []),
+        ("config", "config.yaml", ["kubernetes"]),
+        ("config", "config.yaml", ["targets", "embedded"]),
+        ("workload", "simulator/workloads/machines.yaml", []),
+        ("workload", "simulator/workloads/machines.yaml", ["columns", 1]),
+        ("campaign", "cli/run/campaign/example.yaml", []),
+        ("campaign", "cli/run/campaign/example.yaml", ["steps", 0]),
+        ("campaign", "cli/run/campaign/example.yaml", ["steps", 0, "insert"]),
+        ("campaign", "comparison/fleet.yaml", ["targets", "cratedb"]),
+        ("campaign", "comparison/fleet.yaml", ["requirements"]),
+    ],
+)  # fmt: skip
+def test_a_misspelt_key_is_refused_wherever_it_stands(
+    kind: str, file: str, way: list[str | int]
+) -> None:
+    document = yaml.safe_load((ROOT / file).read_text(encoding="utf-8"))
+    part = document
+    for key in way:
+        part = part[key]
+    validate(kind, document)
+    part["mispelt"] = 1
+    with pytest.raises(jsonschema.ValidationError):
+        validate(kind, document)
 
 
 def test_options_of_commands_below_commands_are_there() -> None:

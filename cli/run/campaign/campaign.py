@@ -23,12 +23,13 @@ from ...results.store import WORKLOAD
 from ...system.errors import ConfigError
 from ...system.output import note, print_text
 from ...system.signals import Interrupts
+from ..experiments import AnyExperiment, open_experiment
 from ..experiments.session import Session, find_module
 from .definition import Definition, load_definition
 from .folder import CampaignFolder
 from .following import add_steps, make_question
 from .installing import Site, add_recipe_options, find_sites
-from .plan import Candidate, Job, Turn, find_command, list_left, name_target, plan_turns
+from .plan import Candidate, Job, Turn, list_left, name_target, plan_turns
 
 
 @dataclass(frozen=True)
@@ -81,38 +82,24 @@ class Campaign:
         same for each workload that the user has defined."""
         named = [name_target(self.definition, job.candidate) for job in self.jobs]
         digests = {name: self.config.digest(name) for name in dict.fromkeys(named)}
-        flag = "--workload="
-        workloads = [
-            text.removeprefix(flag)
-            for job in self.jobs
-            for text in job.arguments
-            if text.startswith(flag)
-        ]
-        for name in dict.fromkeys(workloads):
+        requests = [job.request for job in self.jobs]
+        named = [request.workload for request in requests if "workload" in request.given]
+        for name in dict.fromkeys(named):
             definition = choose_workload(name, self.config).definition
             if definition is not None:
                 text = json.dumps(definition, sort_keys=True)
                 digests[f"{WORKLOAD}{name}"] = sha256(text.encode()).hexdigest()
         return digests
 
-    def run(self, job: Job) -> int:
-        """Run a job as the command line does; its exit status. It runs below the campaign's own context, so
-        that a warning is given once for all jobs."""
-        shared = (f"--config={self.config_file}", f"--output={self.folder.results}")
-        command = find_command(job.command)
-        context = command.make_context(
-            job.command,
-            [*job.arguments, *shared, f"--label={job.name}"],
-            obj=self.interrupts,
-            parent=click.get_current_context(silent=True),
-        )
-        try:
-            with context:
-                context.meta["job"] = job.id
-                command.invoke(context)
-        except click.exceptions.Exit as end:
-            return end.exit_code
-        return 0
+    def open_job(self, job: Job) -> AnyExperiment:
+        """The experiment of a job, which is checked before it is run. ConfigError if it can't be made."""
+        own = {
+            "config_file": self.config_file, "output": self.folder.results, "label": job.name,
+            "job": job.id,
+        }  # fmt: skip
+        experiment = open_experiment(job.request.model_copy(update=own))
+        experiment.check()
+        return experiment
 
 
 def open_campaign(
@@ -177,7 +164,7 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
     for job in jobs:
         target = config.target(name_target(definition, job.candidate))
         clients = find_module(config, target).CAPABILITIES.clients
-        asks = any(word.startswith("--queries") for word in job.arguments)
+        asks = job.request.readers is not None
         if not any(client.asker if asks else client.ways for client in clients.values()):
             lacking[job.name] = target.module
     if not lacking:

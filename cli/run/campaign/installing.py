@@ -22,7 +22,7 @@ from ...system.output import note, write_whole
 from ...system.signals import Interrupts
 from ..cluster import Place
 from ..diagnosis import check_database
-from ..experiments.experiment import AnyExperiment
+from ..experiments import AnyExperiment
 from ..faults.injector import run_command
 from ..install.recipes import Choice, choose, recipe_of
 from ..install.work import Consent, Database, Installed, confirm, removal_arguments
@@ -80,26 +80,23 @@ def add_recipe_options(
 ) -> list[Turn]:
     """The turns, with the options that a module needs for its number of nodes, unless the file sets them."""
     return [
-        [
-            replace(job, arguments=_complete(job, sites[job.name], config))
-            if job.name in sites
-            else job
-            for job in turn
-        ]
+        [_complete(job, sites[job.name], config) if job.name in sites else job for job in turn]
         for turn in turns
     ]
 
 
-def _complete(job: Job, site: Site, config: Config) -> tuple[str, ...]:
+def _complete(job: Job, site: Site, config: Config) -> Job:
     module = config.place_of(site.target)[0]
     extra = recipe_of(config, site.target).extra_options(module, site.choice.nodes)
-    options = [f"--extra-option={option}" for option in extra]
+    present = job.request.extra_options
     added = [
         option
-        for option in options
-        if not any(text.startswith(f"{option.rpartition('=')[0]}=") for text in job.arguments)
+        for option in extra
+        if not any(text.startswith(f"{option.partition('=')[0]}=") for text in present)
     ]
-    return (*job.arguments, *added)
+    request = job.request.model_copy(update={"extra_options": (*present, *added)})
+    words = [f"--extra-option={option}" for option in added]
+    return replace(job, request=request, arguments=(*job.arguments, *words))
 
 
 class Installer:
@@ -302,7 +299,7 @@ class TurnServer:
 
     def _await_answer(self, job: Job, deadline: float) -> None:
         """RunFailed if the database doesn't answer in time."""
-        request = replace(self._prepared[job.name].session.request, live=None, disturb=())
+        request = self._prepared[job.name].session.request.model_copy(update={"disturb": ()})
         noted = None
         while not (finding := check_database(request, self._interrupts)).ok:
             if time.monotonic() + _PAUSE_S > deadline:

@@ -5,22 +5,21 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import product
 from typing import Any
 
-import click
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from simulator.conditions import Condition, find_conditions
 from simulator.contract import Load, Role
 from simulator.errors import did_you_mean
 from simulator.units import format_count
 
+from ...plan.fields import describe_problem, find_keys, write_words
+from ...plan.requests import REQUESTS, JobId, Request
 from ...plan.target import ExecutorName
-from ...results.model import JobId
 from ...system.errors import ConfigError
-from ..experiments.experiment import AnyExperiment
+from ..experiments import AnyExperiment
 from .definition import TARGET, Definition, Installation, Order, Step
 
 OWN = {
@@ -64,14 +63,20 @@ class Job:
     """Distinct within the campaign: the label of its result."""
     candidate: Candidate
     step: str
-    command: str
     repeat: int
+    request: Request
+    """What is asked for, without what the campaign sets: config file, folder, label."""
     arguments: tuple[str, ...]
-    """The command's arguments, without those that the campaign sets: config file, folder, label."""
+    """The same as it would stand on a command line."""
     install: Installation | None = None
     """What is installed before, unless it is there from the job before."""
     has_start: bool = False
     """Whether its turn begins with starting the server, and ends with stopping it."""
+
+    @property
+    def command(self) -> str:
+        """The command that it is."""
+        return self.request.command
 
     @property
     def id(self) -> JobId:
@@ -81,7 +86,7 @@ class Job:
     @property
     def adds(self) -> bool:
         """Whether it goes on with the events that others have left."""
-        return "--no-clean" in self.arguments
+        return not self.request.data.clean
 
     @property
     def needs_whole_turn(self) -> bool:
@@ -102,24 +107,9 @@ def plan_turns(definition: Definition) -> list[Turn]:
         for nodes, variant in product(definition.list_nodes(target), definition.variants or [None])
     ]
     _check_shared(definition)
-    arguments = {
-        (candidate, step.name): _write_arguments(definition, candidate, step)
-        for candidate in candidates
-        for step in definition.steps
-        if candidate.target not in step.without
-    }
     return [
         [
-            Job(
-                _name_job(candidate, step, repeat, definition.repeats),
-                candidate,
-                step.name,
-                step.command,
-                repeat,
-                arguments[candidate, step.name],
-                definition.find_installation(candidate.target),
-                definition.targets[candidate.target].start is not None,
-            )
+            _read_job(definition, candidate, step, repeat)
             for step in definition.steps
             if candidate.target not in step.without
         ]
@@ -160,71 +150,17 @@ def order_turns(
     ]
 
 
-def find_command(name: str) -> click.Command:
-    """The command that a step runs."""
-    command = getattr(import_module(f"cli.commands.{name}"), name)
-    assert isinstance(command, click.Command)
-    return command
-
-
-def list_options(command: click.Command) -> dict[str, click.Option]:
-    """Long name without dashes -> option."""
-    return {
-        word.removeprefix("--"): option
-        for option in command.params
-        if isinstance(option, click.Option)
-        for word in option.opts
-        if word.startswith("--")
-    }
-
-
-def write_arguments(
-    options: Mapping[str, Any], declared: Mapping[str, click.Option]
-) -> tuple[str, ...]:
-    """The options as they would stand on a command line. Texts and numbers as they are; lists with commas,
-    or each on its own where an option may be repeated."""
-    arguments: list[str] = []
-    for name, value in options.items():
-        option = declared[name]
-        if option.is_flag:
-            if not isinstance(value, bool):
-                raise ConfigError(f"{name}: write true or false, not {value!r}")
-            arguments += [f"--{name}"] if value else option.secondary_opts
-            continue
-        arguments += [f"--{name}={text}" for text in _write_value(name, value, option)]
-    return tuple(arguments)
-
-
-def _write_value(name: str, value: Any, option: click.Option) -> list[str]:
-    parts = [value]
-    if isinstance(value, Mapping):
-        parts = [f"{key}={_write_scalar(name, part)}" for key, part in value.items()]
-    elif isinstance(value, list):
-        parts = value
-    texts = [_write_scalar(name, part) for part in parts]
-    return texts if option.multiple else [",".join(texts)]
-
-
-def _write_scalar(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, str | int | float):
-        return str(value)
-    raise ConfigError(
-        f"{name}: {value!r} can't be the value of an option: write a text or a number"
-    )
-
-
-def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -> tuple[str, ...]:
-    """A job's arguments. The particular overrides the general: options of all steps, the step's, the
+def _read_job(definition: Definition, candidate: Candidate, step: Step, number: int) -> Job:
+    """A job, of this repetition. The particular overrides the general: options of all steps, the step's, the
     target's, the variant's. A step's `null` leaves out an option of all steps."""
-    declared = list_options(find_command(step.command))
+    kind = REQUESTS[step.command]
+    keys = find_keys(kind)
     target = definition.targets[candidate.target]
     variant = definition.variants[candidate.variant] if candidate.variant else {}
     merged: dict[str, Any] = {}
     for options in (definition.options, step.options, target.options, variant):
         for key, value in normalize(options).items():
-            if key not in declared:
+            if key not in keys:
                 continue  # of another step: `_check_shared` has seen to that
             before = merged.get(key)
             if value is None and before is not None and options is step.options:
@@ -233,8 +169,25 @@ def _write_arguments(definition: Definition, candidate: Candidate, step: Step) -
                 merged[key] = {**before, **value}
             else:
                 merged[key] = value
-    name = name_target(definition, candidate)
-    return (f"--target={name}", *write_arguments(merged, declared))
+    words = write_words(kind, merged)
+    repeats = [str(number)] if definition.repeats > 1 else []
+    name = " ".join([str(candidate), step.name, *repeats])
+    named = {"target": name_target(definition, candidate)}
+    try:
+        request = kind.model_validate({**named, **merged})
+    except ValidationError as error:
+        key, problem = describe_problem(error)
+        raise ConfigError(f"{name}: {f'{key}: ' if key else ''}{problem}") from error
+    return Job(
+        name,
+        candidate,
+        step.name,
+        number,
+        request,
+        (f"--target={request.target}", *words),
+        definition.find_installation(candidate.target),
+        target.start is not None,
+    )
 
 
 def name_target(definition: Definition, candidate: Candidate) -> str:
@@ -260,9 +213,7 @@ def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_shared(definition: Definition) -> None:
     """ConfigError for an option that no step has, or of the campaign; a step's must be its command's."""
-    by_step = {
-        step.name: set(list_options(find_command(step.command))) for step in definition.steps
-    }
+    by_step = {step.name: set(find_keys(REQUESTS[step.command])) for step in definition.steps}
     for step in definition.steps:
         place = f"step {step.name}"
         _check_options(place, step.options, by_step[step.name], f"option of {step.command}")
@@ -283,11 +234,6 @@ def _check_options(place: str, options: Mapping[str, Any], allowed: set[str], ki
             raise ConfigError(
                 f"{place}: {key} isn't an {kind}{did_you_mean(key, names)} (known: {', '.join(names)})"
             )
-
-
-def _name_job(candidate: Candidate, step: Step, repeat: int, repeats: int) -> str:
-    number = [str(repeat)] if repeats > 1 else []
-    return " ".join([str(candidate), step.name, *number])
 
 
 def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:

@@ -8,8 +8,6 @@ from contextlib import nullcontext
 from importlib.util import find_spec
 from itertools import chain
 
-import click
-
 from simulator.errors import one_line
 from simulator.units import format_count, format_span
 
@@ -18,7 +16,7 @@ from ...system.errors import EXIT_LIMIT, CliError, ConfigError, RunFailed
 from ...system.output import NO_ROOM, note, print_prose, print_text, terminal_width
 from ...system.signals import Interrupted
 from ..exclusion import Lease, claim_databases
-from ..experiments.experiment import AnyExperiment, check_only
+from ..experiments import AnyExperiment, run_experiment
 from ..install.work import Consent
 from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
@@ -36,12 +34,9 @@ def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
         if key in experiments:
             continue
         try:
-            with check_only() as prepared:
-                campaign.run(job)
-        except click.ClickException as error:
-            text = error.format_message()
-            raise ConfigError(f"{campaign.file}: {job.name}: {text}") from error
-        (experiments[key],) = prepared
+            experiments[key] = campaign.open_job(job)
+        except CliError as error:
+            raise ConfigError(f"{campaign.file}: {job.name}: {error.message}") from error
         _refuse_secrets(campaign, job, experiments[key])
     jobs = {job.name: experiments[(job.command, *job.arguments)] for job in campaign.jobs}
     try:
@@ -295,16 +290,16 @@ class _CampaignRun:
         self._folder.write_log(f"{job.name}: begins: {' '.join([job.command, *job.arguments])}")
         before = self._folder.list_folders()
         try:
-            status = self._campaign.run(job)
-        except click.ClickException as error:
-            if isinstance(error, CliError) and self._debug:
+            status = run_experiment(self._campaign.open_job(job), self._campaign.interrupts)
+        except CliError as error:
+            if self._debug:
                 raise
             if _is_full(error):
                 raise RunFailed(
-                    f"{job.name}: {error.format_message()}\n"
+                    f"{job.name}: {error.message}\n"
                     "When there is room again, the same command resumes after the last completed run."
                 ) from error
-            return self._keep_failure(job, error.format_message())
+            return self._keep_failure(job, error.message)
         except Exception as error:
             # One job's defect must not cost the night.
             if self._debug:

@@ -20,13 +20,13 @@ from simulator.workloads import load_workload
 from ...plan.planning import (
     PlannedRun,
     PlannedSeries,
-    Request,
     check_capabilities,
     check_load,
     check_query,
     derive_seed,
     share_devices,
 )
+from ...plan.requests import CapacityRequest
 from ...plan.workloads import count_history
 from ...results.bottleneck import Limit, find_bottleneck
 from ...results.capacity import Capacity, CapacityBottleneck, CapacityStep
@@ -59,50 +59,6 @@ MOST_FAILURES = 2
 """A rate may be too much for a database; if so many runs in a row give no figures, it is something else."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class CapacityRequest(Request):
-    """Which capacity to search for. The load is the writers' in each step, except for its rate, and has a
-    duration; readers beside them ask in each step."""
-
-    precision: float = 0.05
-    max_steps: int = 24
-
-    def list_options(self) -> dict[str, Any]:
-        options = super().list_options()
-        # Each step has a rate of its own, but all have the same arrivals.
-        for name in ("runs", "rate_per_s"):
-            options.pop(name, None)
-        return options | {
-            "arrivals": str(self.load.arrivals),
-            "limits": [str(limit) for limit in self.limits],
-            "precision": self.precision,
-            "max_steps": self.max_steps,
-        }
-
-    @property
-    def window_s(self) -> float:
-        """How long a step measures."""
-        assert self.load.duration_s is not None
-        return self.load.duration_s - self.load.warm_up_s
-
-    @property
-    def loads(self) -> list[Load]:
-        """For each run that may be needed, the load that says how long it goes on."""
-        return [self.closed_loop] + [self.load] * self.max_steps
-
-    @property
-    def closed_loop(self) -> Load:
-        """The writers' load of the first run."""
-        assert self.load.duration_s is not None
-        return self.load.model_copy(
-            update={
-                "rate_per_s": None,
-                "duration_s": round(self.load.duration_s / CLOSED_LOOP_SHARE, 2),
-                "warm_up_s": round(self.load.warm_up_s / CLOSED_LOOP_SHARE, 2),
-            }
-        )
-
-
 @dataclass
 class CapacitySearch:
     """A search, and what it has measured so far. Whoever holds it has that even if it is interrupted."""
@@ -122,6 +78,29 @@ class CapacitySearch:
     """How many runs the command has made before; the numbers of its own follow theirs."""
     failures: int = 0
     """How many of the last runs in a row gave no figures, or no verdict."""
+
+    @property
+    def window_s(self) -> float:
+        """How long a step measures."""
+        load = self.request.load
+        return (load.duration_s or 0.0) - load.warm_up_s
+
+    @property
+    def loads(self) -> list[Load]:
+        """For each run that may be needed, the load that says how long it goes on."""
+        return [self.closed_loop] + [self.request.load] * self.request.max_steps
+
+    @property
+    def closed_loop(self) -> Load:
+        """The writers' load of the first run."""
+        load = self.request.load
+        return load.model_copy(
+            update={
+                "rate_per_s": None,
+                "duration_s": round((load.duration_s or 0.0) / CLOSED_LOOP_SHARE, 2),
+                "warm_up_s": round(load.warm_up_s / CLOSED_LOOP_SHARE, 2),
+            }
+        )
 
     @property
     def tried(self) -> list[RateTrial]:
@@ -147,7 +126,7 @@ class CapacitySearch:
         lowest = find_lowest(
             first.rate_per_s,
             load.events_per_request,
-            request.window_s,
+            self.window_s,
             count_needed(request.limits),
         )
         return Goal(first.rate_per_s, lowest, request.precision, request.max_steps)
@@ -155,7 +134,7 @@ class CapacitySearch:
     def plan(self) -> Plan:
         """The runs, until the capacity is sure or all steps are made; see `Experiment.plan`. RunFailed if it
         can't be found out."""
-        yield self._plan_run(self.request.closed_loop, "closed loop")
+        yield self._plan_run(self.closed_loop, "closed loop")
         goal, first = self.goal, self.runs[0]
         if goal is None:
             reasons = "; ".join(first.invalid_reasons) or "nothing was acknowledged"
@@ -218,7 +197,7 @@ class CapacitySearch:
         if goal.lowest_per_s <= first:
             return
         request, load = self.request, self.request.load
-        window_s, batch = request.window_s, load.events_per_request
+        window_s, batch = self.window_s, load.events_per_request
         # Twice what the first rate needs, so that there are lower ones to try.
         enough_s = ceil(2 * (load.duration_s or 0.0) * goal.lowest_per_s / first)
         raise RunFailed(
@@ -376,13 +355,17 @@ def _find_bottleneck(search: CapacitySearch, interval: Interval) -> CapacityBott
 class CapacityExperiment(Experiment[CapacityRequest]):
     """One search."""
 
-    command: ClassVar = "capacity"
     at_most: ClassVar = True
 
     def __init__(self, request: CapacityRequest, session: Session) -> None:
         check_load(request.load, request.given - {"arrivals"})
         super().__init__(request, session)
-        request = self.request
+        self._search = CapacitySearch(self.request, of=(session.target.name, session.request.label))
+        self.lengths = self._search.loads
+
+    def check(self) -> None:
+        super().check()
+        request, session = self.request, self.session
         if not (request.data.clean or request.data.has_history):
             raise ConfigError(
                 "--no-clean keeps a history, and there is none without --prefill-span: each step makes"
@@ -403,9 +386,6 @@ class CapacityExperiment(Experiment[CapacityRequest]):
             check_limits(request.limits, queries, request.readers)
         except OptionError as error:
             raise ConfigError(str(error)) from error
-        of = session.target.name, session.request.label
-        self._search = CapacitySearch(request, of=of)
-        self.lengths = request.loads
 
     @property
     def prefills(self) -> Sequence[int]:
@@ -424,7 +404,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
     def describe_length(self) -> str:
         """How long a search takes at most, without what is before and after each step."""
         request = self.request
-        all_s = sum(load.duration_s or 0.0 for load in request.loads)
+        all_s = sum(load.duration_s or 0.0 for load in self.lengths)
         prefill, when = self.prefills[0], "the first" if request.data.has_history else "each"
         fill = f", and the time to insert {prefill:,} events before {when}" if prefill else ""
         return (

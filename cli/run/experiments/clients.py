@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
 from simulator.contract import Load, Role
 from simulator.errors import did_you_mean
@@ -15,14 +15,12 @@ from simulator.modules.options import LEAN
 from ...plan.planning import (
     PlannedRun,
     PlannedSeries,
-    Request,
     check_capabilities,
     check_load,
     check_query,
-    public_data,
-    public_load,
     share_devices,
 )
+from ...plan.requests import ClientsRequest
 from ...results.model import ClientComparison, ClientTurn, Result
 from ...show.clients import describe_clients, tabulate_clients, tabulate_questions
 from ...show.notes import summarize_notes
@@ -33,32 +31,9 @@ from .experiment import Experiment, Plan
 from .session import Session
 
 
-@dataclass(frozen=True, kw_only=True)
-class ClientsRequest(Request):
-    """What `clients` is asked for; `runs` is the number for each client. With readers these ask, and the load
-    says how the events that they ask about are inserted."""
-
-    clients: Sequence[str] = ()
-    """The clients to compare with the lean path; none: all that insert in the load's mode, or that ask."""
-
-    def list_options(self) -> dict[str, Any]:
-        if self.readers is None:
-            return super().list_options()
-        return {
-            **public_load(self.readers),
-            **public_data(self.data),
-            "workers": self.readers.workers,
-            "runs": self.runs,
-            "reader_in_flight": self.readers.in_flight,
-            "queries": self.readers.weights or self.readers.queries,
-        }
-
-
 class ClientsExperiment(Experiment[ClientsRequest]):
     """The same events by each client in turns, on tables that are made anew; or the same questions about
     events that are inserted once."""
-
-    command: ClassVar = "clients"
 
     def __init__(self, request: ClientsRequest, session: Session) -> None:
         super().__init__(request, session)
@@ -67,10 +42,14 @@ class ClientsExperiment(Experiment[ClientsRequest]):
         ways = _choose_asking(request, session) if asks else _choose_ways(request, session)
         self._comparison = ClientComparison(ways=ways, asks=asks)
         self.lengths = [request.readers or request.load] * (len(ways) * request.runs + asks)
-        for client in ways:
+
+    def check(self) -> None:
+        super().check()
+        request, session = self.request, self.session
+        for client in self._comparison.ways:
             values = {**session.complete_values(), "client": client}
             options = session.module.options_model.model_validate(values)
-            if client == LEAN or not asks:
+            if client == LEAN or request.readers is None:
                 check_capabilities(request, session.module, options)
             if request.readers is not None:
                 check_load(request.readers, request.given - {"events", "runs"})

@@ -30,7 +30,7 @@ from ..exclusion import claim_databases
 from ..executors import make_executor
 from ..executors.base import Executor, Series, Watch
 from ..faults.injector import Doer, FaultInjector
-from ..live import serve_live
+from ..live import choose_live, serve_live
 from .long_runs import coarsen_run
 
 if TYPE_CHECKING:
@@ -189,8 +189,9 @@ def _set_up(
     stack: ExitStack,
 ) -> RunContext:
     target, request = session.target, session.request
-    if request.live is not None:
-        stack.enter_context(serve_live(request.live, command, target.name, interrupts))
+    live = choose_live(request.live, request.open_live, request.prometheus_file)
+    if live is not None:
+        stack.enter_context(serve_live(live, command, target.name, interrupts))
     place, pids = session.place, target.database_pids
     executor = stack.enter_context(
         make_executor(session.executor, interrupts, place, target.kubernetes, pids)

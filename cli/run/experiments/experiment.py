@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import replace
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
 
 from simulator.contract import CarriedState, GroupResult, Load, Role, RunResult, Status
 
 from ...plan.disturbances import add_pauses, check_pauses, check_times
-from ...plan.planning import PlannedRun, PlannedSeries, Request, share_devices
+from ...plan.planning import PlannedRun, PlannedSeries, share_devices
+from ...plan.requests import Request
 from ...plan.workloads import check_history
 from ...results.limits import Outcome, sum_up
 from ...results.model import Result
@@ -40,34 +38,42 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 
 class Experiment(ABC, Generic[AnyRequest]):
-    """What a command measures: its options were found to be right, and nothing was begun."""
+    """What a command measures. Nothing is begun before `run_experiment`."""
 
-    command: ClassVar[str]
-    disturbed: ClassVar[bool] = False
-    """Whether a target's disturbances are done in its runs: only if it measures what they do."""
     at_most: ClassVar[bool] = False
     """Whether some of its runs may not be needed."""
     lengths: Sequence[Load]
     """For each run that may be needed, the load that says how long it goes on."""
 
     def __init__(self, request: AnyRequest, session: Session) -> None:
-        """ConfigError if what is asked for doesn't go together, or the target's module can't do it."""
-        if not self.disturbed:
-            session.disturbances = ()
+        """ConfigError if no runs follow from what is asked for."""
         load, readers = request.load, request.readers
         if session.disturbances:
             load = add_pauses(load, session.disturbances)
         asks = load.role is Role.READ
-        self.request = replace(
-            request,
-            load=session.choose_queries(load) if asks else load,
-            readers=readers and session.choose_queries(readers),
-            data=session.complete(request.data, existing=asks or not request.data.clean),
+        self.request = request.with_work(
+            session.choose_queries(load) if asks else load,
+            session.complete(request.data, existing=asks or not request.data.clean),
+            readers and session.choose_queries(readers),
         )
-        check_history(share_devices(self.request.data, load.workers))
         self.session = session
         self.runs: list[RunResult] = []
         """The runs made so far, those that failed among them."""
+
+    @property
+    def command(self) -> str:
+        """Its name."""
+        return self.request.command
+
+    def check(self) -> None:
+        """ConfigError if what is asked for doesn't go together, or can't be done with the target."""
+        request, session = self.request, self.session
+        check_history(share_devices(request.data, request.load.workers))
+        for load in self.lengths if session.disturbances else ():
+            # A target's own are for runs of any length; those that were asked for now are meant to be done.
+            if request.disturb:
+                check_times(session.disturbances, load.duration_s)
+            check_pauses(load)
 
     @property
     def prefills(self) -> Sequence[int]:
@@ -83,7 +89,8 @@ class Experiment(ABC, Generic[AnyRequest]):
     @property
     def workers(self) -> Sequence[int]:
         """How many workers its runs have, of all groups together."""
-        return [self.request.workers]
+        groups = (self.request.load, self.request.readers)
+        return [sum(load.workers for load in groups if load is not None)]
 
     @property
     def in_flight(self) -> int:
@@ -145,33 +152,11 @@ def describe_outcome(run: RunResult) -> str:
     return outcome if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {outcome}"
 
 
-_checked: ContextVar[list[AnyExperiment] | None] = ContextVar("checked", default=None)
-
-
-@contextmanager
-def check_only() -> Iterator[list[AnyExperiment]]:
-    """Inside, commands make all the checks that they make before their runs, but no run, and end with status
-    0. Their experiments are added to the list."""
-    experiments: list[AnyExperiment] = []
-    before = _checked.set(experiments)
-    try:
-        yield experiments
-    finally:
-        _checked.reset(before)
-
-
 def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     """Make the runs, write the result and show it. Returns the exit status. If something goes wrong, what was
     done by then is kept."""
     session = experiment.session
-    for load in experiment.lengths if session.disturbances else ():
-        # A target's own are for runs of any length; those that were asked for now are meant to be done.
-        if session.request.disturb:
-            check_times(session.disturbances, load.duration_s)
-        check_pauses(load)
-    if (checked := _checked.get()) is not None:
-        checked.append(experiment)
-        return 0
+    experiment.check()
     stopped: RunFailed | Interrupted | None = None
     with (
         open_context(session, experiment.command, interrupts) as context,

@@ -1,8 +1,7 @@
-"""Limits as a user writes them, and whether a run keeps them. Pure."""
+"""Whether a run keeps its limits. Pure."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -18,49 +17,10 @@ from simulator.contract import (
 )
 from simulator.errors import OptionError, did_you_mean
 from simulator.histograms import LEAST_REQUESTS
-from simulator.units import parse_duration_ms, parse_share
 
 from ...plan.planning import check_workload
 from ...results.limits import LimitVerdict, Outcome, RunVerdict, find_query, measure
 from .session import Session
-
-_SYNTAX = re.compile(r"(?:query:(?P<query>[^:=]+):)?(?P<measure>[^:=]+)=(?P<value>.*)")
-
-
-def parse_limit(text: str) -> RunLimit:
-    """`p99=100ms`, `error_share=0.1%`, `query:NAME:p99=2s`; OptionError says how to write it."""
-    match = _SYNTAX.fullmatch(text.strip())
-    if not match:
-        raise OptionError(
-            f"{text!r}: write a limit as in p99=100ms, error_share=0.1% or query:NAME:p99=2s"
-        )
-    name = match["measure"].strip()
-    names = [str(measure) for measure in Measure]
-    if name not in names:
-        raise OptionError(
-            f"{text!r}: there is no {name!r}{did_you_mean(name, names)} (there are: {', '.join(names)})"
-        )
-    measure = Measure(name)
-    query = match["query"].strip() if match["query"] else None
-    parse = _parse_time if measure.is_time else _parse_share
-    return RunLimit(measure=measure, query=query, at_most=parse(text, match["value"].strip()))
-
-
-def _parse_time(text: str, value: str) -> float:
-    duration_ms = parse_duration_ms(value)
-    if duration_ms is None or duration_ms <= 0:
-        name = text.partition("=")[0].strip()
-        raise OptionError(
-            f"{text!r}: write a time above 0 with its unit, as in {name}=100ms or {name}=2s"
-        )
-    return duration_ms
-
-
-def _parse_share(text: str, value: str) -> float:
-    share = parse_share(value)
-    if share is None or share > 1:
-        raise OptionError(f"{text!r}: write a share as in error_share=0.1% or error_share=0.001")
-    return share
 
 
 def check_limits(

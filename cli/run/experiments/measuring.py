@@ -5,27 +5,24 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar
+from functools import cached_property
+from typing import Any, TypeVar
 
-from simulator.contract import RunLimit, RunResult
+from simulator.contract import Load, RunLimit, RunResult
 from simulator.errors import OptionError, did_you_mean
 
 from ...plan.planning import (
-    Mix,
     PlannedRun,
     PlannedSeries,
-    Request,
-    Sweep,
     check_capabilities,
     check_query,
     derive_seed,
     plan_inserts,
     plan_mix,
     plan_queries,
-    public_data,
-    public_load,
     share_devices,
 )
+from ...plan.requests import InsertRequest, MixedRequest, QueryRequest, Request
 from ...results.model import Result
 from ...results.summaries import summarize_inserts, summarize_queries
 from ...show.notes import describe_answers, list_outages, summarize_notes
@@ -42,9 +39,6 @@ _AnyRequest = TypeVar("_AnyRequest", bound=Request)
 
 class _PlannedExperiment(Experiment[_AnyRequest]):
     """An experiment whose runs are all known before the first."""
-
-    _limits: Sequence[RunLimit] = ()
-    """The limits of each run."""
 
     def _set_plan(self, plan: Sequence[PlannedSeries]) -> None:
         self._series = [
@@ -86,17 +80,24 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
             return planned
         return replace(planned, abort_limits=self._limits)
 
-    def _set_limits(self, queries: Sequence[str] | None) -> None:
-        """`queries`: the readers' queries; None: there are no readers. ConfigError if they don't fit."""
-        if not self.request.limits:
+    @property
+    def _limits(self) -> Sequence[RunLimit]:
+        """The limits of each run."""
+        return self.request.limits
+
+    def _check_limits(self, readers: Load | None) -> None:
+        """ConfigError if the limits don't fit these readers."""
+        request = self.request
+        if request.abort_on_limit and not request.limits:
             raise ConfigError(
                 "--abort-on-limit ends a run that can't keep its limits: give a --limit, as in p99=100ms"
             )
         try:
-            check_limits(self.request.limits, queries)
+            if request.limits:
+                asked = None if readers is None else find_asked(self.session, readers, request.data)
+                check_limits(request.limits, asked)
         except OptionError as error:
             raise ConfigError(str(error)) from error
-        self._limits = self.request.limits
 
     def add_unfinished(self, result: Result, run: RunResult) -> None:
         result.runs.append(run)
@@ -131,26 +132,26 @@ def show_stages(result: Result) -> None:
         print_text(f"\nStages\n{stages.text(width=terminal_width())}")
 
 
-class InsertExperiment(_PlannedExperiment[Sweep]):
+class InsertExperiment(_PlannedExperiment[InsertRequest]):
     """How many events per second a database takes in, by several worker counts or on growing data."""
 
-    command: ClassVar = "insert"
-    disturbed: ClassVar = True
-
-    def __init__(self, request: Sweep, session: Session) -> None:
+    def __init__(self, request: InsertRequest, session: Session) -> None:
         super().__init__(request, session)
         self._set_plan(plan_inserts(self.request))
-        most = self.request.load.model_copy(update={"workers": max(self.request.counts)})
-        check_capabilities(self.request, session.module, session.options, most)
-        if session.request.columns is not None:
-            _list_columns(session.request.columns)
-        for limit in self.request.limits:
+
+    def check(self) -> None:
+        super().check()
+        request, session = self.request, self.session
+        most = request.load.model_copy(update={"workers": max(request.workers)})
+        check_capabilities(request, session.module, session.options, most)
+        if request.columns is not None:
+            _list_columns(request.columns)
+        for limit in request.limits:
             if limit.query is not None:
                 raise ConfigError(
                     f"--limit {limit} is for a query, and insert runs none: use mixed"
                 )
-        if self.request.limits or self.request.abort_on_limit:
-            self._set_limits(None)
+        self._check_limits(None)
 
     def summarize(self) -> dict[str, Any]:
         summary = summarize_inserts(self.runs, by_fill_level=self.request.steps > 0)
@@ -163,10 +164,10 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
             return
         sweep, terminal = self.request, sys.stdout.isatty()
         if sweep.steps and sweep.load.duration_s is None:
-            print_text(f"Stepsize: {sweep.counts[0] * sweep.load.events:,}")
+            print_text(f"Stepsize: {sweep.workers[0] * sweep.load.events:,}")
         if not result.by_fill_level:
             print_text("Inserts per second")
-        table, columns = tabulate_writers(result, terminal), self.session.request.columns
+        table, columns = tabulate_writers(result, terminal), self.request.columns
         if columns is None:
             print_text(table.shrink(terminal_width()))
         else:
@@ -178,35 +179,32 @@ class InsertExperiment(_PlannedExperiment[Sweep]):
             print_prose(line)
 
 
-class QueryExperiment(_PlannedExperiment[Request]):
+class QueryExperiment(_PlannedExperiment[QueryRequest]):
     """How fast a database answers: one run, in which each query is asked."""
 
-    command: ClassVar = "query"
-
-    def __init__(self, request: Request, session: Session) -> None:
+    def __init__(self, request: QueryRequest, session: Session) -> None:
         super().__init__(request, session)
         self._set_plan([plan_queries(self.request)])
-        request = self.request
+
+    def check(self) -> None:
+        super().check()
+        request, session = self.request, self.session
         check_query(request.load, request.data, session.module, session.options)
-        if request.limits or request.abort_on_limit:
-            queries = find_asked(session, request.load, request.data)
-            self._set_limits(queries)
-            self._limits = spread_limits(request.limits, queries)
+        self._check_limits(request.load)
+
+    @cached_property
+    def _limits(self) -> Sequence[RunLimit]:
+        request = self.request
+        if not request.limits:
+            return ()
+        return spread_limits(request.limits, find_asked(self.session, request.load, request.data))
 
     def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
         outcome = "done" if run.valid else "done, not all valid"
         return "failed" if failure else outcome
 
     def list_options(self) -> dict[str, Any]:
-        load, data = self.request.load, public_data(self.request.data)
-        # Of the data set, only which events were asked for.
-        events: dict[str, Any] = {
-            name: data[name]
-            for name in ("workload", "seed", "definition", "prefill_span_s", "prefill_every_s")
-            if name in data
-        }
-        own = {"workers": load.workers, "reader_in_flight": load.in_flight}
-        return {**own, **public_load(load), **events, **self.request.list_limits()}
+        return self.request.list_options()
 
     def summarize(self) -> dict[str, Any]:
         return {"query_summary": summarize_queries(self.runs), **self._judge(self.runs)}
@@ -223,23 +221,23 @@ class QueryExperiment(_PlannedExperiment[Request]):
             print_prose(line)
 
 
-class MixedExperiment(_PlannedExperiment[Mix]):
+class MixedExperiment(_PlannedExperiment[MixedRequest]):
     """How fast a database takes in events while it is asked, and answers while it takes in."""
 
-    command: ClassVar = "mixed"
-    disturbed: ClassVar = True
-
-    def __init__(self, request: Mix, session: Session) -> None:
+    def __init__(self, request: MixedRequest, session: Session) -> None:
         super().__init__(request, session)
-        mix = self.request
         self._together: list[RunResult] = []
         self._alone: list[RunResult] = []
-        self._set_plan([plan_mix(mix)])
+        self._set_plan([plan_mix(self.request)])
+
+    def check(self) -> None:
+        super().check()
+        mix, session = self.request, self.session
         check_capabilities(mix, session.module, session.options)
         data = share_devices(mix.data, mix.load.workers)
+        assert mix.readers is not None
         check_query(mix.readers, data, session.module, session.options, "--prefill")
-        if mix.limits or mix.abort_on_limit:
-            self._set_limits(find_asked(session, mix.readers, data))
+        self._check_limits(mix.readers)
 
     def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
         alone = len(planned.at_work) < len(planned.loads)

@@ -23,18 +23,14 @@ from simulator.workloads.base import CLOCK_FACTOR, WorkloadOptions
 from ...plan.config import Config, load_config
 from ...plan.disturbances import Action, Disturbance, check_disturbances, parse_disturbance
 from ...plan.planning import QUERIES, merge_options, option_names, split_options
+from ...plan.requests import Request
 from ...plan.target import ExecutorName, Target
 from ...plan.variables import hide_values
 from ...plan.workloads import ChosenWorkload, choose_workload, complete_data, read_options
-from ...results.address import Address
-from ...results.model import JobId
-from ...results.store import LOCAL
 from ...system.errors import ConfigError
 from ...system.output import warn_once
-from ...system.signals import END_PATIENCE_S
 from ..cluster import Place
 from ..exclusion import Claim
-from ..live import LiveOptions
 
 # Stands for the connection string of a server that is not started yet.
 _NOT_STARTED = "host=/not-started"
@@ -42,40 +38,11 @@ _STAND_INS = ("known-in-the-cluster", "https://known-in-the-cluster", "host=know
 """For an option that only a Secret of the cluster holds: a text, a URL, or a connection string."""
 
 
-@dataclass(frozen=True)
-class CommonOptions:
-    """What the shared options of a command say."""
-
-    target: str
-    config_file: Path
-    extra_options: Sequence[str] = ()
-    executor: str | None = None
-    timeout_s: float = 0.0
-    output: Path | Address = LOCAL
-    """The folder of results, or the address to which they are copied."""
-    json_file: Path | None = None
-    namespace: str | None = None
-    kubeconfig: str | None = None
-    context: str | None = None
-    workload: str = "temperature"
-    disturb: Sequence[str] = ()
-    disturb_grace_s: float = END_PATIENCE_S
-    workload_options: Sequence[str] = ()
-    label: str | None = None
-    job: JobId | None = None
-    """The job of a campaign that this is."""
-    tags: Mapping[str, str] = field(default_factory=dict)
-    live: LiveOptions | None = None
-    quiet: bool = False
-    columns: str | None = None
-    """Columns of the table of inserts, or `all`; None: as many as a terminal has room for."""
-
-
 @dataclass
 class Session:
     """A checked target. `open_context` starts what its runs need."""
 
-    request: CommonOptions
+    request: Request
     target: Target
     executor: ExecutorName
     place: Place
@@ -236,7 +203,7 @@ def find_module(config: Config, target: Target) -> type[AnyModule]:
         raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
 
 
-def open_session(request: CommonOptions) -> Session:
+def open_session(request: Request) -> Session:
     """Read the config and check target, executor, module and options; ConfigError if one is wrong."""
     config = load_config(request.config_file)
     target = config.target(request.target)
@@ -277,7 +244,7 @@ def open_session(request: CommonOptions) -> Session:
         return config.where("targets", target.name, key)
 
     options = None
-    workload_options = read_options(workload.kind, split.workload, request.workload_options, where)
+    workload_options = read_options(workload.kind, split.workload, request.workload_pairs, where)
     if executor is ExecutorName.LOCAL or not target.kubernetes.get("existingSecret"):
         try:
             options = parse_options(module.options_model, split.module, where, split.others)
@@ -299,14 +266,14 @@ def open_session(request: CommonOptions) -> Session:
         split.queries,
         options,
         _read_disturbances(request, target, executor)
-        if request.disturb or target.disturbances
+        if request.disturbed and (request.disturb or target.disturbances)
         else (),
         {key: text for key, text in target.written.items() if key not in from_command_line},
     )
 
 
 def _read_disturbances(
-    request: CommonOptions, target: Target, executor: ExecutorName
+    request: Request, target: Target, executor: ExecutorName
 ) -> Sequence[Disturbance]:
     disturbances = list(map(parse_disturbance, request.disturb)) or target.disturbances
     actions = [Action.RUN, Action.PAUSE_FLEET]

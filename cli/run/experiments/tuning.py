@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from simulator.contract import DataSet, Load, RunResult
 from simulator.units import format_count, format_span
 
-from ...plan.planning import PlannedRun, PlannedSeries, Request, check_capabilities, share_devices
+from ...plan.planning import PlannedRun, PlannedSeries, check_capabilities, share_devices
+from ...plan.requests import CapacityRequest, TuneRequest
 from ...results.model import Result
 from ...results.naming import format_options
 from ...results.tuning import Trial, Tuning
@@ -32,25 +32,12 @@ from .candidates import (
     shuffle,
     stretch,
 )
-from .capacity import CapacityRequest, CapacitySearch, find_answer
+from .capacity import CapacitySearch, find_answer
 from .experiment import Experiment, Plan, describe_outcome
 from .session import Session
 
 ROUGH_PRECISION, ROUGH_STEPS = 0.25, 6
 """For a search for the capacity before the last stage, which only has to tell halves apart."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TuneRequest(Request):
-    """What `tune` is asked for. The load is that of a run of the first stage, except for what is varied, and
-    has a duration; `runs` is the number for each finalist."""
-
-    over: Sequence[str]
-    precision: float = 0.05
-    max_steps: int = 16
-
-    def list_options(self) -> dict[str, Any]:
-        return super().list_options() | {"limits": [str(limit) for limit in self.limits]}
 
 
 def list_loads(request: TuneRequest, tuning: Tuning) -> list[Load]:
@@ -86,7 +73,6 @@ def stretch_load(load: Load, stage: int) -> Load:
 class TuneExperiment(Experiment[TuneRequest]):
     """Trials of combinations: a run each, or with limits a search for the capacity."""
 
-    command: ClassVar = "tune"
     at_most: ClassVar = True
     """The defaults, or the best with a setting at its default, may be among the finalists already."""
 
@@ -104,7 +90,11 @@ class TuneExperiment(Experiment[TuneRequest]):
         self.lengths = list_loads(request, self.tuning)
         self._search: CapacitySearch | None = None
         """The search of the trial under way, if there are limits."""
-        for settings in [*candidates, self.tuning.defaults]:
+
+    def check(self) -> None:
+        super().check()
+        request, session = self.request, self.session
+        for settings in [*self.tuning.candidates, self.tuning.defaults]:
             load, values = self._apply(settings, session.complete_values())
             try:
                 checked = session.module.options_model.model_validate(values)
@@ -176,12 +166,11 @@ class TuneExperiment(Experiment[TuneRequest]):
     ) -> Plan:
         tuned, number = self.request, len(self.tuning.trials)
         request = CapacityRequest(
-            load=load,
-            data=self._make_data(load, number),
+            target=tuned.target,
             limits=tuned.limits,
             precision=tuned.precision if final else max(tuned.precision, ROUGH_PRECISION),
             max_steps=tuned.max_steps if final else min(tuned.max_steps, ROUGH_STEPS),
-        )
+        ).with_work(load, self._make_data(load, number))
         search = self._search = CapacitySearch(
             request,
             command=self.command,

@@ -14,13 +14,13 @@ import click
 from tabulate import tabulate
 
 from ...plan.config import Config
+from ...plan.requests import Request
 from ...system.errors import ConfigError, RunFailed
 from ...system.installation import CONFIG_FILE, program
 from ...system.output import print_text
 from ...system.signals import Interrupts
 from ..cluster import Place, check_namespace, explain_errors
 from ..diagnosis import Finding, check_database
-from ..experiments.session import CommonOptions
 from .recipes import (
     DATABASE_LABEL,
     VENDOR,
@@ -140,9 +140,10 @@ class Database:
         self._scripts.run("install.sh", install_arguments(choice))
         extra_options = self.recipe.extra_options(self.target.module, choice.nodes)
         place = self.place
-        request = CommonOptions(
-            self.target.name, self.config.path, extra_options, "kubernetes", 0, Path(), None,
-            place.namespace, place.kubeconfig, place.context,
+        request = Request(
+            target=self.target.name, config_file=self.config.path, extra_options=tuple(extra_options),
+            executor="kubernetes", namespace=place.namespace, kubeconfig=place.kubeconfig,
+            context=place.context,
         )  # fmt: skip
         _await_database(self.recipe, request, self._interrupts)
         return extra_options
@@ -185,7 +186,7 @@ def install_database(database: Database, choice: Choice, consent: Consent) -> No
     print_text(f"Next: {command}")
 
 
-def _await_database(recipe: Recipe, request: CommonOptions, interrupts: Interrupts) -> None:
+def _await_database(recipe: Recipe, request: Request, interrupts: Interrupts) -> None:
     """Wait until the database answers a collector and a worker, which is what a run needs."""
     try:
         finding = await_answer(lambda: check_database(request, interrupts), _ANSWER_PATIENCE_S)

@@ -34,6 +34,11 @@ class LiveOptions:
     """Where to tell Prometheus what to scrape."""
 
 
+def choose_live(live: bool, open_it: bool, prometheus_file: Path | None) -> LiveOptions | None:
+    """What these options ask for, if they ask for a page."""
+    return LiveOptions(open_it, prometheus_file) if live or open_it or prometheus_file else None
+
+
 def plan_jobs(names: Sequence[str], done: Collection[str]) -> None:
     """Show the jobs of a campaign, of which some were done before, if there is a page."""
     if (live := live_page.get()) is not None:

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from cli.plan.target import Price
+from cli.plan.values import parse_limit
 from cli.results.decision import Cell, Status, VerdictMatrix
 from cli.results.evidence import Measured, Question, Repetition
 from cli.results.judging import judge
 from cli.results.model import Result
 from cli.results.requirements import Requirements
-from cli.run.experiments.limits import parse_limit
 from simulator.contract import (
     GAP_S,
     CatchUp,

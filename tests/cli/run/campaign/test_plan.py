@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from cli.plan.config import load_config
+from cli.plan.requests import InsertRequest
 from cli.run.campaign.definition import EXAMPLES, Definition, Order, load_definition
 from cli.run.campaign.folder import describe_change
 from cli.run.campaign.installing import add_recipe_options, find_sites
@@ -75,8 +76,8 @@ def test_in_blocks_each_has_all_its_turns_at_once() -> None:
 
 def _turn(name: str, *steps: str, adds: str = "") -> list[Job]:
     return [
-        Job(f"{name} {step}", Candidate(name), step, "insert", 1,
-            ("--no-clean",) if step == adds else ())
+        Job(f"{name} {step}", Candidate(name), step, 1,
+            InsertRequest(target=name, clean=step != adds), ())
         for step in steps
     ]  # fmt: skip
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.plan.requests import REQUESTS, InsertRequest, QueryRequest
 from cli.plan.target import ExecutorName
 from cli.run.campaign.plan import Candidate, Estimate, Job, estimate_left, model_job
 from simulator.contract import Load
@@ -48,16 +49,18 @@ def test_inserts_of_a_number_of_events_in_batches_have_a_length() -> None:
 
 def test_what_the_model_says_is_corrected_by_other_steps_of_the_command() -> None:
     first, second = (
-        Job(f"a {step} 1", Candidate("a"), step, "insert", 1, ()) for step in ("load", "disk")
+        Job(f"a {step} 1", Candidate("a"), step, 1, InsertRequest(target="a"), ())
+        for step in ("load", "disk")
     )
-    query = Job("a ask 1", Candidate("a"), "ask", "query", 1, ())
+    query = Job("a ask 1", Candidate("a"), "ask", 1, QueryRequest(target="a"), ())
     modelled = {job.name: Estimate(100.0) for job in (first, second, query)}
     estimate = estimate_left([second, query], modelled, {first: 50.0}, 0.0)
     assert estimate == Estimate(150.0)
 
 
 def _job(target: str, step: str, repeat: int) -> Job:
-    return Job(f"{target} {step} {repeat}", Candidate(target), step, step, repeat, ())
+    request = REQUESTS[step](target=target)
+    return Job(f"{target} {step} {repeat}", Candidate(target), step, repeat, request, ())
 
 
 def test_measured_jobs_say_how_long_the_others_take() -> None:

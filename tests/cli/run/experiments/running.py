@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+from cli.plan.requests import Request
 from cli.results.store import ResultFolder, now
 from cli.run.executors.base import Executor, Series, Watch
 from cli.run.experiments.context import RunContext
 from cli.run.experiments.experiment import AnyExperiment, Runner
-from cli.run.experiments.session import CommonOptions, Session, open_session
+from cli.run.experiments.session import Session, open_session
 from cli.show.progress import PlainDisplay
 from cli.system.signals import Interrupts
 from simulator.contract import Report, RunResult, RunSettings
@@ -23,7 +24,7 @@ def open_blackhole(place: Path) -> Session:
     """Of a target `x` that stores nothing, with results below this folder."""
     file = place / "config.yaml"
     file.write_text("targets:\n  x: {module: blackhole, executor: local}\n")
-    return open_session(CommonOptions("x", file, (), None, 0, place / "results", None))
+    return open_session(Request(target="x", config_file=file, output=place / "results"))
 
 
 class FakeExecutor(Executor, Series):

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from cli.main import commands
-from cli.run.experiments.capacity import CapacityRequest
+from cli.plan.requests import CapacityRequest
 from cli.run.experiments.experiment import AnyExperiment
 from cli.system.errors import CliError
 from cli.system.signals import Interrupts
@@ -29,10 +29,11 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     requests: list[Any] = []
 
     def note(experiment: AnyExperiment, _: Interrupts) -> int:
+        experiment.check()
         requests.append(experiment.request)
         return 0
 
-    monkeypatch.setattr("cli.run.experiments.experiment.run_experiment", note)
+    monkeypatch.setattr("cli.run.experiments.run_experiment", note)
     return requests
 
 
@@ -175,7 +176,7 @@ def test_stages_say_how_long_a_run_takes_and_their_mean_is_the_rate(caught: list
         ("insert --rate 10s:5 --num-inserts 9", "--num-inserts and the stages of a rate both say when"),
         ("query --rate 10s:5 --runs 9", "--runs and the stages of a rate both say when a run ends"),
         ("insert --rate 10s:5 --warm-up 10s", "--warm-up 10s leaves nothing of --duration 10s"),
-        ("capacity --readers 1 --query-rate 10s:5", "valid float range"),
+        ("capacity --readers 1 --query-rate 10s:5", "is not a number"),
     ],
 )  # fmt: skip
 def test_stages_that_can_not_be_are_refused(arguments: str, said: str) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cli.run.experiments.context import open_context, tool_environment
-from cli.run.live import LiveOptions, live_page
+from cli.run.live import live_page
 from cli.system.signals import Interrupts
 
 from .running import open_blackhole
@@ -44,7 +43,7 @@ def test_a_page_is_served_if_it_was_asked_for(
     tmp_path: Path, is_live: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
     session = open_blackhole(tmp_path)
-    session.request = replace(session.request, live=LiveOptions() if is_live else None)
+    session.request = session.request.model_copy(update={"live": is_live})
     with open_context(session, "insert", Interrupts()):
         assert (live_page.get() is not None) is is_live
     assert capsys.readouterr().err.startswith("live: ") is is_live

@@ -6,13 +6,13 @@ import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from cli.plan.planning import PlannedRun, PlannedSeries, Request
+from cli.plan.planning import PlannedRun, PlannedSeries
+from cli.plan.requests import InsertRequest
 from cli.results.address import Address
 from cli.results.caveats import Kind
 from cli.results.model import Result
@@ -41,18 +41,17 @@ from simulator.contract import (
 )
 
 from ....helpers import insert_run, make_report
+from ...made import ask_for
 from .running import FakeExecutor, make_runs, open_blackhole
 
 LOAD, DATA = Load(), DataSet(clean=False, prefill=5)
 
 
-class _TwoRuns(Experiment[Request]):
+class _TwoRuns(Experiment[InsertRequest]):
     """Two runs of a series, and one of another; nothing happens after one that failed."""
 
-    command: ClassVar = "insert"
-
     def __init__(self, place: Path) -> None:
-        super().__init__(Request(load=LOAD, data=DATA), open_blackhole(place))
+        super().__init__(ask_for(InsertRequest, LOAD, DATA), open_blackhole(place))
         self.lengths = [LOAD] * 3
         self.shown: list[Result] = []
 
@@ -167,7 +166,7 @@ def test_a_command_that_made_all_its_runs_was_ended_by_nothing(
 
 def _send_to(experiment: _TwoRuns, address: Address) -> None:
     session = experiment.session
-    session.request = replace(session.request, output=address)
+    session.request = session.request.model_copy(update={"output": address})
 
 
 def test_a_result_is_copied_to_its_address_when_the_tables_were_shown(

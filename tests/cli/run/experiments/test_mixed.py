@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import click
 import pytest
 
 from cli.main import commands
-from cli.plan.planning import Mix, plan_mix
+from cli.plan.planning import plan_mix
+from cli.plan.requests import MixedRequest
 from cli.system.errors import CliError
 from cli.system.signals import Interrupts
-from simulator.contract import DataSet, Load, Role
+from simulator.contract import Role
 
-MIX = Mix(
-    load=Load(workers=3, rate_per_s=100, duration_s=10),
-    readers=Load(role=Role.READ, workers=2, duration_s=10),
-    data=DataSet(prefill=500),
-    runs=3,
+MIX = MixedRequest(
+    target="x", workers=3, rate_per_s=100, reader_count=2, duration_s=10, prefill=500, runs=3
 )
 WRITE, READ = Role.WRITE, Role.READ
 
@@ -63,7 +60,7 @@ def test_without_a_baseline_all_runs_are_mixed() -> None:
 
 
 def test_with_a_baseline_the_groups_take_turns_and_each_is_first_once() -> None:
-    plan = plan_mix(replace(MIX, baseline=True)).runs
+    plan = plan_mix(MIX.model_copy(update={"baseline": True})).runs
     arms = {(WRITE, READ), (WRITE,), (READ,)}
     at_work = [tuple(load.role for load in planned.at_work) for planned in plan]
     assert Counter(at_work) == dict.fromkeys(arms, 3)

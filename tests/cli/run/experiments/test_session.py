@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
@@ -12,20 +11,17 @@ from typing import Any, cast
 import pytest
 
 from cli.plan.disturbances import parse_disturbance
-from cli.plan.planning import Request
+from cli.plan.requests import ClientsRequest, InsertRequest, QueryRequest, Request, TuneRequest
 from cli.run.embedded import EmbeddedPostgres
-from cli.run.experiments.clients import ClientsExperiment, ClientsRequest
+from cli.run.experiments.clients import ClientsExperiment
 from cli.run.experiments.context import name_durations
-from cli.run.experiments.measuring import QueryExperiment
-from cli.run.experiments.session import CommonOptions, Session, open_session
-from cli.run.experiments.tuning import TuneExperiment, TuneRequest
+from cli.run.experiments.session import Session, open_session
+from cli.run.experiments.tuning import TuneExperiment
 from cli.run.faults.injector import FaultInjector
 from cli.system.errors import ConfigError, RunFailed
 from cli.system.signals import Interrupts
 from simulator.contract import (
-    DataSet,
     GroupResult,
-    Load,
     Phase,
     Report,
     Role,
@@ -39,11 +35,11 @@ from ....helpers import eventually, insert_run, make_report
 from .running import make_context
 
 
-def request_for(place: Path, keys: str) -> CommonOptions:
+def request_for(place: Path, keys: str) -> InsertRequest:
     """For a target of module postgres with these keys."""
     file = place / "config.yaml"
     file.write_text(f"targets:\n  x:\n    module: postgres\n    executor: local\n{keys}")
-    return CommonOptions("x", file, (), None, 0, place, None)
+    return InsertRequest(target="x", config_file=file, output=place)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +89,9 @@ def test_a_misspelt_key_is_named_before_the_one_that_is_missing_for_it(
 def test_a_misspelt_extra_option_is_named_before_the_one_that_is_missing_for_it(
     tmp_path: Path,
 ) -> None:
-    request = replace(request_for(tmp_path, ""), extra_options=["connection_strin=host=db"])
+    request = request_for(tmp_path, "").model_copy(
+        update={"extra_options": ("connection_strin=host=db",)}
+    )
     with pytest.raises(ConfigError, match=r"--extra-option: .* did you mean connection_string"):
         open_session(request)
 
@@ -122,11 +120,12 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
     file.write_text(
         f"targets:\n  x:\n    module: {module}\n    kubernetes: {{existingSecret: s}}\n"
     )
-    request = CommonOptions("x", file, (), None, 0, tmp_path, None)
-    load, data = Load(batch=100, duration_s=1), DataSet()
-    wish = TuneRequest(load=load, data=data, over=["batch=10,100"])
-    assert TuneExperiment(wish, open_session(request)).session.options is None
-    inserting = ClientsRequest(load=load, data=data, runs=2)
+    request = Request(target="x", config_file=file, output=tmp_path)
+    wish = TuneRequest(target="x", batch=100, duration_s=1, over=("batch=10,100",))
+    tuning = TuneExperiment(wish, open_session(request))
+    tuning.check()
+    assert tuning.session.options is None
+    inserting = ClientsRequest(target="x", batch=100, duration_s=1, runs=2)
     offered = load_module(module).CAPABILITIES.clients.values()
     if any(client.ways for client in offered):
         assert len(ClientsExperiment(inserting, open_session(request)).lengths) >= 4
@@ -136,8 +135,7 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
         ):
             ClientsExperiment(inserting, open_session(request))
     if any(client.asker for client in offered):
-        readers = Load(role=Role.READ, duration_s=1)
-        asking = ClientsRequest(load=load, data=data, runs=2, readers=readers)
+        asking = ClientsRequest(target="x", batch=100, duration_s=1, runs=2, queries={})
         assert len(ClientsExperiment(asking, open_session(request)).lengths) >= 5
 
 
@@ -156,7 +154,7 @@ def test_a_result_keeps_the_requests_in_flight_that_were_in_effect(
     file = tmp_path / "config.yaml"
     keys = "".join(f"    {name}: {value}\n" for name, value in module.items())
     file.write_text(f"targets:\n  x:\n    module: blackhole\n    executor: local\n{keys}")
-    session = open_session(CommonOptions("x", file, (), None, 0, tmp_path, None))
+    session = open_session(Request(target="x", config_file=file, output=tmp_path))
     options = session.result_options({"in_flight": asked, "batch": 7})
     assert options["batch"] == 7
     assert options["in_flight"] == in_effect["in_flight"]
@@ -180,17 +178,16 @@ def test_a_result_keeps_what_was_to_be_done_to_the_database(
     request = request_for(
         tmp_path, f"    start_server: postgresql\n    data_dir: {tmp_path}\n{key}"
     )
-    session = open_session(replace(request, disturb=asked))
+    session = open_session(request.model_copy(update={"disturb": tuple(asked)}))
     assert session.result_options({}).get("disturbances") == kept
 
 
 def test_a_query_is_not_disturbed(tmp_path: Path) -> None:
     keys = "    connection_string: host=db\n    disturbances: [2s run true]\n"
-    session = open_session(request_for(tmp_path, keys))
-    assert "disturbances" in session.result_options({})
-    request = Request(load=Load(role=Role.READ, runs=3), data=DataSet())
-    experiment = QueryExperiment(request, session)
-    assert "disturbances" not in experiment.session.result_options({})
+    request = request_for(tmp_path, keys)
+    assert "disturbances" in open_session(request).result_options({})
+    asking = QueryRequest(target="x", config_file=request.config_file)
+    assert "disturbances" not in open_session(asking).result_options({})
 
 
 def test_a_search_names_its_own_option_for_longer_runs() -> None:

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from cli.plan.planning import derive_seed
+from cli.plan.requests import CapacityRequest
 from cli.run.experiments.capacity import (
     CapacityExperiment,
-    CapacityRequest,
     CapacitySearch,
     find_answer,
 )
-from cli.run.experiments.limits import parse_limit
 from cli.system.errors import RunFailed
 from simulator.contract import (
     DataSet,
@@ -27,6 +26,7 @@ from simulator.contract import (
 )
 
 from ....helpers import insert_run
+from ...made import ask_for
 from .running import FakeExecutor, make_runs, open_blackhole
 
 WRITERS = Load(workers=2, batch=10, duration_s=30.0, warm_up_s=6.0)
@@ -67,8 +67,8 @@ class Search(CapacityExperiment):
 
     def __init__(self, database: SimulatedDatabase, place: Path, request: CapacityRequest) -> None:
         self.session, self.request, self.runs = open_blackhole(place), request, []
-        self.lengths = request.loads
         self.search = self._search = CapacitySearch(request, of=("x", None))
+        self.lengths = self.search.loads
         self._database = database
 
     def make(self) -> None:
@@ -76,8 +76,8 @@ class Search(CapacityExperiment):
 
 
 def make_request(readers: Load | None = None) -> CapacityRequest:
-    data, limits = DataSet(seed=7, prefill=500), [parse_limit("p99=100ms")]
-    return CapacityRequest(load=WRITERS, data=data, limits=limits, readers=readers)
+    data = DataSet(seed=7, prefill=500)
+    return ask_for(CapacityRequest, WRITERS, data, readers, limits=("p99=100ms",))
 
 
 def test_all_steps_are_alike_but_for_rate_and_seed(
@@ -133,7 +133,7 @@ def test_steps_with_too_few_requests_are_refused_with_the_remedy(tmp_path: Path)
     """10,000 events/s in batches of 5,000 are 34 requests in the 24 s of the first step."""
     load = WRITERS.model_copy(update={"batch": 5_000})
     database = SimulatedDatabase()
-    experiment = Search(database, tmp_path, CapacityRequest(load=load, data=DataSet()))
+    experiment = Search(database, tmp_path, ask_for(CapacityRequest, load, DataSet()))
     with pytest.raises(RunFailed) as refused:
         experiment.make()
     message = str(refused.value)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from cli.plan.requests import TuneRequest
 from cli.results.tuning import TunedSetting, Tuning
 from cli.run.experiments.candidates import (
     apply_settings,
@@ -22,8 +23,7 @@ from cli.run.experiments.candidates import (
     shuffle,
     stretch,
 )
-from cli.run.experiments.limits import parse_limit
-from cli.run.experiments.tuning import ROUGH_STEPS, TuneExperiment, TuneRequest, list_loads
+from cli.run.experiments.tuning import ROUGH_STEPS, TuneExperiment, list_loads
 from cli.show.notes import list_notes
 from cli.show.tuning import advise, describe_tuning, tabulate_tuning
 from cli.show.words import describe_measurement, describe_validity, write_headline
@@ -33,7 +33,7 @@ from simulator.modules.cassandra.options import CassandraOptions
 from simulator.modules.postgres.encoding import PostgresOptions
 
 from ....helpers import insert_run
-from ...made import OPTIONS, tuned
+from ...made import OPTIONS, ask_for, tuned
 from .running import FakeExecutor, make_runs, open_blackhole
 
 OVER = [
@@ -111,7 +111,7 @@ def test_what_is_left_at_most_is_what_the_longest_course_takes(values: list[int]
         for name, count in zip(("batch", "workers", "in_flight"), values, strict=False)
     ]
     load = Load(duration_s=5.0, warm_up_s=1.0)
-    wish = TuneRequest(load=load, data=DataSet(), over=[], runs=3)
+    wish = ask_for(TuneRequest, load, DataSet(), runs=3)
     candidates = combine(over)
     rates: dict[int, list[float | None]] = {n: [float(n + 1)] for n in range(len(candidates))}
     tuning = Tuning(over=over, candidates=candidates)
@@ -132,14 +132,7 @@ def test_of_searches_there_are_a_closed_loop_and_all_steps_left_at_most(
 ) -> None:
     over = OVER[1:2]
     tuning = Tuning(over=over, candidates=combine(over))
-    wish = TuneRequest(
-        load=Load(duration_s=5.0),
-        data=DataSet(),
-        over=[],
-        limits=[parse_limit("p99=9ms")],
-        runs=2,
-        max_steps=max_steps,
-    )
+    wish = TuneRequest(target="x", limits=("p99=9ms",), runs=2, max_steps=max_steps)
     loads = Counter(load.duration_s for load in list_loads(wish, tuning))
     # Three combinations, then two of them and the defaults.
     assert loads == {5.0: 3 * (1 + rough), 10.0: 3 * 2 * (1 + max_steps)}
@@ -337,9 +330,9 @@ def test_a_trial_that_fails_keeps_no_other_from_being_made(
 def _tune(
     place: Path, database: FakeExecutor, error: str | None, limits: Sequence[str] = ()
 ) -> tuple[Tuning, list[RunResult]]:
-    load, over = Load(duration_s=30.0), ["batch=10,100"]
-    parsed = [parse_limit(text) for text in limits]
-    wish = TuneRequest(load=load, data=DataSet(), over=over, runs=1, limits=parsed)
+    wish = TuneRequest(
+        target="x", duration_s=30, warm_up_s=0, over=("batch=10,100",), runs=1, limits=tuple(limits)
+    )
     experiment = TuneExperiment(wish, open_blackhole(place))
     with nullcontext() if error is None else pytest.raises(RunFailed, match=error):
         make_runs(experiment, database)

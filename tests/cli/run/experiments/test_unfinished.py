@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from cli.plan.planning import PlannedRun, Sweep
+from cli.plan.planning import PlannedRun
+from cli.plan.requests import InsertRequest
 from cli.results.store import read_result
 from cli.run.executors.base import Watch
 from cli.run.experiments.experiment import run_experiment
@@ -30,6 +31,7 @@ from simulator.contract import (
 )
 from simulator.histograms import COARSE, Histogram
 
+from ...made import ask_for
 from .running import FakeExecutor, open_blackhole
 
 LOAD = Load(workers=2, batch=10, duration_s=86_400, warm_up_s=5)
@@ -97,7 +99,7 @@ def test_long_run_that_is_ended_is_kept(
 ) -> None:
     database = _LongRun(tmp_path, error)
     monkeypatch.setattr("cli.run.experiments.context.make_executor", lambda *_: database)
-    request = Sweep(load=LOAD, data=DataSet(), counts=[2], runs=1)
+    request = ask_for(InsertRequest, LOAD, DataSet(), workers=(2,), runs=1)
     with pytest.raises(type(error)):
         run_experiment(InsertExperiment(request, open_blackhole(tmp_path)), Interrupts())
     # A command that is killed has it, too.

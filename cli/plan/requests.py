@@ -1,0 +1,777 @@
+"""What each command that measures is asked for: one model each, which the command line fills from its
+options, and a campaign's file from the keys of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from simulator.contract import (
+    MAX_WORKERS,
+    Arrivals,
+    DataSet,
+    Load,
+    PrimaryKey,
+    RateStage,
+    Role,
+    RunLimit,
+    Tables,
+    Timestamps,
+    fields_of,
+    find_mean_rate,
+    format_stages,
+    sum_durations_s,
+)
+
+from ..system.installation import CONFIG_FILE
+from ..system.signals import END_PATIENCE_S
+from .fields import Option, of, option
+from .values import (
+    Choice,
+    Duration,
+    File,
+    Flag,
+    Folder,
+    Kind,
+    Label,
+    Limit,
+    Number,
+    Pair,
+    Share,
+    StagedRate,
+    WeightedQueries,
+    Whole,
+    WorkerCounts,
+)
+
+_Model = TypeVar("_Model", bound=BaseModel)
+
+
+# --- what a run is kept by, in results ------------------------------------------------------------
+
+
+def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, Any]:
+    """The fields that are options of the command line, by their names there."""
+    names = fields_of(type(model), role)
+    return model.model_dump(mode="json", by_alias=True, include=names)
+
+
+def public_data(data: DataSet) -> dict[str, Any]:
+    """The data set as it is kept in the result. The workload's options are among the module's."""
+    own = {} if data.definition is None else {"definition": data.definition}
+    shown = public_fields(data)
+    if not data.has_history:
+        del shown["prefill_span_s"], shown["prefill_every_s"]
+    return shown | own
+
+
+def public_load(load: Load) -> dict[str, Any]:
+    """The load's options as they are kept in the result. Of those that end a run, only the one that did."""
+    shown = public_fields(load, load.role)
+    if load.rate_per_s is None:
+        shown.pop("arrivals")
+    if not load.stages:
+        shown.pop("stages")
+    if load.duration_s is not None:
+        for name in ("num_inserts", "runs"):
+            shown.pop(name, None)
+    return shown
+
+
+# --- the requests ---------------------------------------------------------------------------------
+
+
+class JobId(NamedTuple):
+    """A job of a campaign, whatever it is called."""
+
+    candidate: str
+    step: str
+    repetition: int
+
+
+class Request(BaseModel):
+    """What all commands have in common that run something against a target."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True
+    )
+
+    command: ClassVar[str] = ""
+    role: ClassVar[Role] = Role.WRITE
+    """What its load is: the writers', or the readers' where they alone are at work."""
+    disturbed: ClassVar[bool] = False
+    """Whether a target's disturbances are done in its runs: only if it measures what they do."""
+
+    target: str = option(Kind(), ..., "Name of the target in the config file.", "-t", "--target")
+    config_file: Path = option(
+        File(dir_okay=True), Path(CONFIG_FILE), "Config file with the targets.", "-c", "--config",
+        shown=True,
+    )  # fmt: skip
+    extra_options: tuple[str, ...] = option(
+        Kind(), (), "Option for the database module, over the target's own; may be repeated.",
+        "--extra-option", multiple=True, metavar="KEY=VALUE",
+    )  # fmt: skip
+    timeout_s: float = option(
+        Duration(), 0.0, "How long one run may take: 10m, or a number of seconds; 0: no limit.",
+        "--timeout", shown=True,
+    )  # fmt: skip
+    workload: str = of(DataSet, "workload")
+    workload_pairs: tuple[str, ...] = option(
+        Kind(), (), "Option of the workload, over the target's own; may be repeated.",
+        "--workload-option", multiple=True, metavar="KEY=VALUE",
+    )  # fmt: skip
+    executor: str | None = option(
+        Choice(["local", "kubernetes"]), None,
+        "Where collector and workers run; default: the target's, or else kubernetes.", "--executor",
+    )  # fmt: skip
+    kubeconfig: str | None = option(
+        Kind(), None, "Kubeconfig file; default: $KUBECONFIG, ~/.kube/config.", "--kubeconfig"
+    )
+    context: str | None = option(
+        Kind(), None, "Context of the kubeconfig; default: its current one.", "--context"
+    )
+    namespace: str | None = option(
+        Kind(), None, "Kubernetes namespace; default: the config file's.", "--namespace"
+    )
+    output: Any = option(
+        Folder(), Path("results"),
+        "Folder in which a new folder with the result is made; or an address such as"
+        " s3://bucket/folder, to which it is copied from results/.", "--output", shown=True,
+        metavar="FOLDER|URL",
+    )  # fmt: skip
+    label: str | None = option(
+        Label(), None, "Name of the result, usable wherever its ID is.", "--label"
+    )
+    tags: tuple[tuple[str, str], ...] = option(
+        Pair(), (), "Tag stored with the result, to filter by; may be repeated.", "--tag",
+        multiple=True, metavar="KEY=VALUE",
+    )  # fmt: skip
+    json_file: Path | None = option(
+        File(), None, "Write a copy of result.json to this file.", "--json"
+    )
+    live: bool = option(
+        Flag(),
+        False,
+        "Serve a page on this machine that shows the command while it runs.",
+        "--live",
+    )
+    open_live: bool = option(Flag(), False, "Serve that page, and open it in a browser.", "--open")
+    prometheus_file: Path | None = option(
+        File(), None,
+        "Serve that page, and write this file for Prometheus' file-based discovery.", "--prometheus",
+    )  # fmt: skip
+    quiet: bool = option(
+        Flag(), False, "Print no progress: only the result, warnings and errors.", "--quiet"
+    )
+    debug: bool = option(Flag(), False, "Show a traceback with an error.", "--debug")
+
+    job: JobId | None = None
+    """The job of a campaign that it is."""
+    runs: int = 3
+    """How often the same run is made."""
+    limits: tuple[RunLimit, ...] = ()
+    """What each run is to keep to."""
+    abort_on_limit: bool = False
+    """End a run as soon as it can't keep one of them any more."""
+    disturb: tuple[str, ...] = ()
+    disturb_grace_s: float = END_PATIENCE_S
+
+    _load: Load = PrivateAttr(default_factory=Load)
+    _data: DataSet = PrivateAttr(default_factory=DataSet)
+    _readers: Load | None = PrivateAttr(None)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _read(cls, value: Any, info: ValidationInfo) -> Any:
+        own = cls.model_fields[info.field_name or ""].json_schema_extra
+        return own.read(value) if isinstance(own, Option) else value
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        self._load, self._data, self._readers = (
+            self._make_load(), self._make_data(), self._make_readers(),
+        )  # fmt: skip
+        return self
+
+    @property
+    def load(self) -> Load:
+        """The writers' load; the readers', where they alone are at work."""
+        return self._load
+
+    @property
+    def data(self) -> DataSet:
+        """The data set."""
+        return self._data
+
+    @property
+    def readers(self) -> Load | None:
+        """The load of readers beside the writers, if there are any."""
+        return self._readers
+
+    def with_work(self, load: Load, data: DataSet, readers: Load | None = None) -> Self:
+        """The same with other work than follows from its options."""
+        changed = self.model_copy()
+        changed._load, changed._data, changed._readers = load, data, readers
+        return changed
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the fields that were asked for, not left at their defaults."""
+        return frozenset(self.model_fields_set)
+
+    def list_options(self) -> dict[str, Any]:
+        """The options as they are kept in the result."""
+        options = {
+            "workers": [self.load.workers],
+            "runs": self.runs,
+            **public_load(self.load),
+            **public_data(self.data),
+        }
+        if self.readers is not None:
+            options |= {
+                "readers": self.readers.workers,
+                "query_rate_per_s": self.readers.rate_per_s,
+                "reader_in_flight": self.readers.in_flight,
+                "queries": self.readers.weights or self.readers.queries,
+                "redraw": self.readers.redraw,
+                "check": self.readers.check,
+            }
+        return options | self.list_limits()
+
+    def list_limits(self) -> dict[str, Any]:
+        """The limits as they are kept in the result, if there are some."""
+        if not self.limits:
+            return {}
+        aborts = {"abort_on_limit": True} if self.abort_on_limit else {}
+        return {"limits": [str(limit) for limit in self.limits], **aborts}
+
+    def _make_load(self) -> Load:
+        return self._fill(Load, role=self.role, **self._take_rate("rate_per_s"))
+
+    def _make_data(self) -> DataSet:
+        return self._fill(DataSet)
+
+    def _make_readers(self) -> Load | None:
+        return None
+
+    def _fill(self, model: type[_Model], **more: Any) -> _Model:
+        """A message from the fields that it shares with the request."""
+        # `runs` is how often the whole run is made; only for readers alone it is the load's, too.
+        names = (model.model_fields.keys() & type(self).model_fields.keys()) - {"runs", "queries"}
+        return model.model_validate({name: getattr(self, name) for name in names} | more)
+
+    def _take_rate(self, name: str) -> dict[str, Any]:
+        """The fields of `Load` that a rate fills: for one in stages these and their mean rate; and, if any of
+        the request's rates has stages, how long they take. ValueError if another option says otherwise."""
+        rate = getattr(self, name, None)
+        staged = {
+            flag: sum_durations_s(stages)
+            for field, flag in (("rate_per_s", "--rate"), ("query_rate", "--query-rate"))
+            if isinstance(stages := getattr(self, field, None), list)
+        }
+        if not staged:
+            return {"rate_per_s": rate}
+        lengths = dict(staged)
+        if "duration_s" in self.given:
+            lengths["--duration"] = getattr(self, "duration_s", 0.0)
+        if len(set(lengths.values())) > 1:
+            spans = " and ".join(f"{flag} {length:g} s" for flag, length in lengths.items())
+            raise ValueError(
+                f"the stages of a rate set the length of a run: {spans} differ; let them add up to the same,"
+                " or leave --duration out"
+            )
+        for field, flag in (("events", "--num-inserts"), ("runs", "--runs")):
+            if field in self.given and (field == "events" or self.role is Role.READ):
+                raise ValueError(
+                    f"{flag} and the stages of a rate both say when a run ends: give one of them"
+                )
+        fields: dict[str, Any] = {"duration_s": next(iter(lengths.values())), "rate_per_s": rate}
+        if isinstance(rate, list):
+            fields |= {"stages": rate, "rate_per_s": find_mean_rate(rate)}
+        return fields
+
+
+_STATUS_3 = "If it is missed or can't be decided, the exit status is 3."
+_STAGES = "A rate may change in stages, whose times add up to the run's: 2m:1000,10m:5000."
+_RATE = f"{Load.model_fields['rate_per_s'].description} {_STAGES}"
+WARM_UP_SHARE = 6
+"""The first sixth of each run of a search is warm-up, unless another is asked for."""
+
+
+def _count(about: str, *flags: str, default: int = 1, least: int = 1) -> Any:
+    return option(Whole(least, MAX_WORKERS), default, about, *flags, shown=True)
+
+
+def _times(about: str) -> Any:
+    return option(Whole(1), 3, about, "-r", "--runs", shown=True)
+
+
+def _limits(whose: str, more: str) -> Any:
+    """`whose`: what must keep to them; `more`: what else there is to know."""
+    return option(
+        Limit(), (),
+        f"What {whose} must keep to: p50, p90, p99, p99_9 (response times) or service_p99, as in"
+        f" p99=100ms; error_share=0.1%. May be repeated. {more}", "--limit", multiple=True,
+    )  # fmt: skip
+
+
+def _queries(before: str = "", **how: Any) -> Any:
+    """`before`: what comes before their meaning."""
+    return option(
+        WeightedQueries(), None,
+        f"{before}The queries to ask; with --duration also how often in proportion to each other, as in"
+        " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
+        "--queries", **how,
+    )  # fmt: skip
+
+
+def _query_rate(kind: Kind, more: str = "") -> Any:
+    about = f"Queries per second of all readers together; default: as fast as possible. {more}"
+    return option(kind, None, about.rstrip(), "--query-rate")
+
+
+def _reader_in_flight() -> Any:
+    about = "Queries that each reader may have in flight."
+    return of(Load, "in_flight", "--reader-in-flight", default=1, about=about, shown=True)
+
+
+def _abort() -> Any:
+    about = "End a run as soon as it can no longer keep a limit."
+    return option(Flag(), False, about, "--abort-on-limit")
+
+
+def _disturb() -> Any:
+    return option(
+        Kind(), (),
+        "Do something to the database during the run: '30s restart-server', '30s kill-server',"
+        " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
+        " '30s run COMMAND'; or cut the devices off for a while, and have them send their events"
+        " afterwards: '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
+        "--disturb", multiple=True, metavar="'WHEN ACTION ...'",
+    )  # fmt: skip
+
+
+def _disturb_grace() -> Any:
+    return option(
+        Duration(), END_PATIENCE_S,
+        "How long a `run COMMAND` that outlasts the run, or is interrupted, has to undo what it did: it"
+        f" gets SIGTERM, and after this time SIGKILL. Default: {END_PATIENCE_S:g}s.", "--disturb-grace",
+    )  # fmt: skip
+
+
+class InsertRequest(Request):
+    """Inserts by several worker counts, or on growing data."""
+
+    command: ClassVar = "insert"
+    disturbed: ClassVar = True
+
+    workers: tuple[int, ...] = option(
+        WorkerCounts(MAX_WORKERS), (1, 4, 8, 12, 16), "Worker counts to try, separated by commas.",
+        "-w", "--workers", shown=True, written="1,4,8,12,16",
+    )  # fmt: skip
+    runs: int = _times("Runs per worker count.")
+    primary_key: PrimaryKey = of(Load, "primary_key")
+    tables: Tables = of(Load, "tables")
+    events: int = of(Load, "events")
+    prefill: int = of(DataSet, "prefill")
+    prefill_span_s: float | None = of(DataSet, "prefill_span_s")
+    prefill_every_s: float | None = of(DataSet, "prefill_every_s")
+    batch: int = of(Load, "batch")
+    in_flight: int | None = of(Load, "in_flight")
+    patience_s: float | None = of(Load, "patience_s")
+    rate_per_s: float | list[RateStage] | None = of(
+        Load, "rate_per_s", kind=StagedRate(), about=_RATE
+    )
+    arrivals: Arrivals = of(Load, "arrivals")
+    duration_s: float | None = of(Load, "duration_s")
+    warm_up_s: float = of(Load, "warm_up_s")
+    clean: bool = of(DataSet, "clean")
+    compact: bool = of(DataSet, "compact")
+    retention_s: float | None = of(DataSet, "retention_s")
+    steps: int = option(
+        Whole(0), 0,
+        "Make this many runs on growing data; needs one worker count, --runs 1 and no --prefill.",
+        "--steps", shown=True,
+    )  # fmt: skip
+    timestamps: Timestamps = of(DataSet, "timestamps")
+    seed: int = of(DataSet, "seed")
+    limits: tuple[RunLimit, ...] = _limits("each run", _STATUS_3)
+    abort_on_limit: bool = _abort()
+    disturb: tuple[str, ...] = _disturb()
+    disturb_grace_s: float = _disturb_grace()
+    columns: str | None = option(
+        Kind(), None,
+        "Columns of the table of inserts; default: all, or on a terminal those that fit in one table.",
+        "--columns", metavar="all|NAME,...",
+    )  # fmt: skip
+
+    def _make_load(self) -> Load:
+        return self._fill(Load, workers=1, **self._take_rate("rate_per_s"))
+
+    def list_options(self) -> dict[str, Any]:
+        return super().list_options() | {"workers": list(self.workers), "steps": self.steps}
+
+
+class QueryRequest(Request):
+    """Queries on events that are stored already."""
+
+    command: ClassVar = "query"
+    role: ClassVar = Role.READ
+
+    workers: int = _count("Workers that query at the same time.", "-w", "--workers")
+    runs: int = _times("How many times each worker runs each query.")
+    queries: dict[str, float] | None = _queries()
+    reader_in_flight: int = _reader_in_flight()
+    duration_s: float | None = of(Load, "duration_s")
+    warm_up_s: float = of(Load, "warm_up_s")
+    rate_per_s: float | list[RateStage] | None = of(
+        Load, "rate_per_s", kind=StagedRate(), about=_RATE
+    )
+    arrivals: Arrivals = of(Load, "arrivals")
+    seed: int = of(DataSet, "seed")
+    prefill_span_s: float | None = of(
+        DataSet, "prefill_span_s", about="Length of the history that the insert stored."
+    )
+    prefill_every_s: float | None = of(DataSet, "prefill_every_s")
+    redraw: bool = of(Load, "redraw")
+    check: bool = of(Load, "check")
+    limits: tuple[RunLimit, ...] = _limits(
+        "each query",
+        f"query:NAME:p99=2s is for that query, instead of the limit for all. {_STATUS_3}",
+    )
+    abort_on_limit: bool = _abort()
+
+    def _make_load(self) -> Load:
+        own = {"runs": self.runs, "in_flight": self.reader_in_flight, **take_queries(self.queries)}
+        return self._fill(Load, role=Role.READ, **own, **self._take_rate("rate_per_s"))
+
+    def list_options(self) -> dict[str, Any]:
+        # Of the data set, only which events were asked for.
+        data = public_data(self.data)
+        names = ("workload", "seed", "definition", "prefill_span_s", "prefill_every_s")
+        own = {"workers": self.load.workers, "reader_in_flight": self.load.in_flight}
+        events = {name: data[name] for name in names if name in data}
+        return {**own, **public_load(self.load), **events, **self.list_limits()}
+
+
+def take_queries(weights: Mapping[str, float] | None) -> dict[str, Any]:
+    """The fields of `Load` that say what readers ask."""
+    return {"weights": weights, "queries": list(weights)} if weights else {}
+
+
+class _WithReaders(Request):
+    """A request that has readers beside the writers."""
+
+    reader_count: int = 0
+    query_rate: float | list[RateStage] | None = None
+    queries: dict[str, float] | None = None
+    reader_in_flight: int = 1
+
+    def _make_readers(self) -> Load | None:
+        if not self.reader_count:
+            return None
+        names = ("duration_s", "warm_up_s", "arrivals", "redraw", "check")
+        shared = {name: value for name in names if (value := getattr(self, name)) is not None}
+        own = {"workers": self.reader_count, "in_flight": self.reader_in_flight}
+        rate = self._take_rate("query_rate")
+        return Load(role=Role.READ, **shared | own | rate | take_queries(self.queries))
+
+
+class MixedRequest(_WithReaders):
+    """Inserts and queries on one data set, several times."""
+
+    command: ClassVar = "mixed"
+    disturbed: ClassVar = True
+
+    workers: int = _count("Workers that insert.", "-w", "--workers")
+    reader_count: int = _count("Workers that query at the same time.", "--readers")
+    runs: int = _times("Number of runs.")
+    duration_s: float | None = of(Load, "duration_s", default=60.0, shown="60s")
+    warm_up_s: float = of(Load, "warm_up_s")
+    rate_per_s: float | list[RateStage] | None = of(
+        Load,
+        "rate_per_s",
+        kind=StagedRate(),
+        about=f"Events per second of all writers together; default: as fast as possible. {_STAGES}",
+    )
+    query_rate: float | list[RateStage] | None = _query_rate(StagedRate(), "In stages, too.")
+    arrivals: Arrivals = of(Load, "arrivals")
+    queries: dict[str, float] | None = _queries()
+    reader_in_flight: int = _reader_in_flight()
+    baseline: bool = option(
+        Flag(), False,
+        "Also run writers alone and readers alone, and show what each costs the other.", "--baseline",
+    )  # fmt: skip
+    batch: int = of(Load, "batch")
+    in_flight: int | None = of(Load, "in_flight")
+    patience_s: float | None = of(Load, "patience_s")
+    primary_key: PrimaryKey = of(Load, "primary_key")
+    tables: Tables = of(Load, "tables")
+    prefill: int = of(DataSet, "prefill")
+    prefill_span_s: float | None = of(DataSet, "prefill_span_s")
+    prefill_every_s: float | None = of(DataSet, "prefill_every_s")
+    clean: bool = of(DataSet, "clean")
+    compact: bool = of(DataSet, "compact")
+    retention_s: float | None = of(DataSet, "retention_s")
+    timestamps: Timestamps = of(DataSet, "timestamps")
+    seed: int = of(DataSet, "seed")
+    redraw: bool = of(Load, "redraw")
+    check: bool = of(Load, "check")
+    limits: tuple[RunLimit, ...] = _limits(
+        "each run",
+        f"These are for writers; those for readers name the query: query:NAME:p99=2s. {_STATUS_3}",
+    )
+    abort_on_limit: bool = _abort()
+    disturb: tuple[str, ...] = _disturb()
+    disturb_grace_s: float = _disturb_grace()
+
+    def list_options(self) -> dict[str, Any]:
+        readers = self.readers
+        assert readers is not None
+        more = {"arrivals": str(readers.arrivals)} if readers.rate_per_s else {}
+        if readers.stages:
+            more["query_stages"] = format_stages(readers.stages)
+        return super().list_options() | {"baseline": self.baseline} | more
+
+
+def _find_warm_up(request: CapacityRequest | TuneRequest, flag: str, noun: str) -> float:
+    """The warm-up of a search's runs. ValueError if it leaves nothing of their length. `flag`: the option
+    that gives the length; `noun`: what such a run is called."""
+    if request.warm_up_s is None:
+        return round(request.duration_s / WARM_UP_SHARE, 2)
+    if request.warm_up_s >= request.duration_s:
+        raise ValueError(
+            f"--warm-up {request.warm_up_s:g}s leaves nothing of {flag} {request.duration_s:g}s to measure:"
+            f" the warm-up is a part of the {noun}"
+        )
+    return request.warm_up_s
+
+
+class CapacityRequest(_WithReaders):
+    """Which capacity to search for. The load is the writers' in each step, but for its rate, and has a
+    duration; readers beside them ask in each step."""
+
+    command: ClassVar = "capacity"
+
+    workers: int = _count("Workers that insert.", "-w", "--workers")
+    limits: tuple[RunLimit, ...] = _limits(
+        "a rate",
+        "With --readers also query:NAME:p99=2s. Without a limit: that the database keeps up.",
+    )
+    duration_s: float = of(
+        Load, "duration_s", "--step-duration", default=30.0, shown="30s",
+        about="How long each step takes, warm-up included.",
+    )  # fmt: skip
+    warm_up_s: float | None = of(
+        Load,
+        "warm_up_s",
+        default=None,
+        about="How much of each step's beginning to exclude from all figures; default: a sixth.",
+    )
+    precision: float = option(
+        Share(0.01, 1.0), 0.05,
+        "How close the highest rate that holds and the lowest that fails must be.", "--precision",
+        shown=True, written="5%",
+    )  # fmt: skip
+    max_steps: int = option(Whole(1), 24, "Maximum number of steps.", "--max-steps", shown=True)
+    prefill: int = of(
+        DataSet,
+        "prefill",
+        "--fill",
+        about="Insert this many events before each step, in batches; all steps begin with the same number.",
+    )
+    prefill_span_s: float | None = of(
+        DataSet,
+        "prefill_span_s",
+        about="Store a history of this length before the first step (30d); the other steps keep it, with what"
+        " earlier steps added.",
+    )
+    prefill_every_s: float | None = of(DataSet, "prefill_every_s")
+    clean: bool = of(
+        DataSet,
+        "clean",
+        about="With --prefill-span: drop and recreate the tables before the first step, or keep the existing"
+        " history.",
+    )
+    reader_count: int = _count(
+        "Workers that query at the same time.", "--readers", default=0, least=0
+    )
+    query_rate: float | list[RateStage] | None = _query_rate(Number(0, above=True))
+    queries: dict[str, float] | None = _queries()
+    reader_in_flight: int = _reader_in_flight()
+    batch: int = of(Load, "batch")
+    in_flight: int | None = of(Load, "in_flight")
+    patience_s: float | None = of(Load, "patience_s")
+    primary_key: PrimaryKey = of(Load, "primary_key")
+    tables: Tables = of(Load, "tables")
+    arrivals: Arrivals = of(
+        Load,
+        "arrivals",
+        about="How requests follow each other: at equal intervals, or independently.",
+    )
+    seed: int = of(DataSet, "seed")
+    compact: bool = of(DataSet, "compact")
+    redraw: bool = of(Load, "redraw")
+    check: bool = of(Load, "check")
+
+    def _make_load(self) -> Load:
+        return self._fill(Load, warm_up_s=_find_warm_up(self, "--step-duration", "step"))
+
+    def _make_readers(self) -> Load | None:
+        readers = super()._make_readers()
+        if readers is not None:
+            return readers.model_copy(update={"warm_up_s": self._make_load().warm_up_s})
+        if self.queries or self.query_rate or self.reader_in_flight > 1:
+            raise ValueError(
+                "--queries, --query-rate and --reader-in-flight are for readers: give --readers, too"
+            )
+        return None
+
+    def list_options(self) -> dict[str, Any]:
+        options = super().list_options()
+        # Each step has a rate of its own, but all have the same arrivals.
+        for name in ("runs", "rate_per_s"):
+            options.pop(name, None)
+        return options | {
+            "arrivals": str(self.load.arrivals),
+            "limits": [str(limit) for limit in self.limits],
+            "precision": self.precision,
+            "max_steps": self.max_steps,
+        }
+
+
+class TuneRequest(Request):
+    """Which settings to vary. The load is that of a run of the first stage, but for what is varied, and has a
+    duration; `runs` is the number for each finalist."""
+
+    command: ClassVar = "tune"
+
+    over: tuple[str, ...] = option(
+        Kind(), (),
+        "A setting and the values to try: workers, batch, in_flight, primary_key, tables, or an option"
+        " of the module, as in batch=100,1000 or copy_format=text,binary; may be repeated.", "--over",
+        multiple=True, metavar="SETTING=VALUE,...",
+    )  # fmt: skip
+    limits: tuple[RunLimit, ...] = _limits(
+        "a rate", "With a limit, settings are compared by the highest rate that keeps it."
+    )
+    runs: int = _times("Runs of each combination that is compared at the end.")
+    duration_s: float = of(
+        Load, "duration_s", "--run-duration", default=5.0, shown="5s",
+        about="How long a run of the first stage takes, warm-up included; later ones up to eight times as"
+        " long.",
+    )  # fmt: skip
+    warm_up_s: float | None = of(
+        Load,
+        "warm_up_s",
+        default=None,
+        about="How much of each run's beginning to exclude from all figures; default: a sixth.",
+    )
+    workers: int = _count("Workers, if they aren't varied.", "-w", "--workers")
+    prefill: int = of(
+        DataSet, "prefill", "--fill", about="Insert this many events before each run."
+    )
+    batch: int = of(Load, "batch")
+    in_flight: int | None = of(Load, "in_flight")
+    patience_s: float | None = of(Load, "patience_s")
+    primary_key: PrimaryKey = of(Load, "primary_key")
+    tables: Tables = of(Load, "tables")
+    seed: int = of(DataSet, "seed")
+
+    precision: float = 0.05
+    max_steps: int = 16
+    """These two are for a search in the last stage."""
+
+    def _make_load(self) -> Load:
+        return self._fill(Load, warm_up_s=_find_warm_up(self, "--run-duration", "run"))
+
+    def list_options(self) -> dict[str, Any]:
+        return super().list_options() | {"limits": [str(limit) for limit in self.limits]}
+
+
+_ASKING_S = 10.0
+"""How long each run of `clients --queries` asks by default."""
+
+
+class ClientsRequest(Request):
+    """Which clients to compare; `runs` is the number for each. With readers these ask, and the load says how
+    the events that they ask about are inserted."""
+
+    command: ClassVar = "clients"
+
+    clients: tuple[str, ...] = option(
+        Kind(), (),
+        "What to compare with the lean path, as in official; may be repeated. Default: all clients of the"
+        " module that insert with --batch and the target's insert mode, or query with --queries.",
+        "--client", multiple=True,
+    )  # fmt: skip
+    queries: dict[str, float] | None = _queries("Ask instead of inserting. ", alone={})
+    workers: int = _count("Workers that insert, or query with --queries.", "-w", "--workers")
+    runs: int = _times("Runs of each client; clients take turns.")
+    events: int = of(Load, "events")
+    batch: int = of(Load, "batch")
+    in_flight: int | None = of(Load, "in_flight")
+    reader_in_flight: int = _reader_in_flight()
+    rate_per_s: float | None = of(Load, "rate_per_s")
+    arrivals: Arrivals = of(Load, "arrivals")
+    duration_s: float | None = of(Load, "duration_s")
+    warm_up_s: float = of(Load, "warm_up_s")
+    patience_s: float | None = of(Load, "patience_s")
+    primary_key: PrimaryKey = of(Load, "primary_key")
+    tables: Tables = of(Load, "tables")
+    prefill: int = of(DataSet, "prefill")
+    seed: int = of(DataSet, "seed")
+
+    @property
+    def asks(self) -> bool:
+        """Whether clients query, instead of inserting."""
+        return self.queries is not None
+
+    def _find_length(self) -> float | None:
+        return _ASKING_S if self.asks and self.duration_s is None else self.duration_s
+
+    def _make_load(self) -> Load:
+        return self._fill(Load, duration_s=self._find_length())
+
+    def _make_data(self) -> DataSet:
+        filled = self.prefill or (self.events * self.workers if self.asks else 0)
+        return self._fill(DataSet, prefill=filled)
+
+    def _make_readers(self) -> Load | None:
+        if self.asks:
+            own = {"in_flight": self.reader_in_flight, **take_queries(self.queries)}
+            return self._fill(Load, role=Role.READ, duration_s=self._find_length(), **own)
+        if self.reader_in_flight > 1:
+            raise ValueError("--reader-in-flight is for queries: give --queries, too")
+        return None
+
+    def list_options(self) -> dict[str, Any]:
+        if self.readers is None:
+            return super().list_options()
+        return {
+            **public_load(self.readers),
+            **public_data(self.data),
+            "workers": self.readers.workers,
+            "runs": self.runs,
+            "reader_in_flight": self.readers.in_flight,
+            "queries": self.readers.weights or self.readers.queries,
+        }
+
+
+REQUESTS: Mapping[str, type[Request]] = {
+    kind.command: kind
+    for kind in (
+        InsertRequest, QueryRequest, MixedRequest, CapacityRequest, TuneRequest, ClientsRequest,
+    )
+}  # fmt: skip
+"""Command -> what it is asked for."""
