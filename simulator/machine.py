@@ -26,14 +26,16 @@ _SHARED = ("numpy", "orjson")
 def client_environment(packages: Iterable[str]) -> dict[str, Any]:
     """What the load generator is, with the versions of `packages` (a module's own) and those of all
     modules."""
-    affinity = getattr(os, "sched_getaffinity", None)
+    affinity, memory_mb = getattr(os, "sched_getaffinity", None), None
+    with suppress(ValueError, OSError):
+        memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     return {
         "simulator": __version__,
         "host": platform.node(),
         "cpu_model": _cpu_model(),
         "cpus": os.cpu_count(),
         "cpus_usable": len(affinity(0)) if affinity else os.cpu_count(),
-        "memory_mb": _memory_mb(),
+        "memory_mb": memory_mb,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
         "python": platform.python_version(),
         "packages": {name: find_version(name) for name in (*packages, *_SHARED)},
@@ -55,13 +57,6 @@ def _cpu_model() -> str:
         if key.strip() in ("model name", "Model"):
             return value.strip()
     return platform.processor() or "unknown"
-
-
-def _memory_mb() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    except (ValueError, OSError):
-        return None
 
 
 # cgroup v2, then v1 as a container sees it: the limit, and what is used of it.
@@ -177,12 +172,9 @@ def measure_machine(node: str, begin: Reading, end: Reading) -> Machine:
             steal_share = min(1.0, max(0.0, steal / total))
             busy_share = min(1.0, max(0.0, (total - idle - steal) / total))
     return Machine(
-        node=node,
-        cpus=begin.cpus,
-        load_average_1m=begin.load_average_1m,
-        busy_share=busy_share,
-        steal_share=steal_share,
-    )
+        node=node, cpus=begin.cpus, load_average_1m=begin.load_average_1m,
+        busy_share=busy_share, steal_share=steal_share,
+    )  # fmt: skip
 
 
 def merge_machines(seen: Iterable[Machine | None]) -> list[Machine]:
@@ -194,10 +186,12 @@ def merge_machines(seen: Iterable[Machine | None]) -> list[Machine]:
     return [machine for _, machine in sorted(machines.items())]
 
 
+# --- open files -----------------------------------------------------------------------------------
+
 _OWN_FILES = 32
 """What a process has open for itself. A collector had 12, a worker 8."""
 
-_FILES_OF_A_WORKER = 2
+_PER_WORKER = 2
 """Connections that the collector has with each worker: one reports progress, one asks for all else."""
 
 _MOST_FILES = 65_536
@@ -225,12 +219,7 @@ def check_files(workers: int = 0, in_flight: int = 0) -> None:
     allowed = _count_allowed()
     most = max(0, allowed - _OWN_FILES)
     for needed, at_most, who, what in (
-        (
-            _FILES_OF_A_WORKER * workers,
-            most // _FILES_OF_A_WORKER,
-            f"the collector of {workers}",
-            "workers",
-        ),
+        (_PER_WORKER * workers, most // _PER_WORKER, f"the collector of {workers}", "workers"),
         (in_flight, most, f"a worker with {in_flight}", "requests in flight"),
     ):
         if needed > most:
@@ -241,6 +230,8 @@ def check_files(workers: int = 0, in_flight: int = 0) -> None:
                 f" `ulimit -n {files}`{fewer}"
             )
 
+
+# --- when this process stands still ---------------------------------------------------------------
 
 _WAKE_S = 0.1
 """Waking costs up to 0.13 ms of CPU, on a busy virtual machine, and there may be dozens of workers."""
@@ -274,14 +265,11 @@ class Look(NamedTuple):
 
 def look() -> Look:
     """The clocks now."""
-    return Look(time.perf_counter(), read_clock_s(), time.process_time(), _read_waited_s())
-
-
-def _read_waited_s() -> float:
-    """The second of three numbers: https://docs.kernel.org/scheduler/sched-stats.html"""
+    at_s, real_s, cpu_s, waited_s = time.perf_counter(), read_clock_s(), time.process_time(), 0.0
     with suppress(OSError, ValueError, IndexError):
-        return sum(int(file.read_bytes().split()[1]) for file in _WAITED) / 1e9
-    return 0.0
+        # The second of three numbers: https://docs.kernel.org/scheduler/sched-stats.html
+        waited_s = sum(int(file.read_bytes().split()[1]) for file in _WAITED) / 1e9
+    return Look(at_s, real_s, cpu_s, waited_s)
 
 
 def find_stall(worker: int | None, before: Look, after: Look) -> Stall | None:

@@ -169,6 +169,8 @@ def round_off(
     return np.where(size <= _EXACT, 0.0, size * (_ROUNDING * operations))
 
 
+# --- groups of events -----------------------------------------------------------------------------
+
 _FEWEST_MERGED = 262_144
 """Groups of blocks are merged when there are so many, or as many as have been merged before."""
 

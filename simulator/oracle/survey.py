@@ -93,6 +93,8 @@ class Beginning:
         return min((int(block.columns[time].min()) for block in blocks), default=None)
 
 
+# --- what is stored -------------------------------------------------------------------------------
+
 MOST_SHARING = 32
 """The most workers among which it's found out how many shared the devices in all."""
 

@@ -3,8 +3,8 @@
     python -m simulator.testing --module NAME [options of pytest]
 
 `suite/` has the tests; they ask a module's CAPABILITIES and never its name. `server` says what they must
-know of a database apart from its module, `entries` where the server is. `docs/how-to/own-database.md`
-shows it on an example. Needs pytest, and is not in the image.
+know of a database apart from its module, and where it runs. `docs/how-to/own-database.md` shows it on an
+example. Needs pytest, and is not in the image.
 """
 
 import pytest

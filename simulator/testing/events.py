@@ -246,6 +246,9 @@ TESTED: dict[str, type[Workload]] = {**WORKLOADS, Sundry.name: Sundry}
 """The workloads whose events the suite stores: shipped definitions are made of the same."""
 
 
+# --- inserting ------------------------------------------------------------------------------------
+
+
 class NotingRecorder(Recorder):
     """Knows of each request when it was under way: (submitted, answered), by `time.perf_counter`."""
 

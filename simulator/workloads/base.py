@@ -245,6 +245,8 @@ def _dealt_device_ids(worker: int, spread: int, length: int) -> NDArray[np.bytes
     return ids
 
 
+# --- the queries that every workload with numbers has ---------------------------------------------
+
 MOST_FIELDS = 10
 """How many fields a common query asks for at most."""
 

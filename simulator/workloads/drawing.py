@@ -223,6 +223,9 @@ class Stored:
             yield self.workload.block(part.worker, part.first + start, count)
 
 
+# --- the parameters of queries --------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class BoundQuery:
     """A query with the parameters of one execution."""

@@ -173,6 +173,8 @@ class _KnownWindows:
         return np.where(is_late, self.numbers[behind], numbers)
 
 
+# --- event time -----------------------------------------------------------------------------------
+
 PASSES = 2
 """How many times the events of a run and of its prefill pass a retention: in the first half, or by the
 prefill, the database fills up, and from then on as much goes as comes."""
@@ -217,6 +219,9 @@ def make_retention(workload: Workload, data: DataSet, load: Load) -> Retention |
     return Retention(period_ms=period_ms, step_ms=find_step_ms(period_ms), until_ms=until_ms)
 
 
+# --- a history ------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class History:
     """One event of each device every so often, `count` times, until the measured data begin."""
@@ -225,29 +230,6 @@ class History:
     count: int
     interval_ms: float
     """The time from one event of a device to the next in the measured data."""
-
-    @classmethod
-    def of(cls, span_s: float, every_s: float, interval_ms: float) -> History:
-        """The history of such options. OptionError, with the remedy, if there is none."""
-        every_ms, span_ms = round(1000 * every_s), round(1000 * span_s)
-        if every_ms < interval_ms:
-            raise OptionError(
-                f"--prefill-every {format_duration(every_s)} is shorter than the"
-                f" {format_duration(interval_ms / 1000)} from one event of a device to the next:"
-                " use a longer one, or --prefill with a number of events instead of a history"
-            )
-        if span_ms < every_ms:
-            raise OptionError(
-                f"--prefill-span {format_duration(span_s)} is shorter than --prefill-every"
-                f" {format_duration(every_s)}, so there would be no events: use a span of at least"
-                " that"
-            )
-        return cls(every_ms, span_ms // every_ms, interval_ms)
-
-    @property
-    def span_ms(self) -> int:
-        """How long before the measured data it begins."""
-        return self.every_ms * self.count
 
     def find_ticks(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
         """The tick of the workload at each step of all devices: those of the history, and then one by one."""
@@ -342,4 +324,17 @@ def add_history(workload: Workload, data: DataSet) -> Workload:
     if data.prefill_span_s is None or data.prefill_every_s is None:
         return workload
     interval_ms = workload.device_interval_ms
-    return WithHistory(workload, History.of(data.prefill_span_s, data.prefill_every_s, interval_ms))
+    every_ms, span_ms = round(1000 * data.prefill_every_s), round(1000 * data.prefill_span_s)
+    every, span = format_duration(data.prefill_every_s), format_duration(data.prefill_span_s)
+    if every_ms < interval_ms:
+        raise OptionError(
+            f"--prefill-every {every} is shorter than the {format_duration(interval_ms / 1000)} from one"
+            " event of a device to the next: use a longer one, or --prefill with a number of events"
+            " instead of a history"
+        )
+    if span_ms < every_ms:
+        raise OptionError(
+            f"--prefill-span {span} is shorter than --prefill-every {every}, so there would be no events:"
+            " use a span of at least that"
+        )
+    return WithHistory(workload, History(every_ms, span_ms // every_ms, interval_ms))
