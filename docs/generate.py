@@ -43,7 +43,7 @@ _MADE = "Made from the code by `make docs`."
 
 def make_result_schema() -> str:
     """The JSON Schema of `result.json`."""
-    schema = Result.model_json_schema()
+    schema = Result.model_json_schema(mode="serialization")
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["title"] = f"result.json, format {FORMAT}"
     return json.dumps(schema, indent=1, ensure_ascii=False, sort_keys=True) + "\n"

@@ -144,17 +144,14 @@ class Histogram:
             for percent, us in zip(percents, values_us, strict=True)
         ]
 
-    def range_ms(self) -> tuple[float, float]:
+    def range_us(self) -> tuple[int, int]:
         """The least that the fastest request can have taken, and the most that the slowest can. There must be
         some."""
         counts = self.counts
         filled = counts.nonzero()[0]
         lowest, width = _make_parts(_find_digits(counts))
         slowest = filled[-1]
-        return (
-            max(_LOWEST_US, int(lowest[filled[0]])) / 1000,
-            int(lowest[slowest] + width[slowest] - 1) / 1000,
-        )
+        return max(_LOWEST_US, int(lowest[filled[0]])), int(lowest[slowest] + width[slowest] - 1)
 
     def count_slower(self, than_ms: float) -> int:
         """How many requests certainly took longer than that."""

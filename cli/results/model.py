@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    computed_field,
+    field_validator,
+    model_validator,
+)
 
 from simulator.conditions import Condition
 from simulator.contract import (
@@ -23,7 +30,22 @@ from simulator.contract import (
 from ..plan.requests import JobId
 from .capacity import Capacity
 from .limits import RunVerdict
+from .summaries import (
+    GroupRun,
+    InsertSummary,
+    QuerySummary,
+    find_slowest,
+    list_groups,
+    summarize_inserts,
+    summarize_queries,
+)
 from .tuning import Tuning
+
+__all__ = [
+    "FORMAT", "MATCHED", "MOST_STATEMENT_CHARACTERS", "ClientComparison", "ClientTurn", "GroupRun",
+    "InsertSummary", "JobId", "QuerySummary", "Result", "SentStatements", "Settings", "as_mapping",
+    "list_groups",
+]  # fmt: skip
 
 FORMAT: Literal[2] = 2
 """Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
@@ -127,72 +149,6 @@ def _pick(model: type[_Model], options: Mapping[str, Any]) -> _Model:
     return model.model_validate(values)
 
 
-class InsertSummary(Bounded, BaseModel):
-    """The valid runs of one worker count (with `--steps`: of one fill level), in events per second."""
-
-    workers: int
-    fill_level: int | None = None
-    """With `--steps` only."""
-    runs: int
-    min: float
-    max: float
-    avg: float
-    median: float
-    ci95: tuple[float, float] | None
-    cv: float | None
-    stable: bool | None
-
-
-class QuerySummary(Bounded, BaseModel):
-    """The executions of one query that were answered, in seconds: without each worker's first, unless
-    there are no others."""
-
-    query: str
-    runs: int
-    """Executions."""
-    min: float
-    max: float
-    avg: float
-    median: float
-    ci95: tuple[float, float] | None
-    """The mean's. Workers that ask at once disturb each other, so the executions of one worker are
-    one sample; with a single worker, each execution is."""
-    p95: float
-    rows: int
-    """Of the longest answer."""
-    cold: float | None = None
-    """Mean of the first executions, one of each worker; None if none was answered, or in a result of
-    an older version."""
-    p90: float | None = None
-    p99: float | None = None
-    """None of fewer than 100 executions, as is p99.9 of fewer than 1,000."""
-    p99_9: float | None = None
-    rows_min: int | None = None
-    """Of the shortest answer."""
-    rows_mean: float | None = None
-    bytes_mean: float | None = None
-    """Of an answer as it was received; None if not known, as of older versions."""
-    per_s: float | None = None
-    """Executions that were answered, first ones and all, by the length of the runs' windows."""
-    errors: int = 0
-    """Executions without an answer."""
-
-
-@dataclass(frozen=True)
-class GroupRun:
-    """What a group of workers measured in a run, with the run: what tables and rules are about."""
-
-    run: RunResult
-    group: GroupResult
-    alone: bool = False
-    """Whether the run is one of those that `mixed --baseline` makes with one group at a time."""
-
-
-def list_groups(runs: Iterable[RunResult], role: Role, alone: bool = False) -> list[GroupRun]:
-    """The group with this role of each run that has one."""
-    return [GroupRun(run, group, alone) for run in runs if (group := run.group(role)) is not None]
-
-
 _KINDS = {
     "query": "queries", "mixed": "mixed runs", "capacity": "capacities", "tune": "tunings",
     "clients": "clients",
@@ -261,9 +217,6 @@ class Result(Bounded, BaseModel):
     verdicts: list[RunVerdict] = []
     """What became of the limits in each of the runs, in their order; none without limits. Of a search they
     are in its steps."""
-    insert_summary: list[InsertSummary] = []
-    query_summary: list[QuerySummary] = []
-    """Over all runs."""
     capacity: Capacity | None = None
     """Of a capacity command: the answer, and the verdict on each run."""
     tuning: Tuning | None = None
@@ -273,6 +226,15 @@ class Result(Bounded, BaseModel):
     statements: list[SentStatements] = []
     """What the database was sent: the schema, and of readers what each query was asked by. None in a result
     of an older version, or if only the cluster knew the module's options."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read(cls, data: Any) -> Any:
+        # These are written for other readers of the file.
+        computed = cls.model_computed_fields
+        if not isinstance(data, dict):
+            return data
+        return {name: value for name, value in data.items() if name not in computed}
 
     @model_validator(mode="after")
     def _check_command(self) -> Result:
@@ -379,6 +341,34 @@ class Result(Bounded, BaseModel):
         """Those of all runs with readers that had theirs checked."""
         groups = [*self.readers, *self.alone]
         return [run.group.answers for run in groups if run.group.answers is not None]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def insert_summary(self) -> list[InsertSummary]:
+        """One entry per worker count or fill level that has valid runs."""
+        if self.command not in ("insert", "mixed"):
+            return []
+        return summarize_inserts(self.runs, self.by_fill_level)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def query_summary(self) -> list[QuerySummary]:
+        """One entry per query that was answered, over all runs."""
+        return summarize_queries(self.runs) if self.command in ("query", "mixed") else []
+
+    def list_counted(self, entry: InsertSummary) -> list[GroupResult]:
+        """The valid runs that a summary is of."""
+        return [
+            run.group
+            for run in self.writers
+            if run.group.valid
+            and run.group.workers == entry.workers
+            and entry.fill_level in (None, run.run.fill_level)
+        ]
+
+    def choose_slowest(self, entry: InsertSummary) -> GroupResult | None:
+        """The valid run of a summary with the highest p99, as in the tables."""
+        return find_slowest(self.list_counted(entry))
 
     @property
     def best(self) -> InsertSummary | None:

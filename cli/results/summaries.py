@@ -8,9 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import BaseModel
+
 from simulator.contract import (
     ANY_ALLOCATION,
     Allocation,
+    Bounded,
     GroupResult,
     Level,
     QueryResult,
@@ -22,8 +25,72 @@ from simulator.contract import (
 )
 from simulator.histograms import Histogram, has_percentile, merge_histograms
 
-from .model import GroupRun, InsertSummary, QuerySummary, Result, list_groups
 from .statistics import find_percentile, summarize, summarize_times
+
+
+class InsertSummary(Bounded, BaseModel):
+    """The valid runs of one worker count (with `--steps`: of one fill level), in events per second."""
+
+    workers: int
+    fill_level: int | None = None
+    """With `--steps` only."""
+    runs: int
+    min: float
+    max: float
+    avg: float
+    median: float
+    ci95: tuple[float, float] | None
+    cv: float | None
+    stable: bool | None
+
+
+class QuerySummary(Bounded, BaseModel):
+    """The executions of one query that were answered, in seconds: without each worker's first, unless
+    there are no others."""
+
+    query: str
+    runs: int
+    """Executions."""
+    min: float
+    max: float
+    avg: float
+    median: float
+    ci95: tuple[float, float] | None
+    """The mean's. Workers that ask at once disturb each other, so the executions of one worker are
+    one sample; with a single worker, each execution is."""
+    p95: float
+    rows: int
+    """Of the longest answer."""
+    cold: float | None = None
+    """Mean of the first executions, one of each worker; None if none was answered."""
+    p90: float | None = None
+    p99: float | None = None
+    """None of fewer than 100 executions, as is p99.9 of fewer than 1,000."""
+    p99_9: float | None = None
+    rows_min: int | None = None
+    """Of the shortest answer."""
+    rows_mean: float | None = None
+    bytes_mean: float | None = None
+    """Of an answer as it was received; None if not known."""
+    per_s: float | None = None
+    """Executions that were answered, first ones and all, by the length of the runs' windows."""
+    errors: int = 0
+    """Executions without an answer."""
+
+
+@dataclass(frozen=True)
+class GroupRun:
+    """What a group of workers measured in a run, with the run: what tables and rules are about."""
+
+    run: RunResult
+    group: GroupResult
+    alone: bool = False
+    """Whether the run is one of those that `mixed --baseline` makes with one group at a time."""
+
+
+def list_groups(runs: Iterable[RunResult], role: Role, alone: bool = False) -> list[GroupRun]:
+    """The group with this role of each run that has one."""
+    return [GroupRun(run, group, alone) for run in runs if (group := run.group(role)) is not None]
 
 
 def summarize_inserts(runs: Sequence[RunResult], by_fill_level: bool) -> list[InsertSummary]:
@@ -64,21 +131,6 @@ def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
         if offered and window_s
     ]
     return sum(rates) / len(rates) if rates else None
-
-
-def list_counted(result: Result, entry: InsertSummary) -> list[GroupResult]:
-    """The valid runs that a summary is of."""
-    runs = [
-        group_run
-        for group_run in result.writers
-        if entry.fill_level in (None, group_run.run.fill_level)
-    ]
-    return [group for group in list_valid(runs) if group.workers == entry.workers]
-
-
-def choose_slowest(result: Result, entry: InsertSummary) -> GroupResult | None:
-    """The valid run of a summary with the highest p99, as in the tables."""
-    return find_slowest(list_counted(result, entry))
 
 
 # --- queries --------------------------------------------------------------------------------------
@@ -224,7 +276,7 @@ def _summarize_histogram(
     cold = [query.cold_s for query in own if query.cold_s is not None]
     means = summarize_times(collect_query_samples(own, name) or cold)
     count = histogram.count
-    fastest_ms, slowest_ms = histogram.range_ms()
+    fastest_us, slowest_us = histogram.range_us()
     percents = (50.0, 90.0, 95.0, 99.0, 99.9)
     percentiles = {
         percent: value / 1e6
@@ -234,8 +286,8 @@ def _summarize_histogram(
     return QuerySummary(
         query=name,
         runs=count,
-        min=fastest_ms / 1000,
-        max=slowest_ms / 1000,
+        min=fastest_us / 1e6,
+        max=slowest_us / 1e6,
         avg=means.avg,
         median=percentiles[50.0],
         ci95=means.ci95,
@@ -406,8 +458,8 @@ def _explain(during: Storage | None, storage: Storage, levels: Sequence[Level]) 
 
 
 def count_rows(queries: Iterable[QueryResult]) -> int | None:
-    """The rows of all answers together; None if they aren't known. Results of older versions show them only
-    where each execution was kept, or where all answers have the same number."""
+    """The rows of all answers together; None if they aren't known: of answers that weren't counted, only
+    where each execution was kept, or where all have the same number."""
     total = 0
     for query in queries:
         if query.rows is not None:
@@ -422,7 +474,7 @@ def count_rows(queries: Iterable[QueryResult]) -> int | None:
 
 
 def count_bytes(queries: Iterable[QueryResult]) -> int | None:
-    """The bytes of all answers together; None if they aren't known: older versions didn't measure them."""
+    """The bytes of all answers together; None if they aren't known."""
     sizes = [query.bytes for query in queries if query.executions or query.bytes]
     measured = [size for size in sizes if size is not None]
     return sum(measured) if measured and len(measured) == len(sizes) else None

@@ -21,7 +21,7 @@ from ..results.figures import FIGURES, Form
 from ..results.model import Result
 from ..results.naming import format_value, name_database
 from ..results.statistics import MOST_RUNS, count_events_per_cost
-from ..results.summaries import choose_slowest, list_queries, weigh_valid
+from ..results.summaries import list_queries, weigh_valid
 from ..results.verdicts import list_kinds, summarize_doubts
 from ..system.output import wrap_lines
 from .capacity import tabulate_capacities
@@ -79,7 +79,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
 
 def _list_latencies(result: Result) -> list[str]:
     """p50 and p99 of the best worker count: of its run with the highest p99, as in every table."""
-    run = choose_slowest(result, result.best) if result.best else None
+    run = result.choose_slowest(result.best) if result.best else None
     if run is None or run.latency_ms is None:
         return ["-", "-"]
     return [format_ms(run.latency_ms.p50), format_ms(run.latency_ms.p99)]

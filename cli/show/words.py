@@ -9,7 +9,7 @@ from ..results.limits import sum_up
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.naming import name_database
 from ..results.statistics import count_events_per_cost
-from ..results.summaries import choose_slowest, list_counted, list_valid
+from ..results.summaries import list_valid
 from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
@@ -52,7 +52,7 @@ def _write_figure(result: Result) -> str:
         rates = [rate for rate in all_rates if rate]
         queries = f"{sum(rates) / len(rates):,.1f}" if rates else "no"
         return f"{result.best.median:,.0f} inserts/s beside {queries} queries/s"
-    run = choose_slowest(result, result.best)
+    run = result.choose_slowest(result.best)
     if run and run.offered and run.latency_ms:
         achieved = f"{result.best.median:,.0f}"
         if run.offered.saturated:
@@ -216,10 +216,10 @@ def _describe_offers(result: Result) -> str:
     """An open loop's answer: what was achieved of what was offered, and how long a request took."""
     parts = []
     for entry in result.insert_summary:
-        run = choose_slowest(result, entry)
+        run = result.choose_slowest(entry)
         if run is None or run.latency_ms is None or run.offered is None:
             continue
-        offers = [group.offered for group in list_counted(result, entry)]
+        offers = [group.offered for group in result.list_counted(entry)]
         saturated = any(offer.saturated for offer in offers if offer)
         kept_up = "kept up with" if not saturated else "did not keep up with"
         stages = format_stages(result.settings.load.stages)

@@ -149,8 +149,8 @@ def _count_most(
     done = latency.count
     if not done:
         return math.inf
-    fastest_ms, _ = latency.range_ms()
+    fastest_us, _ = latency.range_us()
     if whole:
         done = max(done, sum(message.done for message in messages) // load.events_per_request)
     left_s = max(0.0, load.duration_s - min(message.elapsed_s for message in messages))
-    return done + math.ceil(load.workers * places * left_s * 1000 / fastest_ms)
+    return done + math.ceil(load.workers * places * left_s * 1e6 / fastest_us)

@@ -11,7 +11,6 @@ from cli.results.capacity import CapacityStep
 from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result
 from cli.results.store import StoredResult
-from cli.results.summaries import summarize_inserts, summarize_queries
 from cli.results.tuning import Trial, TunedSetting, Tuning
 from cli.run.experiments.candidates import combine
 from cli.run.experiments.capacity import CapacitySearch, find_answer
@@ -283,8 +282,7 @@ def _insert_result(
         "started_at": "2025-01-02T03:04:05+00:00", "options": OPTIONS | options,
         "environment": ENVIRONMENT, "runs": runs,
     }  # fmt: skip
-    summary = summarize_inserts(runs, by_fill_level=bool(options.get("steps")))
-    return Result(**(values | {"insert_summary": summary} | dict(changes)))
+    return Result(**(values | dict(changes)))
 
 
 def queries(
@@ -315,7 +313,7 @@ def queries(
         "command": "query", "target": target, "module": "postgres", "executor": "local",
         "started_at": "2025-01-02T03:04:05+00:00",
         "options": {"workers": 1, "runs": 3, "module": {}}, "environment": ENVIRONMENT,
-        "runs": runs, "query_summary": summarize_queries(runs),
+        "runs": runs,
     }  # fmt: skip
     return Result(**(values | changes))
 
@@ -349,8 +347,7 @@ def asked_by_the_clock(target: str = "alpha") -> Result:
         beside.runs[run - 1].groups.append(
             GroupResult(role=Role.READ, workers=2, window_s=20.0, rate_per_s=10.0, queries=figures)
         )
-    summary = summarize_queries(beside.runs)
-    return beside.model_copy(update={"command": "mixed", "query_summary": summary})
+    return beside.model_copy(update={"command": "mixed"})
 
 
 def client(share: float, bound: bool = False) -> Client:
@@ -394,7 +391,7 @@ def compare_asking_in_turns() -> Result:
         "module": {},
     }
     values = inserts({1: [1.0]}).model_dump() | {
-        "command": "clients", "runs": runs, "insert_summary": [], "options": options,
+        "command": "clients", "runs": runs, "options": options,
         "clients": ClientComparison(ways=ways, turns=turns, asks=True),
     }  # fmt: skip
     return Result.model_validate(values)
@@ -429,7 +426,7 @@ def compare_in_turns(*, lost: bool = False, bound: bool = False) -> Result:
         turns.append(ClientTurn(client=name, run=number))
     base = inserts({1: [1.0]})
     values = base.model_dump() | {
-        "command": "clients", "runs": runs, "insert_summary": [],
+        "command": "clients", "runs": runs,
         "clients": ClientComparison(ways=_WAYS, turns=turns),
     }  # fmt: skip
     return Result.model_validate(values)

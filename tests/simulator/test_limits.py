@@ -57,7 +57,7 @@ def test_only_what_is_certainly_longer_counts_as_slow() -> None:
     assert (latency.count, latency.count_slower(100.0)) == (11, 3)
     # 100.1 ms is in a part that begins below 100 ms, so it may have been less.
     assert latency.count_slower(90.0) == 4
-    assert latency.range_ms() == pytest.approx((1.0, 200.0), rel=0.01)
+    assert latency.range_us() == pytest.approx((1_000, 200_000), rel=0.01)
     assert Histogram().count_slower(1.0) == 0
 
 

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.usefixtures("no_threads_left")
 def latencies(recorder: Recorder) -> tuple[int, float, float]:
     """(requests, shortest, longest) in ms."""
     histogram = recorder.result().histogram
-    return histogram.count, *histogram.range_ms()
+    shortest_us, longest_us = histogram.range_us()
+    return histogram.count, shortest_us / 1000, longest_us / 1000
 
 
 # --- one request at a time ------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def begin(load: Load, worker: int = 0) -> tuple[Schedule, Recorder]:
 
 def longest_ms(histogram: Histogram | None) -> float:
     assert histogram is not None
-    return histogram.range_ms()[1]
+    return histogram.range_us()[1] / 1000
 
 
 # --- when requests are sent -----------------------------------------------------------------------

@@ -206,7 +206,7 @@ def test_a_worker_tells_of_each_stage() -> None:
     assert (first.due, first.achieved, first.backlog) == (20, 20, 10)
     assert first.histogram is not None
     assert second.histogram is not None
-    assert first.histogram.range_ms()[1] == pytest.approx(400, rel=1e-3)
+    assert first.histogram.range_us()[1] == pytest.approx(400_000, rel=1e-3)
     # Those at 2 s and 2.5 s, and those that were never sent: from 3 s on, ten in a second.
     unsent = second.due // 10 - 2
     assert (second.achieved, second.backlog) == (20, 10 * (1 + unsent))

@@ -24,7 +24,6 @@ from ...plan.planning import (
 )
 from ...plan.requests import InsertRequest, MixedRequest, QueryRequest, Request
 from ...results.model import Result
-from ...results.summaries import summarize_inserts, summarize_queries
 from ...show.notes import describe_answers, list_outages, summarize_notes
 from ...show.stored import tabulate_figures, tabulate_readers, tabulate_stages
 from ...show.tables import INSERT_COLUMNS, describe_durations, describe_load, tabulate_writers
@@ -154,8 +153,7 @@ class InsertExperiment(_PlannedExperiment[InsertRequest]):
         self._check_limits(None)
 
     def summarize(self) -> dict[str, Any]:
-        summary = summarize_inserts(self.runs, by_fill_level=self.request.steps > 0)
-        return {"insert_summary": summary, **self._judge(self.runs)}
+        return self._judge(self.runs)
 
     def show(self, result: Result) -> None:
         if all(run.writers is None or run.writers.rate_per_s is None for run in self.runs):
@@ -207,7 +205,7 @@ class QueryExperiment(_PlannedExperiment[QueryRequest]):
         return self.request.list_options()
 
     def summarize(self) -> dict[str, Any]:
-        return {"query_summary": summarize_queries(self.runs), **self._judge(self.runs)}
+        return self._judge(self.runs)
 
     def show(self, result: Result) -> None:
         if not any(run.readers and run.readers.queries for run in self.runs):
@@ -254,8 +252,6 @@ class MixedExperiment(_PlannedExperiment[MixedRequest]):
         return {
             "runs": self._together,
             "baseline": self._alone,
-            "insert_summary": summarize_inserts(self._together, by_fill_level=False),
-            "query_summary": summarize_queries(self._together),
             **self._judge(self._together),
         }
 

@@ -22,7 +22,6 @@ from cli.results.store import (
     open_result,
     read_result,
 )
-from cli.results.summaries import summarize_inserts
 from cli.system.errors import EXIT_FAILED, EXIT_USAGE, ConfigError, RunFailed
 
 from ...helpers import insert_run
@@ -36,7 +35,7 @@ def result(**changes: Any) -> Result:
     values: dict[str, Any] = {
         "command": "insert", "target": "embedded", "module": "postgres", "executor": "local",
         "started_at": STARTED.isoformat(), "options": {"workers": [4]}, "environment": {},
-        "runs": [insert_run()], "insert_summary": summarize_inserts([insert_run()], False),
+        "runs": [insert_run()],
     }  # fmt: skip
     return Result(**(values | changes))
 
@@ -173,7 +172,6 @@ def changed(tmp_path: Path, change: Callable[[dict[str, Any]], object]) -> Path:
             lambda d: d["runs"][0]["groups"][0].update(workers="many"),
             "runs.0.groups.0.workers: input should be a valid int",
         ),
-        (lambda d: d["insert_summary"][0].pop("avg"), "insert_summary.0.avg: field required"),
         (lambda d: d.update(command="query"), "damaged"),
         (lambda d: d.update(cost_per_hour=0), "cost_per_hour: input should be greater than 0"),
     ],
@@ -397,9 +395,7 @@ def test_labels_and_latest_name_results(tmp_path: Path, capsys: pytest.CaptureFi
         open_result("latest", tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    ("place", "entry"), [("runs", []), ("insert_summary", {}), ("timeline", []), ("timeline", [1])]
-)
+@pytest.mark.parametrize(("place", "entry"), [("runs", []), ("timeline", []), ("timeline", [1])])
 def test_a_million_wrong_entries_are_one_problem(tmp_path: Path, place: str, entry: Any) -> None:
     """Each was kept, with all that is known of it: 3 kB."""
 

@@ -9,7 +9,6 @@ import pytest
 from cli.results.caveats import Caveat, Kind, Place
 from cli.results.model import Result
 from cli.results.store import read_result
-from cli.results.summaries import summarize_inserts
 from cli.results.verdicts import find_caveats, is_stable, list_kinds, summarize_doubts
 from simulator.contract import Execution, Lateness, LongWindows, Machine, Stall
 
@@ -367,7 +366,6 @@ def test_the_order_is_that_of_gravity() -> None:
     first, _, bound, *_, last = (group_run.group for group_run in result.writers)
     first.invalid_reasons, bound.client = ["lost"], client(0.9, bound=True)
     last.window_s, last.retries = 0.5, 1
-    result.insert_summary = summarize_inserts(result.runs, by_fill_level=False)
     assert kinds(result) == [
         Kind.INCOMPLETE, Kind.INVALID, Kind.CLIENT_BOUND, Kind.RETRIES, Kind.SHORT, Kind.FEW_RUNS,
     ]  # fmt: skip

@@ -155,10 +155,10 @@ def test_headlines() -> None:
 def test_valid_and_stable() -> None:
     good = inserts({1: MANY})
     assert (words.describe_validity(good), words.describe_stability(good)) == ("yes", "yes")
-    bad = inserts({1: [100.0, 200.0]}, complete=False)
+    bad = inserts({1: [100.0, 200.0, 100.0]}, complete=False)
     bad.writers[0].group.invalid_reasons = ["lost"]
     assert (words.describe_validity(bad), words.describe_stability(bad)) == (
-        "1 of 2 not, incomplete",
+        "1 of 3 not, incomplete",
         "no",
     )
     assert words.describe_stability(inserts({1: [100.0]})) == "-"

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 from cli.results.model import Result
 from cli.results.store import read_result
-from cli.results.summaries import summarize_inserts, summarize_queries
 from cli.run.campaign.campaign import Campaign, open_campaign
 from cli.system.signals import Interrupts
 from simulator.contract import GroupResult, LatencyMs, Role
@@ -105,10 +104,6 @@ def make_result(candidate: str, step: str, repetition: int) -> Result:
         answer.above_per_s = answer.above_per_s and answer.above_per_s * speed
         for search_step in answer.steps:
             search_step.rate_per_s = search_step.rate_per_s and search_step.rate_per_s * speed
-    if result.insert_summary:
-        result.insert_summary = summarize_inserts(result.runs, result.by_fill_level)
-    if result.query_summary:
-        result.query_summary = summarize_queries(result.runs)
     return result
 
 
