@@ -124,12 +124,7 @@ class QueuedIngestion:
         container = self._containers[turn % len(self._containers)]
         queue = self._queues[turn % len(self._queues)]
         name = f"{quote(f'{self._database}__{table}', safe='')}__{uuid.uuid4()}.csv.gz"
-        self._put_blob(container, name, body)
-        blob = f"{container.uri}/{name}?{container.signature}"
-        self._put_message(queue, make_message(blob, size, self._database, table, self._token))
-
-    def _put_blob(self, container: _Resource, name: str, body: bytes) -> None:
-        """https://learn.microsoft.com/rest/api/storageservices/put-blob"""
+        # https://learn.microsoft.com/rest/api/storageservices/put-blob
         target = f"{container.path}/{name}?{container.signature}"
         headers = {"x-ms-blob-type": "BlockBlob", "x-ms-date": formatdate(usegmt=True)}
         try:
@@ -138,6 +133,8 @@ class QueuedIngestion:
             raise Retryable("blob_not_stored", f"{container.host}: {error}") from error
         if answer.status != _CREATED:
             raise self._describe_refusal("blob_not_stored", container, answer)
+        blob = f"{container.uri}/{name}?{container.signature}"
+        self._put_message(queue, make_message(blob, size, self._database, table, self._token))
 
     def _put_message(self, queue: _Resource, message: bytes) -> None:
         """https://learn.microsoft.com/rest/api/storageservices/put-message"""

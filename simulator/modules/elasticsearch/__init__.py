@@ -3,7 +3,7 @@
 Both get the same requests over HTTP connections of our own (`kit/http.py`): bodies are built in bulk, which
 leaves no work for a client. For Elasticsearch, Elastic's client, which refuses all other servers, uses these
 connections for tables and settings. With `client=official` and `client=streaming_bulk`, the vendors' clients
-write, see `writing`; with the former they also ask, see `asking`.
+write, and with the former they also ask, see `official`.
 
 Each table is an index of the same name (after `index_prefix`). Writes go through an alias, since a write can
 require an alias but not an index: a write to a missing index would create a new one, with a mapping guessed
@@ -432,8 +432,14 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         return {"OpenSearch" if is_fork else "Elasticsearch": number}
 
     def compile(self, bound: BoundQuery) -> Statement:
-        schema = self.job.schema
-        return compile_query(bound, schema, self._find_shards(self.options.index(schema.table)))
+        index = self.options.index(self.job.schema.table)
+        # It can't be asked before there is a connection, or an index.
+        if self._shards is None and self._connection is not None:
+            with suppress(MissingTable):
+                path = "*.settings.index.number_of_shards"
+                answer = self._ask("GET", f"/{index}/_settings?filter_path={path}")
+                self._shards = int(answer[index]["settings"]["index"]["number_of_shards"])
+        return compile_query(bound, self.job.schema, self._shards)
 
     def describe_statement(self, statement: Statement) -> str:
         from .server import find_target
@@ -442,15 +448,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         target = find_target(self.options.index(self.job.schema.table))
         text = f"POST {target}\n{json.dumps(body, indent=2, ensure_ascii=False)}"
         return f"{text}\n{statement.plan.FURTHER}" if statement.plan.FURTHER else text
-
-    def _find_shards(self, index: str) -> int | None:
-        """How many shards the index has; None if that can't be asked yet."""
-        if self._shards is None and self._connection is not None:
-            with suppress(MissingTable):
-                path = "*.settings.index.number_of_shards"
-                answer = self._ask("GET", f"/{index}/_settings?filter_path={path}")
-                self._shards = int(answer[index]["settings"]["index"]["number_of_shards"])
-        return self._shards
 
     @property
     def _names(self) -> str:

@@ -277,27 +277,23 @@ class _Aggregation(Question):
         ]
         value = "_time" if function in self._timed else "_value"
         steps = []
-        if self._limited is not _Limited.NOT:
-            columns, descending = self._choose_order(function, keys)
+        order = self._query.order
+        if self._limited is not _Limited.NOT and order is not None:
+            # Groups without a value come last, in the order of their keys.
+            columns, descending = keys, False
+            if self._limited is _Limited.BY_KEY:
+                by = keys[order.by]
+                columns, descending = [by, *(key for key in keys if key != by)], order.descending
+            elif function == self._parts[0][0]:
+                is_time = self._query.compute[0].column == self._schema.time
+                own = [] if order.descending else keys
+                columns, descending = ["_time" if is_time else "_value", *own], order.descending
             steps += [
                 'group(columns: ["_field"])',
                 write_sort(columns, descending, self._query.limit),
             ]
         kept = list(dict.fromkeys([*keys, value, "_field", "_value"]))
         return [*steps, f"keep(columns: {quote_texts(kept)})"]
-
-    def _choose_order(self, function: str, keys: list[str]) -> tuple[Sequence[str], bool]:
-        """The columns that rows are sorted by before a limit, and whether they descend."""
-        order = self._query.order
-        assert order is not None
-        if self._limited is _Limited.BY_KEY:
-            by = keys[order.by]
-            return [by, *(key for key in keys if key != by)], order.descending
-        if function == self._parts[0][0]:
-            value = "_time" if self._query.compute[0].column == self._schema.time else "_value"
-            return [value, *(() if order.descending else keys)], order.descending
-        # Groups without a value come last, in the order of their keys.
-        return keys, False
 
     def _find_limited(self) -> _Limited:
         query, order = self._query, self._query.order

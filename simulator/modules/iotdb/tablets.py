@@ -102,12 +102,6 @@ class Runs(NamedTuple):
         is_named = bool((np.diff(self.firsts[: self.turns]) == 1).all())
         return Rows(chosen, self.order[places], size, self.turns if is_whole and is_named else 0)
 
-    def find_turns(self, run: int) -> Rows:
-        """Where devices take turns: the rows of this run of the first request, and of its device's in all
-        others."""
-        chosen = np.arange(run, self.starts.size, self.turns)
-        return Rows(chosen, slice(int(self.firsts[run]), None, self.turns), int(self.sizes[run]))
-
 
 def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
     """The runs of a block's requests of `batch` events, which go to so many tables in turn."""

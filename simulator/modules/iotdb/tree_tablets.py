@@ -254,7 +254,10 @@ def _take_turns(
             column.width if column.lengths is None else 4 + int(column.lengths[run])
             for column in columns
         ]
-        taken.append((runs.find_turns(run), widths))
+        # The rows of this run of the first request, and of its device's in all others.
+        chosen = np.arange(run, runs.starts.size, runs.turns)
+        rows = Rows(chosen, slice(int(runs.firsts[run]), None, runs.turns), size)
+        taken.append((rows, widths))
     width = sum(4 + size * sum(widths) for _, widths in taken)
     values = np.empty((requests, width), np.uint8)
     times = np.empty((requests, len(taken) * (4 + size * stamps.width)), np.uint8)
