@@ -185,8 +185,7 @@ class Connection(HttpClient):
         return self.interpret(read_error(answer))
 
     def stream(self, table: str, body: bytes) -> None:
-        """Streaming ingestion of compressed CSV, answered when its events are stored.
-
+        """Streaming ingestion of compressed CSV, answered when its events are stored:
         https://learn.microsoft.com/azure/data-explorer/kusto/api/rest/streaming-ingest
         """
         headers = {"content-encoding": "gzip", **name_request("stream")}

@@ -250,22 +250,19 @@ class CassandraQueries:
     def begin(self, plan: Plan) -> Steps:
         """What a plan asks, and what it makes of the answers. Raises Retryable if a single event takes the
         server too long."""
-        if plan.bound.query.compute:
-            computation = Computation(plan.bound, self._schema, self._is_ycql)
-            rows = computation.put_together((yield from self._ask_parts(computation, plan.table)))
-        else:
-            rows = yield from self._ask_events(plan.bound)
-        return put_in_order(plan.bound.query, rows)
-
-    # --- events -----------------------------------------------------------------------------------
-
-    def _ask_events(self, bound: BoundQuery) -> Steps:
+        bound = plan.bound
+        if bound.query.compute:
+            computation = Computation(bound, self._schema, self._is_ycql)
+            parts = yield from self._ask_parts(computation, plan.table)
+            return put_in_order(bound.query, computation.put_together(parts))
         devices: Sequence[str] | None = bound.devices
         if devices is None and self._count_first(bound) and self._is_ycql:
             devices = yield from self._list_devices(self._schema.table, self._ring)
         source, statement = self._select_events(bound, devices)
         answers = yield from ask(statement, self._list_asked(source, devices))
-        return list(chain.from_iterable(answers))
+        return put_in_order(bound.query, chain.from_iterable(answers))
+
+    # --- events -----------------------------------------------------------------------------------
 
     def _select_events(
         self, bound: BoundQuery, devices: Sequence[str] | None = None
