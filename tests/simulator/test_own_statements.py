@@ -14,6 +14,7 @@ from simulator.contract import GivenAnswer, StoredPart, WorkerAnswers
 from simulator.errors import OptionError
 from simulator.modules import find_statement_problem, load_module, module_names
 from simulator.modules.base import AnyModule, Job
+from simulator.modules.cassandra.asking import encode_executions
 from simulator.modules.options import parse_options
 from simulator.modules.own_statements import find_own_statement
 from simulator.modules.postgres import Postgres
@@ -233,15 +234,18 @@ def test_parameters_are_written_as_the_module_writes_them() -> None:
 def test_cassandra_has_markers_for_what_is_drawn() -> None:
     module = make_module("cassandra", {"cassandra": EVERYTHING})
     statement, values, _ = module.make_statement(bind(module))
+    [execution] = encode_executions(statement, values)
+    assert execution.partition == b"a'b"
     assert statement.text == (
         'SELECT 60000 FROM "benchmark"."boilers" WHERE d IN (?, ?) AND t >= ? AND t < ? AND h > 30.1 LIMIT 7'
     )
     assert statement.kinds == (*[ColumnType.TEXT] * 2, *[ColumnType.TIMESTAMP_MS] * 2)
     assert values == [("a'b", "c", 120_000, 180_000)]
-    assert statement.is_of_partition
     module = make_module("cassandra", {"cassandra": "SELECT 1 FROM :table"})
     statement, values, _ = module.make_statement(bind(module))
-    assert (statement.kinds, values, statement.is_of_partition) == ((), [()], False)
+    assert (statement.kinds, values) == ((), [()])
+    [execution] = encode_executions(statement, values)
+    assert execution.partition is None
 
 
 def test_postgres_prepares_it_with_its_parameters() -> None:
