@@ -36,6 +36,7 @@ copies.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -44,6 +45,7 @@ from numpy.typing import NDArray
 
 from ...conditions import Condition
 from ...contract import MIB, Allocation, PrimaryKey, Storage
+from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ID, ColumnType
@@ -65,6 +67,7 @@ from .queries import SHAPES, compile_query, name_field, write_number
 if TYPE_CHECKING:
     from arango.collection import StandardCollection
 
+    from ..kit.http_connection import Answer
     from .server import Connection
 
 # A document has JSON's types.
@@ -75,6 +78,18 @@ _JSON_TYPES = {
     ColumnType.JSON: "any",
 }
 
+
+# https://docs.arangodb.com/stable/develop/http-api/collections/#get-the-collection-statistics
+_FLUSH = "/_admin/wal/flush?waitForSync=true&waitForCollector=true"
+# A coordinator asks each shard's leader, and nobody else.
+_SOURCE = (
+    "collection figures: RocksDB's estimates of documents and indexes (the primary one, too),"
+    " compressed as stored; in a cluster only the shards' leaders, so one copy; without the"
+    " write-ahead log"
+)
+_NOT_FLUSHED = "; memtables could not be flushed and are included uncompressed"
+
+_log = logging.getLogger(__name__)
 
 _SAMPLE = 100
 """Documents by which a collection without the mark is known."""
@@ -284,11 +299,38 @@ class Arangodb(
         return int(count)
 
     def storage(self) -> Storage:
-        return self.connection.read_storage(self.tables)
+        # What is in memory would count as large as it is there.
+        answer = self._put(_FLUSH)
+        if answer.status != 200:
+            _log.warning("flushing memtables failed: %s", self.connection.explain(answer))
+        statistics: list[Any] = [
+            self.connection.ask(self._collection(table).statistics) for table in self.tables
+        ]
+        documents = sum(int(figures["documents_size"]) for figures in statistics)
+        indexes = sum(int(figures["indexes"]["size"]) for figures in statistics)
+        return Storage(
+            total_bytes=documents + indexes,
+            data_bytes=documents,
+            index_bytes=indexes,
+            source=_SOURCE + ("" if answer.status == 200 else _NOT_FLUSHED),
+        )
 
     def compact(self) -> bool:
-        self.connection.compact_all()
+        # All that the server has: for one collection, it would only be begun.
+        answer = self._put("/_admin/compact")
+        if answer.status == 403:
+            raise SimulatorError(
+                "only superusers may compact ArangoDB, and no user is a superuser; on a server"
+                " without authentication, every user may"
+            )
+        if answer.status != 200:
+            raise self.connection.explain(answer)
         return True
+
+    def _put(self, path: str) -> Answer:
+        """PUT nothing to an API of the database, which may take its time."""
+        target = self.options.path + path
+        return self.connection.request("PUT", target, timeout_s=self.options.database_timeout_s)
 
     def compile(self, bound: BoundQuery) -> str:
         return compile_query(bound, self.job.schema)

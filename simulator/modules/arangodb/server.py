@@ -1,10 +1,9 @@
-"""Connections to ArangoDB: requests in, answers out, and what an error means; what is on disk."""
+"""Connections to ArangoDB: requests in, answers out, what an error means, who writes and asks."""
 
 from __future__ import annotations
 
-import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -15,7 +14,6 @@ from arango.exceptions import ArangoServerError
 from arango.http import HTTPClient
 from arango.response import Response
 
-from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Span, Wanted
@@ -42,34 +40,38 @@ JSON = {"content-type": "application/json"}
 
 # https://docs.arangodb.com/stable/develop/error-codes/
 UNIQUE = 1210
-_WRITE_CONFLICT, _NO_COLLECTION, _NO_DATABASE = 1200, 1203, 1228
-_QUEUE_FULL, _QUEUED_TOO_LONG = 21003, 21004
-# Come with 403, as if a right were missing: a server takes no writes for now, or a shard has too few copies.
-_READ_ONLY = (1004, 1429)
-# Errors of a shard that another server leads by now, or that none leads yet. Some come with 406.
-_LEADERSHIP = range(1489, 1497)
+_NO_COLLECTION = 1203
 
 TOO_MANY_REQUESTS = "too_many_requests"
 """The kind of error with which the server says that it has done nothing."""
 
+_PASSING = {
+    # A server takes no writes for now, or a shard has too few copies: with 403, as if a right were missing.
+    **dict.fromkeys((1004, 1429), "unavailable"),
+    # A shard that another server leads by now, or that none leads yet. Some come with 406.
+    **dict.fromkeys(range(1489, 1497), "unavailable"),
+    1200: "write_conflict",
+    # The queue is full, or a request was in it for too long.
+    **dict.fromkeys((21003, 21004), TOO_MANY_REQUESTS),
+}
+"""Number of an error that passes -> the kind that a result counts."""
+_PASSING_STATUS = {
+    429: TOO_MANY_REQUESTS,
+    # 408: a gateway lost patience; 421: another server leads by now; 412: too busy, after
+    # x-arango-queue-time-seconds.
+    **dict.fromkeys((408, 412, 421), "unavailable"),
+}
+"""The same by the status, where the number doesn't say it."""
+_FINAL = {
+    401: "{text}; check {options.LOGIN}",
+    403: "{text}; grant the user the rights, or use another user",
+    413: "{text}; use a smaller --batch",
+    1228: "{text}; check that the database exists: {options.database}",
+}
+"""Number or status -> what to say of an error that ends a run."""
+
 PAGE = 10_000
 """Rows in one page of an answer."""
-
-# 408: a gateway lost patience; 421: another server leads by now; 429 and, after
-# x-arango-queue-time-seconds, 412: too busy.
-_PASSING = (408, 412, 421, 429)
-
-# https://docs.arangodb.com/stable/develop/http-api/collections/#get-the-collection-statistics
-_FLUSH = "/_admin/wal/flush?waitForSync=true&waitForCollector=true"
-# A coordinator asks each shard's leader, and nobody else.
-_SOURCE = (
-    "collection figures: RocksDB's estimates of documents and indexes (the primary one, too),"
-    " compressed as stored; in a cluster only the shards' leaders, so one copy; without the"
-    " write-ahead log"
-)
-_NOT_FLUSHED = "; memtables could not be flushed and are included uncompressed"
-
-_log = logging.getLogger(__name__)
 
 _ResultT = TypeVar("_ResultT")
 
@@ -142,7 +144,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         content = data.encode() if isinstance(data, str) else data or b""
         answer = self.request(method.upper(), target, content, headers)
         status = answer.status
-        if status in (401, 403) or status in _PASSING or status >= 500:
+        if status in (401, 403) or status in _PASSING_STATUS or status >= 500:
             raise self.explain(answer)
         return Response(method, url, {}, status, "", answer.body.decode(errors="replace"))
 
@@ -161,74 +163,15 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         number = read_error_number(answer)
         message = answer.get("errorMessage", "") if isinstance(answer, dict) else answer
         text = f"{self.place}: {status} {one_line(message, SHOWN)}"
-        if status == 401:
-            return SimulatorError(f"{text}; check {self.options.LOGIN}")
-        if number in _READ_ONLY or number in _LEADERSHIP:
-            return Retryable("unavailable", text)
-        if status == 403:
-            return SimulatorError(f"{text}; grant the user the rights, or use another user")
-        if number == _NO_DATABASE:
-            return SimulatorError(
-                f"{text}; check that the database exists: {self.options.database}"
-            )
         if number == _NO_COLLECTION:
             return lost_table(text) if self.expects_tables else missing_table(text, self.job)
-        if status == 413:
-            return SimulatorError(f"{text}; use a smaller --batch")
         if number == UNIQUE:
             return stored_by_earlier_run(text)
-        if number == _WRITE_CONFLICT:
-            return Retryable("write_conflict", text, backoff_s=0.01)
-        if status == 429 or number in (_QUEUED_TOO_LONG, _QUEUE_FULL):
-            return Retryable(TOO_MANY_REQUESTS, text)
-        if status in _PASSING or status >= 500:
-            return Retryable("unavailable", text)
-        return SimulatorError(text)
-
-    # --- storage ----------------------------------------------------------------------------------
-
-    def read_storage(self, tables: Sequence[str]) -> Storage:
-        """The sum over the collections, after what is in memory has been written to files.
-
-        Raises Retryable, or SimulatorError if there are no figures.
-        """
-        source = _SOURCE + ("" if self._flush() else _NOT_FLUSHED)
-        statistics: list[Any] = [
-            self.ask(self.database.collection(table).statistics) for table in tables
-        ]
-        documents = sum(int(figures["documents_size"]) for figures in statistics)
-        indexes = sum(int(figures["indexes"]["size"]) for figures in statistics)
-        return Storage(
-            total_bytes=documents + indexes,
-            data_bytes=documents,
-            index_bytes=indexes,
-            source=source,
-        )
-
-    def _flush(self) -> bool:
-        """Whether memtables were flushed: the figures would count them as large as they are in memory."""
-        answer = self._put(_FLUSH)
-        if answer.status != 200:
-            _log.warning("flushing memtables failed: %s", self.explain(answer))
-        return answer.status == 200
-
-    def compact_all(self) -> None:
-        """Compact all that the server has, and wait for it: for one collection, it would only be begun.
-
-        Raises Retryable, or SimulatorError if the server doesn't let us.
-        """
-        answer = self._put("/_admin/compact")
-        if answer.status == 403:
-            raise SimulatorError(
-                "only superusers may compact ArangoDB, and no user is a superuser; on a server"
-                " without authentication, every user may"
-            )
-        if answer.status != 200:
-            raise self.explain(answer)
-
-    def _put(self, path: str) -> Answer:
-        """PUT nothing to an API of the database, which may take its time."""
-        return self.request("PUT", self._path + path, timeout_s=self.options.database_timeout_s)
+        passing = _PASSING.get(number) or _PASSING_STATUS.get(status)
+        if kind := passing or ("unavailable" if status >= 500 else None):
+            return Retryable(kind, text, backoff_s=0.01 if kind == "write_conflict" else 0.1)
+        form = _FINAL.get(number) or _FINAL.get(status, "{text}")
+        return SimulatorError(form.format(text=text, options=self.options))
 
 
 def read_error_number(answer: object) -> Any:

@@ -44,7 +44,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from ...conditions import Condition
-from ...contract import PrimaryKey, Storage
+from ...contract import MIB, Allocation, Level, PrimaryKey, Storage
 from ...encoding.columns import quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
@@ -63,7 +63,28 @@ from .encoding import (
     encode_devices,
 )
 from .queries import ClickhouseDialect, compile_statement, name_device, quote_text
-from .server import ALLOCATION, Connection
+from .server import Connection, read_table_settings
+
+_SERVER_SETTINGS = (
+    "async_insert_busy_timeout_max_ms", "async_insert_busy_timeout_min_ms", "async_insert_max_data_size",
+    "async_insert_use_adaptive_busy_timeout", "insert_quorum", "max_insert_threads", "max_memory_usage",
+    "max_threads", "use_query_cache",
+)  # fmt: skip
+_TABLE_SETTINGS = (
+    "fsync_after_insert", "fsync_part_directory", "index_granularity", "min_bytes_for_wide_part",
+    "min_compressed_bytes_to_fsync_after_merge", "non_replicated_deduplication_window",
+    "parts_to_delay_insert", "parts_to_throw_insert", "replicated_deduplication_window",
+)  # fmt: skip
+
+# https://clickhouse.com/docs/operations/settings/settings#max_compress_block_size
+ALLOCATION = Allocation(
+    unit_bytes=MIB, cause="ClickHouse compresses columns in blocks of up to 1 MiB, and merges parts"
+)
+_SOURCE = (
+    "system.parts: the files of all active parts, with the marks and the primary index, on the"
+    " server that was asked; without merged parts that are not yet deleted, and without the log"
+    " of insert tokens"
+)
 
 _PARTITIONS = {
     Partition.MONTH: "toYYYYMM({time})",
@@ -318,7 +339,21 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         return int(self.ask(f"SELECT count() FROM {quote_name(table)}{final}")[0][0])
 
     def storage(self) -> Storage:
-        return self.connection.read_storage(self.tables)
+        """https://clickhouse.com/docs/operations/system-tables/parts"""
+        database, among = quote_text(self.options.database), ", ".join(map(quote_text, self.tables))
+        [(total, rows, index)] = self.connection.ask(
+            "SELECT sum(bytes_on_disk), sum(rows), sum(marks_bytes + primary_key_size"
+            " + secondary_indices_compressed_bytes + secondary_indices_marks_bytes) FROM system.parts"
+            f" WHERE active AND database = {database} AND table IN ({among})"
+        )
+        return Storage(
+            total_bytes=int(total),
+            data_bytes=int(total) - int(index),
+            index_bytes=int(index),
+            copies=1,
+            level=Level(size_bytes=int(total), events=int(rows)),
+            source=_SOURCE,
+        )
 
     def storage_during(self) -> Storage:
         return self.storage()  # parts are on disk: there is nothing to flush
@@ -332,4 +367,23 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         return compile_statement(bound, self.job.schema)
 
     def server_info(self) -> dict[str, Any]:
-        return self.connection.describe(self.job.table_names[0])
+        options, ask = self.options, self.connection.ask
+        [(version,)] = ask("SELECT version()")
+        settings: dict[str, Any] = {}
+        for source, names in (
+            ("settings", _SERVER_SETTINGS), ("merge_tree_settings", _TABLE_SETTINGS),
+        ):  # fmt: skip
+            among = ", ".join(map(quote_text, names))
+            settings |= dict(
+                ask(f"SELECT name, value FROM system.{source} WHERE name IN ({among})")
+            )
+        settings |= {
+            "async_insert": options.async_insert,
+            "wait_for_async_insert": options.wait_for_async_insert,
+        }
+        for engine, full in ask(
+            "SELECT engine, engine_full FROM system.tables WHERE database ="
+            f" {quote_text(options.database)} AND name = {quote_text(self.job.table_names[0])}"
+        ):
+            settings |= {"engine": engine, "engine_full": full, **read_table_settings(full)}
+        return {"version": f"ClickHouse {version}", "settings": settings}

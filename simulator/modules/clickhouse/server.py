@@ -1,4 +1,4 @@
-"""Requests to ClickHouse by HTTP, what its errors mean, what it tells of itself and of what is on disk."""
+"""Requests to ClickHouse by HTTP, what its errors mean, who writes and asks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlencode
 
-from ...contract import MIB, Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
@@ -36,8 +35,12 @@ _TOO_OLD = (
     344,  # SUPPORT_IS_DISABLED: a type that was an experiment then
     432,  # UNKNOWN_CODEC
 )
-_REFUSED_USERS = (192, 193, 194, 516)
-_ACCESS_DENIED = 497
+_FINAL = {
+    **dict.fromkeys((192, 193, 194, 516), "{text}; check {options.LOGIN}"),
+    497: "{text}; as an administrator, GRANT ALL ON {database}.* TO {options.user}",  # ACCESS_DENIED
+    **dict.fromkeys(_TOO_OLD, "{text}; a newer server knows it"),
+}
+"""Code -> what to say of an error that ends a run."""
 _PASSING = {
     # The server asks to be left alone for a while.
     202: "too_many_requests",  # TOO_MANY_SIMULTANEOUS_QUERIES
@@ -90,27 +93,6 @@ _SESSION = {
 }  # fmt: skip
 """Settings on which answers, and what is stored, depend. A profile may have others than these defaults.
 https://clickhouse.com/docs/operations/settings/settings"""
-
-_SERVER_SETTINGS = (
-    "async_insert_busy_timeout_max_ms", "async_insert_busy_timeout_min_ms", "async_insert_max_data_size",
-    "async_insert_use_adaptive_busy_timeout", "insert_quorum", "max_insert_threads", "max_memory_usage",
-    "max_threads", "use_query_cache",
-)  # fmt: skip
-_TABLE_SETTINGS = (
-    "fsync_after_insert", "fsync_part_directory", "index_granularity", "min_bytes_for_wide_part",
-    "min_compressed_bytes_to_fsync_after_merge", "non_replicated_deduplication_window",
-    "parts_to_delay_insert", "parts_to_throw_insert", "replicated_deduplication_window",
-)  # fmt: skip
-
-# https://clickhouse.com/docs/operations/settings/settings#max_compress_block_size
-ALLOCATION = Allocation(
-    unit_bytes=MIB, cause="ClickHouse compresses columns in blocks of up to 1 MiB, and merges parts"
-)
-_SOURCE = (
-    "system.parts: the files of all active parts, with the marks and the primary index, on the"
-    " server that was asked; without merged parts that are not yet deleted, and without the log"
-    " of insert tokens"
-)
 
 
 class Connection(HttpDatabase[ClickhouseOptions]):
@@ -219,65 +201,14 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         message = _VERSION.sub("", one_line(answer.body.decode(errors="replace"), 500))
         code = int(answer.header(_CODE) or 0)
         text = f"{self.place}: {message or answer.status}"
-        if code in _REFUSED_USERS:
-            return SimulatorError(f"{text}; check {options.LOGIN}")
-        if code == _ACCESS_DENIED:
-            return SimulatorError(
-                f"{text}; as an administrator, GRANT ALL ON {quote_name(options.database)}.* TO"
-                f" {options.user}"
-            )
         if code in (_UNKNOWN_TABLE, _UNKNOWN_DATABASE):
             return missing_table(text, self.job)
-        if code in _TOO_OLD:
-            return SimulatorError(f"{text}; a newer server knows it")
+        if form := _FINAL.get(code):
+            database = quote_name(options.database)
+            return SimulatorError(form.format(text=text, options=options, database=database))
         if kind := _PASSING.get(code):
             return Retryable(kind, text)
         return SimulatorError(text) if code else self.explain_status(answer, text)
-
-    # --- what it tells of itself ------------------------------------------------------------------
-
-    def describe(self, table: str) -> dict[str, Any]:
-        """Version, and the settings that change a result: the table's own, and those of who asks."""
-        options = self.options
-        [(version,)] = self.ask("SELECT version()")
-        settings: dict[str, Any] = {}
-        for source, names in (
-            ("settings", _SERVER_SETTINGS), ("merge_tree_settings", _TABLE_SETTINGS),
-        ):  # fmt: skip
-            among = ", ".join(map(quote_text, names))
-            settings |= dict(
-                self.ask(f"SELECT name, value FROM system.{source} WHERE name IN ({among})")
-            )
-        settings |= {
-            "async_insert": options.async_insert,
-            "wait_for_async_insert": options.wait_for_async_insert,
-        }
-        for engine, full in self.ask(
-            "SELECT engine, engine_full FROM system.tables"
-            f" WHERE database = {quote_text(options.database)} AND name = {quote_text(table)}"
-        ):
-            settings |= {"engine": engine, "engine_full": full, **read_table_settings(full)}
-        return {"version": f"ClickHouse {version}", "settings": settings}
-
-    def read_storage(self, tables: Sequence[str]) -> Storage:
-        """All active parts of the tables. Raises Retryable or SimulatorError.
-
-        https://clickhouse.com/docs/operations/system-tables/parts
-        """
-        database, among = quote_text(self.options.database), ", ".join(map(quote_text, tables))
-        [(total, rows, index)] = self.ask(
-            "SELECT sum(bytes_on_disk), sum(rows), sum(marks_bytes + primary_key_size"
-            " + secondary_indices_compressed_bytes + secondary_indices_marks_bytes) FROM system.parts"
-            f" WHERE active AND database = {database} AND table IN ({among})"
-        )
-        return Storage(
-            total_bytes=int(total),
-            data_bytes=int(total) - int(index),
-            index_bytes=int(index),
-            copies=1,
-            level=Level(size_bytes=int(total), events=int(rows)),
-            source=_SOURCE,
-        )
 
 
 def find_exception(body: bytes) -> Answer | None:

@@ -42,7 +42,7 @@ from typing import Any, ClassVar
 from numpy.typing import NDArray
 
 from ...conditions import Condition
-from ...contract import PrimaryKey, Storage
+from ...contract import MIB, Allocation, Level, PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.schema import Column, ColumnType
@@ -51,7 +51,7 @@ from ..kit.module import QUERY_REMEDY, MissingTable, nothing_to_query
 from ..kit.sql_module import SqlModule
 from .encoding import CLIENTS, MODES, CratedbOptions, StatementEncoder, encode_devices, is_object
 from .queries import CratedbDialect
-from .server import ALLOCATION, Connection
+from .server import DUPLICATE_KEY, SERVER_ERROR, Connection, count_copies, reason
 
 # https://cratedb.com/docs/crate/reference/en/latest/general/ddl/data-types.html
 _COLUMN_TYPES = {
@@ -65,6 +65,21 @@ _COLUMN_TYPES = {
     # An object takes no arrays and no lone values.
     ColumnType.JSON: "TEXT",
 }
+
+_SIZE = "SELECT sum(size), sum(num_docs) FROM sys.segments WHERE table_schema = ? AND table_name = ANY(?)"
+_SHARDS = (
+    'SELECT "primary", count(*) FROM sys.shards'
+    " WHERE schema_name = ? AND table_name = ANY(?) AND state = 'STARTED' GROUP BY 1"
+)
+# TieredMergePolicy's floor of segments: CrateDB leaves it at 2 MB.
+ALLOCATION = Allocation(
+    unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
+)
+"""The allocation of a shard."""
+_SOURCE = (
+    "sys.segments, after a flush: Lucene's files of all shards and replicas, where rows and"
+    " indexes share files; without the translog"
+)
 
 _STEP = "retention_step"
 """The column by which partitions are told apart, with a retention."""
@@ -148,7 +163,9 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
 
     def check_server(self) -> None:
         """SimulatorError unless a request in doubt can be found out about."""
-        if self.job.load.primary_key is not PrimaryKey.CLIENT and not self.connection.lists_jobs():
+        # The question itself would be on the list.
+        by_client = self.job.load.primary_key is PrimaryKey.CLIENT
+        if not by_client and self.ask("SELECT count(*) FROM sys.jobs") == [(0,)]:
             raise SimulatorError(
                 f"CrateDB at {self.options.server} keeps no list of running statements (stats.enabled"
                 " is false): after a lost connection, events could be stored twice; as the user"
@@ -217,7 +234,10 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         schema = self.job.schema
         for columns in rows:
-            self.connection.store_missing(encode_devices(schema, columns))
+            answer = self.connection.fetch("POST", "/_sql", encode_devices(schema, columns))
+            for result in self.connection.parse(answer, "results"):
+                if result["rowcount"] < 0 and reason(result)[0] != DUPLICATE_KEY:
+                    raise self.connection.interpret(SERVER_ERROR, result)
         # Queries that join them find none before that.
         self.show_events(schema.tags_table)
 
@@ -225,15 +245,55 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
         self.ask(f"REFRESH TABLE {quote_name(table)}")
 
     def storage(self) -> Storage:
-        self.connection.flush(self.tables)
+        # Merges nothing, as no row was deleted, and flushes.
+        self._optimize("only_expunge_deletes = true")
         return self.storage_during()
 
     def storage_during(self) -> Storage:
-        return self.connection.read_segments(self.tables)
+        """What `sys.segments` lists, rather than the size in `sys.shards`: that is up to 10 s old, since each
+        node keeps it for so long, whatever has been written since. Both are of Lucene's files alone: the
+        translog is apart (`translog_stats`), and a flush makes it superfluous.
+
+        https://cratedb.com/docs/crate/reference/en/latest/admin/system-information.html#segments
+        """
+        values = [self.options.default_schema, self.tables]
+        [(size, rows)] = self.connection.ask(_SIZE, values)
+        shards = self.connection.ask(_SHARDS, values)
+        copies = count_copies(shards)
+        if not copies:
+            raise SimulatorError(f"CrateDB lists no started shards of {', '.join(self.tables)}")
+        return Storage(
+            total_bytes=int(size or 0),
+            copies=copies,
+            level=Level(size_bytes=int(size or 0), events=int(rows or 0) // copies),
+            allocation=ALLOCATION.times(sum(count for _, count in shards)),
+            source=_SOURCE,
+        )
 
     def compact(self) -> bool:
-        self.connection.merge_segments(self.tables)
+        self._optimize("max_num_segments = 1")
         return True
 
+    def _optimize(self, how: str) -> None:
+        """https://cratedb.com/docs/crate/reference/en/latest/sql/statements/optimize.html"""
+        names = ", ".join(map(quote_name, self.tables))
+        timeout_s = self.options.database_timeout_s
+        self.connection.ask(f"OPTIMIZE TABLE {names} WITH ({how})", timeout_s=timeout_s)
+
     def server_info(self) -> dict[str, Any]:
-        return self.connection.describe(self.job.table_names[0])
+        nodes = self.ask("SELECT version['number'] FROM sys.nodes ORDER BY 1")
+        settings: dict[str, Any] = {"nodes": len(nodes)}
+        rows = self.connection.ask(
+            "SELECT number_of_shards, number_of_replicas, settings['refresh_interval'],"
+            " settings['translog']['durability'], settings['translog']['sync_interval'],"
+            " settings['codec'] FROM information_schema.tables"
+            " WHERE table_schema = ? AND table_name = ?",
+            [self.options.default_schema, self.job.table_names[0]],
+        )
+        names = (
+            "number_of_shards", "number_of_replicas", "refresh_interval", "translog.durability",
+            "translog.sync_interval", "codec",
+        )  # fmt: skip
+        for row in rows:
+            settings |= dict(zip(names, row, strict=True))
+        return {"version": f"CrateDB {nodes[0][0]}", "settings": settings}

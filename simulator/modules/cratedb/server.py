@@ -1,11 +1,4 @@
-"""Requests to the nodes of a CrateDB, what its errors mean, what it tells of itself and of what is on disk.
-
-On disk is what `sys.segments` lists, rather than the size in `sys.shards`: that is up to 10 s old, since each
-node keeps it for so long, whatever has been written since. Both are of Lucene's files alone: the translog is
-apart (`translog_stats`), and a flush makes it superfluous.
-
-https://cratedb.com/docs/crate/reference/en/latest/admin/system-information.html#segments
-"""
+"""Requests to the nodes of a CrateDB, what its errors mean, and who writes."""
 
 from __future__ import annotations
 
@@ -15,7 +8,6 @@ from typing import Any
 
 import orjson
 
-from ...contract import MIB, Allocation, Level, Storage
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
@@ -49,21 +41,6 @@ _UNKNOWN_NODE = "Unknown node: "
 _OVERLOADED = ("EsRejectedExecutionException", "rejected execution", "CircuitBreakingException")
 # Comes as an internal error, which it is not.
 _OUT_OF_RANGE = "exceeds allowed range for column"
-
-_SIZE = "SELECT sum(size), sum(num_docs) FROM sys.segments WHERE table_schema = ? AND table_name = ANY(?)"
-_SHARDS = (
-    'SELECT "primary", count(*) FROM sys.shards'
-    " WHERE schema_name = ? AND table_name = ANY(?) AND state = 'STARTED' GROUP BY 1"
-)
-# TieredMergePolicy's floor of segments: CrateDB leaves it at 2 MB.
-ALLOCATION = Allocation(
-    unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
-)
-"""The allocation of a shard."""
-_SOURCE = (
-    "sys.segments, after a flush: Lucene's files of all shards and replicas, where rows and"
-    " indexes share files; without the translog"
-)
 
 
 class Connection(HttpDatabase[CratedbOptions]):
@@ -112,14 +89,6 @@ class Connection(HttpDatabase[CratedbOptions]):
             question["args"] = values
         answer = self.fetch("POST", "/_sql", orjson.dumps(question), timeout_s=timeout_s)
         return [tuple(row) for row in self.parse(answer, "rows")]
-
-    def store_missing(self, body: bytes) -> None:
-        """Store rows by bulk arguments, but for those that are there; Retryable or SimulatorError if one
-        isn't stored for another reason."""
-        for result in self.parse(self.fetch("POST", "/_sql", body), "results"):
-            code, _ = reason(result)
-            if result["rowcount"] < 0 and code != DUPLICATE_KEY:
-                raise self.interpret(SERVER_ERROR, result)
 
     # --- errors -----------------------------------------------------------------------------------
 
@@ -179,63 +148,6 @@ class Connection(HttpDatabase[CratedbOptions]):
         except Retryable:
             return False
         return answer.status == 200 and parse_body(answer.body)["rows"] == [[True]]
-
-    def lists_jobs(self) -> bool:
-        """Whether the server keeps the list of running statements (stats.enabled): the question
-        would be on it."""
-        return self.ask("SELECT count(*) FROM sys.jobs") != [(0,)]
-
-    # --- what it tells of itself ------------------------------------------------------------------
-
-    def describe(self, table: str) -> dict[str, Any]:
-        """Version and number of the nodes, and the settings of a table that change a result."""
-        nodes = self.ask("SELECT version['number'] FROM sys.nodes ORDER BY 1")
-        settings: dict[str, Any] = {"nodes": len(nodes)}
-        rows = self.ask(
-            "SELECT number_of_shards, number_of_replicas, settings['refresh_interval'],"
-            " settings['translog']['durability'], settings['translog']['sync_interval'],"
-            " settings['codec'] FROM information_schema.tables"
-            " WHERE table_schema = ? AND table_name = ?",
-            [self.options.default_schema, table],
-        )
-        names = (
-            "number_of_shards", "number_of_replicas", "refresh_interval", "translog.durability",
-            "translog.sync_interval", "codec",
-        )  # fmt: skip
-        for row in rows:
-            settings |= dict(zip(names, row, strict=True))
-        return {"version": f"CrateDB {nodes[0][0]}", "settings": settings}
-
-    def read_segments(self, tables: Sequence[str]) -> Storage:
-        """The segments so far. Raises SimulatorError if no shard is started; Retryable."""
-        values = [self.options.default_schema, list(tables)]
-        [(size, rows)] = self.ask(_SIZE, values)
-        shards = self.ask(_SHARDS, values)
-        copies = count_copies(shards)
-        if not copies:
-            raise SimulatorError(f"CrateDB lists no started shards of {', '.join(tables)}")
-        return Storage(
-            total_bytes=int(size or 0),
-            copies=copies,
-            level=Level(size_bytes=int(size or 0), events=int(rows or 0) // copies),
-            allocation=ALLOCATION.times(sum(count for _, count in shards)),
-            source=_SOURCE,
-        )
-
-    def flush(self, tables: Sequence[str]) -> None:
-        """Write all to disk; SimulatorError if the user may not."""
-        # Merges nothing, as no row was deleted, and flushes.
-        self._optimize(tables, "only_expunge_deletes = true")
-
-    def merge_segments(self, tables: Sequence[str]) -> None:
-        """Merge each shard into a single segment, and wait for it."""
-        self._optimize(tables, "max_num_segments = 1")
-
-    def _optimize(self, tables: Sequence[str], how: str) -> None:
-        """https://cratedb.com/docs/crate/reference/en/latest/sql/statements/optimize.html"""
-        names = ", ".join(map(quote_name, tables))
-        timeout_s = self.options.database_timeout_s
-        self.ask(f"OPTIMIZE TABLE {names} WITH ({how})", timeout_s=timeout_s)
 
 
 def count_copies(shards: Sequence[tuple[bool, int]]) -> int:
