@@ -26,13 +26,9 @@ _FUNCTIONS = {
 def name_field(schema: Schema, name: str) -> str:
     """How AQL names a column of the event e, or of the tags t of its device; the device's by its id."""
     path = schema.device_path if name == schema.device else None
-    document = "t" if _is_apart(schema, name) else "e"
+    # The id's, too, is in the events' collection.
+    document = "t" if name in [column.name for column in schema.tags_row[1:]] else "e"
     return f"{document}.`{name}`.`{path}`" if path else f"{document}.`{name}`"
-
-
-def _is_apart(schema: Schema, name: str) -> bool:
-    """Whether a column, or the id's, is in the tags' collection and not in the events'."""
-    return any(column.name == name for column in schema.tags_row[1:])
 
 
 _ID = f"e.`{ID}`"
@@ -83,19 +79,19 @@ def _sort(query: Query, values: Sequence[str], schema: Schema) -> str:
         # Texts would be in the order of the server's language: github.com/arangodb/arangodb/issues/19526
         value = f"TO_HEX({by})"
     places = [f"{value} DESC" if order.descending else value]
-    if not order.descending and _may_lack(query, order.by, schema):
+    sorted_by = [
+        *query.per,
+        *([schema.device] if query.newest else []),
+        *query.compute,
+        *query.events,
+    ]
+    kind = sorted_by[order.by]
+    name = kind.column if isinstance(kind, Aggregate) else kind
+    if not order.descending and isinstance(name, str) and schema.column(name).nullable:
         # Nothing comes last. It would keep an index from being used.
         places.insert(0, f"{by} == null")
     places += [values[key] for key in range(query.keys) if key != order.by]
     return f"SORT {', '.join(places)}"
-
-
-def _may_lack(query: Query, place: int, schema: Schema) -> bool:
-    """Whether rows may have no value at that place."""
-    values = [*query.per, *([schema.device] if query.newest else []), *query.compute, *query.events]
-    value = values[place]
-    name = value.column if isinstance(value, Aggregate) else value
-    return isinstance(name, str) and schema.column(name).nullable
 
 
 def _join_tags(key: str, schema: Schema) -> list[str]:

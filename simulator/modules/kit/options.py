@@ -123,12 +123,8 @@ def make_tls_context(
     if not verify_certs:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    if client_cert is not None:
-        _load_client_cert(context, client_cert, client_key)
-    return context
-
-
-def _load_client_cert(context: ssl.SSLContext, cert: str, key: str | None) -> None:
+    if client_cert is None:
+        return context
     with ExitStack() as files:
 
         def find_file(pem: str) -> str:
@@ -141,13 +137,15 @@ def _load_client_cert(context: ssl.SSLContext, cert: str, key: str | None) -> No
             return file.name
 
         try:
+            key = client_key and find_file(client_key)
             # A key with a passphrase would be asked for on the terminal.
-            context.load_cert_chain(find_file(cert), key and find_file(key), lambda: b"")
+            context.load_cert_chain(find_file(client_cert), key, lambda: b"")
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise SimulatorError(
                 f"client_cert and client_key can't be used: {error}; give paths or texts of PEM"
                 " files, with a key that has no passphrase"
             ) from error
+    return context
 
 
 def any_encrypted(urls: Iterable[str]) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...encoding.columns import quote_name
 from ...workloads.drawing import BoundQueries, BoundQuery
-from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape
 from ...workloads.schema import ID, Column, ColumnType, Schema
 from ..own_statements import Drawn, fill_statement
 
@@ -178,10 +178,20 @@ def compile_query(
     conditions = _list_conditions(bound, schema, dialect)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
     if query.newest:
-        statement = _ask_newest(bound, schema, dialect, where, newest)
+        columns = [_name_column(name, schema, dialect) for name in query.events]
+        device = dialect.device(schema)
+        if schema.is_apart(schema.device):
+            # By id first: names are looked up for those that were found.
+            inner, outer = _split(columns, [schema.is_apart(name) for name in query.events])
+            statement = _find_newest(bound, schema, dialect, inner, where, newest)
+            statement = _join_tags(statement, [device, *outer], schema, dialect)
+        else:
+            values = [device, *columns]
+            statement = _find_newest(bound, schema, dialect, values, where, newest)
     elif query.events:
-        columns = dialect.select([_name_column(name, schema, dialect) for name in query.events])
-        statement = f"SELECT {columns} FROM {_name_tables(query.events, schema, dialect)}{where}"
+        values = [_name_column(name, schema, dialect) for name in query.events]
+        tables = _name_tables(query.events, schema, dialect)
+        statement = f"SELECT {dialect.select(values)} FROM {tables}{where}"
     else:
         statement = _compute(query, schema, dialect, where)
     if query.order:
@@ -206,7 +216,9 @@ def _list_conditions(bound: BoundQuery, schema: Schema, dialect: SqlDialect) -> 
             conditions.append(f"{time} >= {start} AND {time} < {end}")
     if bound.query.where is not None:
         where = bound.query.where
-        comparison = _compare(where, schema, dialect)
+        sign, value = where.comparison
+        number = dialect.number(value, schema.column(where.column).type)
+        comparison = f"{quote_name(where.column)} {sign} {number}"
         apart = schema.is_apart(where.column)
         conditions.append(_among_tags(comparison, None, schema, dialect) if apart else comparison)
     return list(filter(None, conditions))
@@ -218,12 +230,6 @@ def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: Sq
     statement = f"SELECT {quote_name(ID)} FROM {quote_name(schema.tags_table)} WHERE {condition}"
     # Where tables are joined, not all databases take the id's name alone.
     return dialect.among(_name_id(schema.table), statement, devices)
-
-
-def _compare(where: Where, schema: Schema, dialect: SqlDialect) -> str:
-    sign, value = where.comparison
-    kind = schema.column(where.column).type
-    return f"{quote_name(where.column)} {sign} {dialect.number(value, kind)}"
 
 
 def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> str:
@@ -302,20 +308,6 @@ def _name_tables(columns: Iterable[str], schema: Schema, dialect: SqlDialect) ->
         return table
     same = f"{_name_id(schema.table)} = {_name_id(schema.tags_table)}"
     return f"{table} JOIN {dialect.name_tags(schema)} ON {same}"
-
-
-def _ask_newest(
-    bound: BoundQuery, schema: Schema, dialect: SqlDialect, where: str, newest: Newest
-) -> str:
-    names = bound.query.events
-    columns = [_name_column(name, schema, dialect) for name in names]
-    if not schema.is_apart(schema.device):
-        device = dialect.device(schema)
-        return _find_newest(bound, schema, dialect, [device, *columns], where, newest)
-    # By id first: names are looked up for those that were found.
-    inner, outer = _split(columns, [schema.is_apart(name) for name in names])
-    statement = _find_newest(bound, schema, dialect, inner, where, newest)
-    return _join_tags(statement, [dialect.device(schema), *outer], schema, dialect)
 
 
 def _find_newest(

@@ -106,7 +106,15 @@ class Timescaledb(Postgres):
 
     def prepare(self) -> None:
         # Before anything is dropped.
-        _install_extension(self.connection)
+        if _read_version(self.connection) is None:
+            try:
+                self.execute(_CREATE_EXTENSION)
+            except SimulatorError as error:
+                raise SimulatorError(
+                    f"the database has no extension timescaledb, and it can't be made: {error}; install"
+                    " TimescaleDB on the server with shared_preload_libraries=timescaledb, and let a user who"
+                    " may do so run CREATE EXTENSION timescaledb in this database"
+                ) from error
         if self.options.columnstore and _read_licence(self.connection) == _APACHE:
             raise SimulatorError(
                 "columnstore=true needs TimescaleDB's Community edition, and this server's"
@@ -221,7 +229,25 @@ class Timescaledb(Postgres):
         version = _read_version(self.connection)
         info["version"] += f"; TimescaleDB {version or 'not installed'}"
         if version is not None:
-            info["settings"] |= _describe_hypertables(self.connection, self.job)
+            columnstore = self.connection.ask(
+                "SELECT DISTINCT compression_enabled FROM timescaledb_information.hypertables"
+                " WHERE hypertable_schema = current_schema() AND hypertable_name = ANY(%s) ORDER BY 1",
+                [self.job.table_names],
+            )
+            licence = _read_licence(self.connection)
+            settings: dict[str, list[Any]] = {
+                "timescaledb.license": [licence] if licence else [],
+                "chunk_time_interval": sorted(
+                    set(_read_intervals(self.connection, self.job).values())
+                ),
+                "columnstore": [enabled for (enabled,) in columnstore],
+            }
+            # Tables that differ are the exception.
+            info["settings"] |= {
+                name: values[0] if len(values) == 1 else values
+                for name, values in settings.items()
+                if values
+            }
         return info
 
     def read_versions(self) -> Mapping[str, str]:
@@ -242,21 +268,6 @@ def _without_key(job: Job) -> Job:
 
 
 # --- what the extension tells of itself and of its hypertables --------------------------------------
-
-
-def _install_extension(session: Session) -> None:
-    """Make the extension in this database, if it isn't there; SimulatorError with a remedy if that
-    can't be done."""
-    if _read_version(session) is not None:
-        return
-    try:
-        session.execute(_CREATE_EXTENSION)
-    except SimulatorError as error:
-        raise SimulatorError(
-            f"the database has no extension timescaledb, and it can't be made: {error}; install"
-            " TimescaleDB on the server with shared_preload_libraries=timescaledb, and let a user who"
-            " may do so run CREATE EXTENSION timescaledb in this database"
-        ) from error
 
 
 def _read_version(session: Session) -> str | None:
@@ -284,23 +295,3 @@ def _read_intervals(session: Session, job: Job) -> dict[str, int]:
         [job.table_names],
     )
     return dict(rows)
-
-
-def _describe_hypertables(session: Session, job: Job) -> dict[str, Any]:
-    """How the job's tables are stored; what isn't there is left out."""
-    columnstore = session.ask(
-        "SELECT DISTINCT compression_enabled FROM timescaledb_information.hypertables"
-        " WHERE hypertable_schema = current_schema() AND hypertable_name = ANY(%s) ORDER BY 1",
-        [job.table_names],
-    )
-    settings: dict[str, list[Any]] = {
-        "timescaledb.license": [licence] if (licence := _read_licence(session)) else [],
-        "chunk_time_interval": sorted(set(_read_intervals(session, job).values())),
-        "columnstore": [enabled for (enabled,) in columnstore],
-    }
-    # Tables that differ are the exception.
-    return {
-        name: values[0] if len(values) == 1 else values
-        for name, values in settings.items()
-        if values
-    }
