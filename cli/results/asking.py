@@ -80,7 +80,7 @@ class QueryFigure:
     read: Callable[[QuerySummary], float | None] = lambda summary: None
     """Times are in ms."""
     always: bool = True
-    """Whether it is always shown, or only where it is known: older versions didn't measure it."""
+    """Whether it is always shown, or only where it is known."""
 
 
 def _show(value: float | None) -> str:

@@ -39,7 +39,7 @@ _COMMAND = {
 _WORKLOAD = find_conditions(WorkloadOptions)
 _SEARCHES = ("capacity", "tune")
 _INDEXES = "indexes"
-"""The indexes that tables were found to have: a setting that results of older versions lack."""
+"""The indexes that tables were found to have: not every result says so."""
 _HARDWARE = ("cpu_model", "cpus", "cpus_usable", "memory_mb")
 
 

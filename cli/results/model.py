@@ -90,7 +90,7 @@ class Settings(Bounded, BaseModel):
     """The options of a command as its result keeps them. Those of `Load` and `DataSet` declare there
     what they change, the others here.
 
-    A result that wasn't measured by this tool, or by an older one, has only some; what it lacks is
+    A result that wasn't measured by this tool has only some; what it lacks is
     None, which is not the option's default.
     """
 
@@ -204,8 +204,7 @@ class Result(Bounded, BaseModel):
     complete: bool = True
     """False if the command ended before all its runs were done."""
     ended_by: str | None = None
-    """What ended it then; None if it couldn't say: it was killed or is still at work, or the result is
-    older than this field."""
+    """What ended it then; None if it couldn't say: it was killed or is still at work."""
     cost_per_hour: float | None = Field(None, gt=0)
     """What the target's database costs, in a currency of the user's choice."""
     options: dict[str, Any]
@@ -224,8 +223,8 @@ class Result(Bounded, BaseModel):
     clients: ClientComparison | None = None
     """Of a clients command: what each run inserted, or asked, by."""
     statements: list[SentStatements] = []
-    """What the database was sent: the schema, and of readers what each query was asked by. None in a result
-    of an older version, or if only the cluster knew the module's options."""
+    """What the database was sent: the schema, and of readers what each query was asked by. None if only the
+    cluster knew the module's options."""
 
     @model_validator(mode="before")
     @classmethod

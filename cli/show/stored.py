@@ -118,7 +118,7 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
 
 def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
     """Title -> table of readers; for `mixed`, also what the groups cost each other. Readers that asked by
-    number in an older version have only the table of their queries."""
+    number, and of whose client nothing was measured, have only the table of their queries."""
     if not any(run.group.client or not result.by_number for run in result.readers):
         return {}
     tables = {"Queries per second": tabulate_reads(result.readers, terminal)}

@@ -265,7 +265,7 @@ class Storage(Message):
     """What growth is told from, where it isn't `total_bytes` and `events`: files that aren't allocated ahead
     of their events, or parts and the events that the database counts in them."""
     allocation: Allocation | None = None
-    """None in results of older versions."""
+    """In what units growth comes; None: `ANY_ALLOCATION`."""
     event_bytes: int | None = None
     """An event's values at 8 bytes each: an estimate, by which it is said how many events growth takes."""
     shared: bool = False
