@@ -36,7 +36,7 @@ from ...kubeclient import (
     is_running,
     read_component,
 )
-from ...probes.kubernetes.kubelets import PodSampler, place_pods
+from ...probes.kubelets import PodSampler, place_pods
 from ..base import PartChanged, RunUnderWay, Series, Watch, await_report, ease
 from .access import CollectorAccess
 from .watching import NODE_PATIENCE, Change, ReleaseWatch

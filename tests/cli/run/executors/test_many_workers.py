@@ -10,7 +10,7 @@ from kubernetes.client.exceptions import ApiException
 from cli.run.executors.base import ease
 from cli.run.executors.kubernetes.release import MOST_LOGS, choose_logged, describe_environment
 from cli.run.kubeclient import NODE, KubeClient
-from cli.run.probes.kubernetes import kubelets
+from cli.run.probes import kubelets
 
 GOAL_PER_MIN = 50
 

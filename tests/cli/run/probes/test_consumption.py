@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from cli.run.probes.kubernetes.consumption import Consumption
-from cli.run.probes.kubernetes.kubelets import explain_too_little
-from cli.run.probes.kubernetes.metrics import Count, Kind, Mean, Memory, PodName
-from cli.run.probes.kubernetes.pods import DatabasePod
+from cli.run.probes.consumption import Consumption
+from cli.run.probes.kubelets import explain_too_little
+from cli.run.probes.pods import Count, DatabasePod, Kind, Mean, Memory, PodName
 from cli.run.probes.timeline import Window
 from simulator.contract import Resources
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from cli.run.kubeclient import KubeClient
-from cli.run.probes.kubernetes import kubelets
-from cli.run.probes.kubernetes.kubelets import PodSampler
+from cli.run.probes import kubelets
+from cli.run.probes.kubelets import PodSampler
 from simulator.contract import (
     CarriedState,
     GroupResult,

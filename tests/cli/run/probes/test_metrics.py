@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cli.run.probes.kubernetes.metrics import (
+from cli.run.probes.pods import (
     Kind,
     read_cadvisor_metrics,
     read_pod_metrics,

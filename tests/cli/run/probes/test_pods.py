@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from cli.run.probes.kubernetes.pods import (
+from cli.run.probes.pods import (
     Selection,
     is_named,
     read_pod,
     read_selections,
-    split_selector,
 )
 
 
@@ -40,7 +39,7 @@ def test_a_service_is_known_by_an_option_that_names_it(option: object, named: bo
     ],
 )
 def test_a_selector_may_name_a_namespace(text: str, labels: str, namespace: str) -> None:
-    assert split_selector(text, "here") == (labels, namespace)
+    assert read_selections("here", {"database": text}) == [(labels, namespace)]
 
 
 def test_pods_are_those_that_are_named_or_that_the_run_keeps_away_from() -> None:

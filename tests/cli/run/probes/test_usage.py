@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.run.probes.kubernetes.kubelets import NodeUse
+from cli.run.probes.kubelets import NodeUse
 
 WORKER, JOB = ("here", "worker-0"), ("there", "job")
 

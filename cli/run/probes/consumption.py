@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 
 from simulator.contract import DatabaseUse, Resources
 
-from ..timeline import MIN_COVERED, Step, Window
-from .metrics import Count, Kind, Mean, Memory, PodName
-from .pods import DatabasePod
+from .pods import Count, DatabasePod, Kind, Mean, Memory, PodName
+from .timeline import MIN_COVERED, Step, Window
 
 _SLACK_S = 1.0
 """A step may begin so much before the load, or end so much after it: clocks differ, and workers begin."""

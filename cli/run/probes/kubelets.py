@@ -14,12 +14,12 @@ from typing import Any
 
 from kubernetes.client.exceptions import ApiException
 
-from simulator.contract import DatabaseUse, Machine, Phase, Report, Resources, Status
+from simulator.contract import DatabaseUse, Phase, Report, Resources, Status
 
-from ...kubeclient import NODE, POD_METRICS, UNREACHABLE, Item, KubeClient
-from ..timeline import find_window, name_most
+from ..kubeclient import NODE, POD_METRICS, UNREACHABLE, Item, KubeClient
 from .consumption import Consumption
-from .metrics import (
+from .pods import (
+    DatabasePods,
     Kind,
     PodName,
     read_cadvisor_metrics,
@@ -27,7 +27,7 @@ from .metrics import (
     read_resource_metrics,
     read_summary_network,
 )
-from .pods import DatabasePods
+from .timeline import find_window, name_most
 
 _log = logging.getLogger(__name__)
 
@@ -45,9 +45,6 @@ _READERS = 8
 _LAST_LOOK_S = 5.0
 _LONG_WINDOW_S = 30.0
 """Figures cover most of a window of this length, wherever it begins."""
-
-_KUBELETS, _METRICS_API = "the kubelets", "the metrics API"
-_ROLE = "see Permissions in docs/how-to/private-clusters.md"
 
 
 class PodSampler:
@@ -67,7 +64,7 @@ class PodSampler:
         # A client of its own, to be broken off.
         self._client = client.make_another()
         self._pods = DatabasePods(self._client, namespace, values, options)
-        self._seen = Consumption(_KUBELETS)
+        self._seen = Consumption("the kubelets")
         self._by_kubelets = True
         self._refusals: list[str] = []
         """Why those that were asked don't tell anything."""
@@ -106,49 +103,55 @@ class PodSampler:
         run = report.run
         if any(use.whole.mean is not None for use in self._nodes.values()):
             own = {**self._find_own(), **{pod.name: pod.node for pod in self._seen.pods}}
-            run.machines = [self._add_others(machine, own) for machine in run.machines]
+            for number, machine in enumerate(run.machines):
+                use = self._nodes.get(machine.node)
+                here = [name for name, node in own.items() if node == machine.node]
+                if use and machine.cpus and (taken := use.share_of_others(here, machine.cpus)):
+                    changes = {"others_share": taken[0], "others": taken[1]}
+                    run.machines[number] = machine.model_copy(update=changes)
         window = find_window(run) if self._ended.is_set() else None
         if window is not None:
             resources = self._seen.summarize(window)
-            run.resources = resources or Resources(reason=self._explain(window.length_s))
+            if resources is None:
+                if len(self._refusals) > 1:
+                    role = "see Permissions in docs/how-to/private-clusters.md"
+                    reason = f"{', and '.join(self._refusals)}: {role}"
+                elif not self._seen.pods and self._pods.problem:
+                    reason = self._pods.problem
+                else:
+                    reason = explain_too_little(self._seen.source, window.length_s)
+                resources = Resources(reason=reason)
+            run.resources = resources
 
     # --- the database's pods ----------------------------------------------------------------------
 
     def follow_database(self) -> None:
         """Look until the end; the work of a thread."""
+        shortest_s = self._patience * _SHORTEST_PAUSE_S
+        longest_s = self._patience * _LONGEST_PAUSE_S
+        pause_s = shortest_s
         try:
-            self._sample_repeatedly()
+            while True:
+                ended = self._ending.wait(pause_s)
+                if self._stopped.is_set():
+                    return
+                began = time.monotonic()
+                is_new = False
+                try:
+                    if ended or self._is_over(self._listed_at, _LIST_EVERY_S):
+                        self._seen.set_pods(self._pods.find())
+                        self._listed_at = time.monotonic()
+                    is_new = self._look()
+                    self.use = self._seen.find_use()
+                except UNREACHABLE as error:
+                    _log.debug("the database's pods can't be read: %s", error)
+                if ended or len(self._refusals) > 1:
+                    return
+                took_s = time.monotonic() - began
+                grown_s = shortest_s if is_new else min(longest_s, 2 * pause_s)
+                pause_s = max(grown_s, min(took_s / _MOST_SHARE, longest_s))
         finally:
             self._ended.set()
-
-    def _sample_repeatedly(self) -> None:
-        shortest_s, longest_s = (
-            self._patience * pause_s for pause_s in (_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S)
-        )
-        pause_s = shortest_s
-        while True:
-            ended = self._ending.wait(pause_s)
-            if self._stopped.is_set():
-                return
-            began = time.monotonic()
-            is_new = False
-            try:
-                self._list_pods()
-                is_new = self._look()
-                self.use = self._seen.find_use()
-            except UNREACHABLE as error:
-                _log.debug("the database's pods can't be read: %s", error)
-            if ended or len(self._refusals) > 1:
-                return
-            took_s = time.monotonic() - began
-            grown_s = shortest_s if is_new else min(longest_s, 2 * pause_s)
-            pause_s = max(grown_s, min(took_s / _MOST_SHARE, longest_s))
-
-    def _list_pods(self) -> None:
-        if self._ending.is_set() or self._is_over(self._listed_at, _LIST_EVERY_S):
-            pods = self._pods.find()
-            self._listed_at = time.monotonic()
-            self._seen.set_pods(pods)
 
     def _is_over(self, since: float, pause_s: float) -> bool:
         return time.monotonic() - since >= self._patience * pause_s
@@ -163,10 +166,25 @@ class PodSampler:
             except ApiException:
                 self._refusals.append("no permission to query the kubelets (get nodes/proxy)")
                 self._by_kubelets = False
-                again = Consumption(_METRICS_API)
+                again = Consumption("the metrics API")
                 again.set_pods(self._seen.pods)
                 self._seen = again
-        return self._sample_metrics_api()
+        is_new = False
+        for labels, namespace in self._pods.selections:
+            try:
+                metrics = self._client.find(POD_METRICS, namespace, labels=labels)
+            except ApiException as error:
+                if error.status in (403, 404):
+                    self._refusals.append(
+                        "no permission to query the metrics API (list pods of metrics.k8s.io)"
+                        if error.status == 403
+                        else "the cluster has no metrics API"
+                    )
+                    return False
+                _log.debug("the metrics API can't be queried: %s", error)
+                continue
+            is_new |= self._seen.add_means(read_pod_metrics(metrics))
+        return is_new
 
     def _sample_kubelets(self) -> bool:
         nodes = self._seen.nodes
@@ -175,13 +193,9 @@ class PodSampler:
             counts, sizes = read_resource_metrics(text)
             is_new |= self._seen.add_counts(counts)
             self._seen.add_memory(sizes)
-        if self._ending.is_set() or self._is_over(self._bytes_at, _BYTES_EVERY_S):
-            self._sample_bytes(nodes)
-            self._bytes_at = time.monotonic()
-        return is_new
-
-    def _sample_bytes(self, nodes: Sequence[str]) -> None:
-        """Sample disk and network, whose texts are long."""
+        # The texts of disk and network are long.
+        if not (self._ending.is_set() or self._is_over(self._bytes_at, _BYTES_EVERY_S)):
+            return is_new
         covered: set[PodName] = set()
         for node, text in self._ask_all(nodes, "metrics/cadvisor").items():
             counts, cores = read_cadvisor_metrics(text)
@@ -189,13 +203,14 @@ class PodSampler:
             covered |= {count.pod for count in counts if count.kind is Kind.RECEIVED}
             if cores is not None:
                 self._seen.node_cpus[node] = cores
-        if not self._summaries_help or covered >= set(self._seen.now):
-            return
-        network = []
-        for text in self._ask_all(nodes, "stats/summary").values():
-            network += read_summary_network(json.loads(text))
-        self._seen.add_counts(count for count in network if count.pod not in covered)
-        self._summaries_help = bool(network)
+        if self._summaries_help and not covered >= set(self._seen.now):
+            network = []
+            for text in self._ask_all(nodes, "stats/summary").values():
+                network += read_summary_network(json.loads(text))
+            self._seen.add_counts(count for count in network if count.pod not in covered)
+            self._summaries_help = bool(network)
+        self._bytes_at = time.monotonic()
+        return is_new
 
     def _ask_all(self, nodes: Sequence[str], path: str) -> dict[str, str]:
         """What the nodes' kubelets say, as far as they can be reached. ApiException if it isn't allowed."""
@@ -213,34 +228,6 @@ class PodSampler:
 
         with ThreadPoolExecutor(_READERS) as readers:
             return {node: text for node, text in readers.map(ask, nodes) if text is not None}
-
-    def _sample_metrics_api(self) -> bool:
-        is_new = False
-        for selection in self._pods.selections:
-            try:
-                metrics = self._client.find(
-                    POD_METRICS, selection.namespace, labels=selection.labels
-                )
-            except ApiException as error:
-                if error.status in (403, 404):
-                    self._refusals.append(
-                        "no permission to query the metrics API (list pods of metrics.k8s.io)"
-                        if error.status == 403
-                        else "the cluster has no metrics API"
-                    )
-                    return False
-                _log.debug("the metrics API can't be queried: %s", error)
-                continue
-            is_new |= self._seen.add_means(read_pod_metrics(metrics))
-        return is_new
-
-    def _explain(self, window_s: float) -> str:
-        """Why nothing is known of so long a window."""
-        if len(self._refusals) > 1:
-            return f"{', and '.join(self._refusals)}: {_ROLE}"
-        if not self._seen.pods and self._pods.problem:
-            return self._pods.problem
-        return explain_too_little(self._seen.source, window_s)
 
     # --- what others take of the run's nodes ------------------------------------------------------
 
@@ -261,17 +248,6 @@ class PodSampler:
         except (ApiException, ValueError, KeyError, *UNREACHABLE) as error:
             self._nodes_forbidden |= isinstance(error, ApiException) and error.status == 403
             _log.debug("the statistics of node %s can't be read: %s", node, error)
-
-    def _add_others(self, machine: Machine, own: Placement) -> Machine:
-        use = self._nodes.get(machine.node)
-        if use is None or not machine.cpus:
-            return machine
-        here = [name for name, node in own.items() if node == machine.node]
-        taken = use.share_of_others(here, machine.cpus)
-        if taken is None:
-            return machine
-        share, others = taken
-        return machine.model_copy(update={"others_share": share, "others": others})
 
 
 def explain_too_little(source: str, window_s: float) -> str:
