@@ -18,7 +18,6 @@ import signal
 import subprocess
 import tempfile
 import threading
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -86,8 +85,15 @@ class EmbeddedPostgres:
         self.stop()
 
     def _create_home(self) -> None:
+        """NotStarted if somebody else has put something there: a server that runs on it would be ended."""
         try:
-            self._check_home()
+            names = {path.name for path in self._home.iterdir()} if self._home.exists() else set()
+            is_earlier = names <= _EARLIER and ("server.log" in names or names == {"lock"})
+            if names and MARK not in names and not is_earlier:
+                raise NotStarted(
+                    f"{self._home} has files that this tool did not make"
+                    f" ({', '.join(sorted(names)[:3])}): set EMBEDDED_DATA_DIR to an empty folder"
+                )
             self._lock.enter_context(lock_file(self._home / "lock"))
             (self._home / MARK).touch()
         except BlockingIOError:
@@ -100,16 +106,6 @@ class EmbeddedPostgres:
                 f"can't use {self._home} for the embedded PostgreSQL: {error.strerror};"
                 " set EMBEDDED_DATA_DIR to a folder that can be written"
             ) from error
-
-    def _check_home(self) -> None:
-        """NotStarted if somebody else has put something there: a server that runs on it would be ended."""
-        names = {path.name for path in self._home.iterdir()} if self._home.exists() else set()
-        is_earlier = names <= _EARLIER and ("server.log" in names or names == {"lock"})
-        if names and MARK not in names and not is_earlier:
-            raise NotStarted(
-                f"{self._home} has files that this tool did not make ({', '.join(sorted(names)[:3])}):"
-                " set EMBEDDED_DATA_DIR to an empty folder"
-            )
 
     def _start(self) -> None:
         programs = find_programs()
@@ -186,7 +182,13 @@ class EmbeddedPostgres:
 
     def _copy_log(self, errors: IO[bytes]) -> None:
         """Copy the server's standard error to the log file, and see when it is ready."""
-        with self._open_log() as log:
+        with ExitStack() as stack:
+            try:
+                is_short = self.log.exists() and self.log.stat().st_size < _LOG_BYTES
+                log = stack.enter_context(self.log.open("ab" if is_short else "wb"))
+            except OSError as error:
+                note(f"warning: {self.log} can't be written: {explain(error)}")
+                log = stack.enter_context(Path(os.devnull).open("wb"))
             for line in errors:
                 with suppress(OSError):  # a full disk must not block the server
                     log.write(line)
@@ -194,14 +196,6 @@ class EmbeddedPostgres:
                 if _READY_LINE in line:
                     self._ready.set()
         self._ready.set()
-
-    def _open_log(self) -> IO[bytes]:
-        try:
-            is_short = self.log.exists() and self.log.stat().st_size < _LOG_BYTES
-            return self.log.open("ab" if is_short else "wb")
-        except OSError as error:
-            note(f"warning: {self.log} can't be written: {explain(error)}")
-            return Path(os.devnull).open("wb")
 
     def describe_end(self) -> str | None:
         """What its log says if the server has ended by itself; None if it runs."""
@@ -251,7 +245,12 @@ class EmbeddedPostgres:
                 for number in (signal.SIGINT, signal.SIGQUIT):
                     if self._process.poll() is None:
                         self._process.send_signal(number)
-                        self._wait(self._interrupts.hurry.is_set)
+                        for _ in range(_STOP_PATIENCE_S):
+                            with suppress(subprocess.TimeoutExpired):
+                                self._process.wait(1)
+                                break
+                            if self._interrupts.hurry.is_set():
+                                break
                 if self._process.poll() is None:
                     # Its children end by themselves when it is gone, unless they are stopped, too.
                     kill_tree(self._process.pid)
@@ -267,16 +266,6 @@ class EmbeddedPostgres:
                 assert self._socket_folder is not None
                 shutil.rmtree(self._socket_folder, ignore_errors=True)
             self._lock.close()
-
-    def _wait(self, in_a_hurry: Callable[[], bool]) -> None:
-        """Wait for the end: up to 30 s, or 1 s once the user is in a hurry."""
-        assert self._process is not None
-        for _ in range(_STOP_PATIENCE_S):
-            with suppress(subprocess.TimeoutExpired):
-                self._process.wait(1)
-                return
-            if in_a_hurry():
-                return
 
 
 def find_programs() -> Path:

@@ -78,7 +78,13 @@ def claim_databases(claims: Iterable[Claim], who: str) -> Iterator[list[Lease]]:
 def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
     """Keep a database by a locked file; ConfigError if somebody else has it, whichever user. Where nothing
     can be locked, a warning says so."""
-    path = _choose_folder() / claim.key
+    shared = next(filter(is_for_all, SHARED), None)
+    if shared is None:
+        note(
+            f"warning: neither {' nor '.join(map(str, SHARED))} is a folder for all users (owned by root,"
+            " mode 1777): runs of other users on this machine would not be noticed"
+        )
+    path = (shared or OWN.expanduser()) / claim.key
     with ExitStack() as stack:
         try:
             stack.enter_context(lock_file(path, holder, for_all=True))
@@ -88,16 +94,6 @@ def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
             problem = f"{path} can't be locked ({error.strerror})"
             note(f"warning: {problem}: a second run on {claim} would not be noticed")
         yield
-
-
-def _choose_folder() -> Path:
-    shared = next(filter(is_for_all, SHARED), None)
-    if shared is None:
-        note(
-            f"warning: neither {' nor '.join(map(str, SHARED))} is a folder for all users (owned by root,"
-            " mode 1777): runs of other users on this machine would not be noticed"
-        )
-    return shared or OWN.expanduser()
 
 
 class Lease:
@@ -137,14 +133,13 @@ class Lease:
         return False
 
     def _keep_renewing(self) -> None:
-        with suppress(RunFailed):  # whoever checks it hears of that
-            while not self._ended.wait(RENEW_S):
-                try:
-                    self.check()
-                except RunFailed:
-                    raise
-                except Exception as error:  # noqa: BLE001 - without a thread it would just expire
-                    note(f"warning: Lease {self._claim.key} can't be renewed: {error!r}")
+        while not self._ended.wait(RENEW_S):
+            try:
+                self.check()
+            except RunFailed:  # whoever checks it hears of that
+                return
+            except Exception as error:  # noqa: BLE001 - without a thread it would just expire
+                note(f"warning: Lease {self._claim.key} can't be renewed: {error!r}")
 
     def check(self) -> None:
         """Show that the holder is still at work. RunFailed if somebody else has taken it, as they may after a

@@ -280,7 +280,8 @@ def _decode(answer: Any) -> Mapping[str, Any]:
 
 def _split_lines(response: HTTPResponse) -> Iterator[str]:
     rest = b""
-    for chunk in response.stream(65536):
+    # As much as is there: `stream` would wait for all of it where somebody in between has taken chunks apart.
+    while chunk := response.read1(65536):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
             yield line.decode(errors="replace")

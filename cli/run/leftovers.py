@@ -105,13 +105,12 @@ def describe_others(client: KubeClient, place: Place, own: str) -> str | None:
     if not runs:
         return None
     options = " ".join(place.list_options())
-    lines = [
+    return "\n".join(
         f"run {run.run_id}, started by {run.started_by} {run.age} ago, is running in namespace"
         f" {place.namespace}, too: if nobody needs it, remove it with {program()} clean"
         f" {run.run_id} --running {options}"
         for run in runs
-    ]
-    return "\n".join(lines)
+    )
 
 
 def find_runs(place: Place) -> list[LeftoverRun]:
@@ -145,15 +144,12 @@ def sort_by_run(
         )
         run.started_by = (meta.get("annotations") or {}).get(STARTED_BY, run.started_by)
         going_since = _read_time(meta, "deletionTimestamp")
-        hangs = (
-            going_since is not None and (at - going_since).total_seconds() > _DELETION_PATIENCE_S
-        )
-        if hangs:
+        if going_since and (at - going_since).total_seconds() > _DELETION_PATIENCE_S:
             run.hanging.setdefault(kind, []).append(meta["name"])
-        elif going_since is None:
+            continue
+        if going_since is None:
             run.kinds.setdefault(kind, []).append(meta["name"])
-        if kind == "pod" and not hangs and not has_ended(item):
-            run.pods_at_work += 1
+        run.pods_at_work += kind == "pod" and not has_ended(item)
     present = [run for run in runs.values() if run.removable or run.hanging]
     return sorted(present, key=lambda run: run.created or at)
 
@@ -180,26 +176,17 @@ def has_orphans(labelled: Sequence[tuple[str, Item]]) -> bool:
 def _list_releases(client: KubeClient, namespace: str) -> list[str]:
     """This tool's releases, whatever became of them, from the Secrets in which helm keeps them:
     `helm list` takes other options in version 4 than in 3."""
-    secrets = client.find(SECRET, namespace, labels="owner=helm")
-    names = {
-        name
-        for secret in secrets
-        if (name := (secret["metadata"].get("labels") or {}).get("name", ""))
-        and name.startswith(RELEASE_PREFIX)
-        and _read_chart(secret) == _CHART_NAME
-    }
+    names = set()
+    for secret in client.find(SECRET, namespace, labels="owner=helm"):
+        name = (secret["metadata"].get("labels") or {}).get("name", "")
+        if name.startswith(RELEASE_PREFIX):
+            # https://github.com/helm/helm/blob/main/pkg/storage/driver/util.go
+            with suppress(KeyError, TypeError, ValueError, OSError, EOFError, zlib.error):
+                packed = b64decode(b64decode(secret["data"]["release"]))
+                release = json.loads(gzip.decompress(packed))
+                if release["chart"]["metadata"]["name"] == _CHART_NAME:
+                    names.add(name)
     return sorted(names)
-
-
-def _read_chart(secret: Item) -> str | None:
-    """The name of the chart whose release a Secret keeps; None if it can't be read.
-
-    https://github.com/helm/helm/blob/main/pkg/storage/driver/util.go
-    """
-    with suppress(KeyError, TypeError, ValueError, OSError, EOFError, zlib.error):
-        packed = b64decode(b64decode(secret["data"]["release"]))
-        return str(json.loads(gzip.decompress(packed))["chart"]["metadata"]["name"])
-    return None
 
 
 def _list_labelled(

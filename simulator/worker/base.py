@@ -163,8 +163,11 @@ class CollectorClient:
             try:
                 answer = self._http.post(path, content=message.model_dump_json())
                 if answer.status_code == TOO_EARLY:
-                    problem = "it is still busy with another run"
-                elif answer.status_code in _GATEWAY_ERRORS:
+                    # It is there, and goes on when the tool has taken the report of that run.
+                    time.sleep(_CONNECT_INTERVAL_S)
+                    deadline = time.monotonic() + (patience_s or _CONNECT_PATIENCE_S)
+                    continue
+                if answer.status_code in _GATEWAY_ERRORS:
                     problem = f"{answer.status_code} {answer.reason_phrase}"
                 else:
                     break

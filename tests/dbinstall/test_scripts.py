@@ -288,7 +288,7 @@ def test_a_password_is_made_once_and_well(recorded: Recorded) -> None:
 def scripts(recorded: Recorded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scripts:
     """The scripts of a recipe without any yet; SIGKILL comes a little after SIGTERM."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    monkeypatch.setattr("cli.run.install.recipes._END_S", 0.2)
+    monkeypatch.setattr("cli.run.install.recipes.END_PATIENCE_S", 0.2)
     return Scripts(
         replace(RECIPES[0], folder=tmp_path), Place("ns", context="ctx"), 60, Interrupts()
     )
@@ -337,7 +337,7 @@ def test_a_script_does_not_outlive_a_tool_that_was_killed(
 def test_a_script_that_is_interrupted_ends_in_good_order_or_at_once(
     scripts: Scripts, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, signals: int
 ) -> None:
-    monkeypatch.setattr("cli.run.install.recipes._END_S", 600.0)
+    monkeypatch.setattr("cli.run.install.recipes.END_PATIENCE_S", 600.0)
     begun, undone = tmp_path / "begun", tmp_path / "undone"
     (tmp_path / "install.sh").write_text(
         f"undo() {{ while [ {signals} = 2 ]; do sleep 0.1; done; touch {undone}; exit; }}\n"

@@ -209,7 +209,7 @@ class Installer:
             installed = database.read_state()
             if _is_there(installed):
                 note(f"removing {noted['recipe']} with its data")
-                database.remove(removal_arguments(installed, delete_volumes=True))
+                database.run("uninstall.sh", removal_arguments(installed, delete_volumes=True))
         except CliError as error:
             self.left.append(f"{noted['recipe']} was not removed: {one_line(error.message, 300)}")
             note(self.left[-1])

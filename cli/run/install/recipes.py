@@ -114,9 +114,7 @@ def load_recipe(name: str) -> Recipe:
         folder,
         variants=tuple(values["VARIANTS"].split()),
         nodes=nodes,
-        local_nodes=tuple(map(int, values["LOCAL_NODES"].split()))
-        if "LOCAL_NODES" in values
-        else nodes,
+        local_nodes=tuple(map(int, values.get("LOCAL_NODES", values["NODES"]).split())),
         secret=values["SECRET"],
         service=values["SERVICE"],
         ports=tuple(map(int, values["PORT"].split())),
@@ -180,7 +178,6 @@ def choose(
 
 # --- install.sh and uninstall.sh -------------------------------------------------------------------
 
-_END_S = END_PATIENCE_S
 _POLL_S = 0.2
 
 _GUARD = """
@@ -217,8 +214,8 @@ class Scripts:
         ):
             if shutil.which(needed) is None:
                 raise ConfigError(f"{needed} is not installed: {remedy}")
-        self._recipe = recipe
-        self._place = place
+        self.recipe = recipe
+        self.place = place
         self._timeout_s = timeout_s
         self._interrupts = interrupts
 
@@ -229,59 +226,51 @@ class Scripts:
             capture_output=True, encoding="utf-8", errors="replace", env=self._environment(), check=False,
         )  # fmt: skip
         if process.returncode:
-            raise RunFailed(_last_error(process.stderr, script))
+            lines = [line for line in process.stderr.splitlines() if line.strip()]
+            why = lines[-1].removeprefix("error: ") if lines else "failed"
+            raise RunFailed(f"{script}: {why}")
         return process.stdout.rstrip()
 
     def run(self, script: str, arguments: Sequence[str]) -> None:
         """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it, a
         second one at once, and so does the end of this process."""
         running = subprocess.Popen(
-            ["bash", "-c", _GUARD, f"{_END_S:g}", *self._command(script, arguments)],
+            ["bash", "-c", _GUARD, f"{END_PATIENCE_S:g}", *self._command(script, arguments)],
             stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), stderr=sys.stderr.fileno(),
             env=self._environment(), start_new_session=True,
         )  # fmt: skip
-        unfinished = f"{script} of {self._recipe.name} was not finished; see {program()} db status"
+        unfinished = f"{script} of {self.recipe.name} was not finished; see {program()} db status"
         hurry = self._interrupts.hurry
         with running:  # which closes the pipe, whatever happens
             try:
-                while (status := _poll(running)) is None:
-                    if hurry.is_set():
+                while running.poll() is None:
+                    with suppress(subprocess.TimeoutExpired):
+                        running.wait(_POLL_S)
+                    if running.returncode is None and hurry.is_set():
                         raise RunFailed(unfinished)
             except BaseException as error:
                 if isinstance(error, Interrupted):
                     error.left = unfinished
-                end_group(running.pid, _END_S, hurry.is_set)
+                end_group(running.pid, END_PATIENCE_S, hurry.is_set)
                 raise
-        if status:
+        if running.returncode:
             raise RunFailed(
-                f"{self._recipe.name}: {script} ended with status {status}; its output is above."
-                f" See dbinstall/{self._recipe.name}/README.md"
+                f"{self.recipe.name}: {script} ended with status {running.returncode}; its output is above."
+                f" See dbinstall/{self.recipe.name}/README.md"
             )
 
     def _command(self, script: str, arguments: Sequence[str]) -> list[str]:
-        command = ["bash", str(self._recipe.folder / script), "--namespace", self._place.namespace]
-        context = self._place.resolve_context()
+        command = ["bash", str(self.recipe.folder / script), "--namespace", self.place.namespace]
+        context = self.place.resolve_context()
         if context:
             command += ["--context", context]
         return [*command, "--timeout", str(self._timeout_s), *arguments]
 
     def _environment(self) -> dict[str, str]:
         environment = dict(os.environ)
-        if self._place.kubeconfig:
-            environment["KUBECONFIG"] = self._place.kubeconfig
+        if self.place.kubeconfig:
+            environment["KUBECONFIG"] = self.place.kubeconfig
         return environment
-
-
-def _poll(process: subprocess.Popen[bytes]) -> int | None:
-    """Its status, or None if it has not ended soon."""
-    with suppress(subprocess.TimeoutExpired):
-        return process.wait(_POLL_S)
-    return None
-
-
-def _last_error(stderr: str, script: str) -> str:
-    lines = [line for line in stderr.splitlines() if line.strip()]
-    return f"{script}: {lines[-1].removeprefix('error: ') if lines else 'failed'}"
 
 
 def install_arguments(choice: Choice) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,7 +21,7 @@ from ...system.installation import CONFIG_FILE, program
 from ...system.output import print_text
 from ...system.signals import Interrupts
 from ..cluster import Place, check_namespace, explain_errors
-from ..diagnosis import Finding, check_database
+from ..diagnosis import check_database
 from .recipes import (
     DATABASE_LABEL,
     VENDOR,
@@ -71,7 +72,12 @@ def read_state(client: KubeClient, namespace: str, recipe: Recipe) -> Installed:
     with explain_errors(f"can't see what is in namespace {namespace}"):
         for secret in client.find(SECRET, namespace, labels=selector):
             if secret["metadata"]["name"] == recipe.secret:
-                installed.choice = _read_choice(secret["metadata"].get("annotations") or {})
+                noted = secret["metadata"].get("annotations") or {}
+                with suppress(KeyError, ValueError):
+                    variant, nodes, size = (
+                        noted[_NOTED + key] for key in ("variant", "nodes", "size")
+                    )
+                    installed.choice = Choice(variant, int(nodes), size)
         variant = installed.choice.variant if installed.choice else VENDOR
         for pod in client.find(POD, namespace, labels=selector):
             if pod["status"].get("phase") in ("Succeeded", "Failed"):
@@ -86,14 +92,6 @@ def read_state(client: KubeClient, namespace: str, recipe: Recipe) -> Installed:
     return installed
 
 
-def _read_choice(annotations: Mapping[str, str]) -> Choice | None:
-    try:
-        variant, nodes, size = (annotations[_NOTED + key] for key in ("variant", "nodes", "size"))
-        return Choice(variant, int(nodes), size)
-    except (KeyError, ValueError):
-        return None
-
-
 @dataclass(frozen=True)
 class Consent:
     """What the user has said beforehand about the context in which something is changed."""
@@ -102,8 +100,8 @@ class Consent:
     confirm_context: str | None
 
 
-class Database:
-    """A target's database in one place, which its recipe installs and removes."""
+class Database(Scripts):
+    """A target's database in one place, which the scripts of its recipe install and remove."""
 
     def __init__(
         self, config: Config, target: str, place: Place, timeout_s: int, interrupts: Interrupts
@@ -111,10 +109,7 @@ class Database:
         """ConfigError if nothing in dbinstall/ installs it."""
         self.config = config
         self.target = config.target(target)
-        self.place = place
-        self.recipe = recipe_of(config, self.target.name)
-        self._interrupts = interrupts
-        self._scripts = Scripts(self.recipe, place, timeout_s, interrupts)
+        super().__init__(recipe_of(config, target), place, timeout_s, interrupts)
 
     def check(self) -> None:
         """ConfigError if the target looks for its credentials elsewhere than the recipe puts them, or if
@@ -131,13 +126,9 @@ class Database:
         """What the namespace has of it."""
         return read_state(self.place.make_client(), self.place.namespace, self.recipe)
 
-    def plan(self, choice: Choice) -> str:
-        """What `install` would do."""
-        return self._scripts.plan("install.sh", install_arguments(choice))
-
     def install(self, choice: Choice) -> Sequence[str]:
         """Install it and wait until it answers. Returns options of the module that go with so many nodes."""
-        self._scripts.run("install.sh", install_arguments(choice))
+        self.run("install.sh", install_arguments(choice))
         extra_options = self.recipe.extra_options(self.target.module, choice.nodes)
         place = self.place
         request = Request(
@@ -145,16 +136,21 @@ class Database:
             executor="kubernetes", namespace=place.namespace, kubeconfig=place.kubeconfig,
             context=place.context,
         )  # fmt: skip
-        _await_database(self.recipe, request, self._interrupts)
+        installed = f"{self.recipe.name} is installed and its pods are ready, but"
+        deadline = time.monotonic() + _ANSWER_PATIENCE_S
+        try:
+            # Collector and worker ask, which is what a run needs.
+            while not (finding := check_database(request, self._interrupts)).ok:
+                if time.monotonic() > deadline:
+                    raise RunFailed(
+                        f"{installed} a run can't reach it: {finding.text}\nOnce the cause is removed,"
+                        f" check again with: {program()} doctor --target {request.target}"
+                    )
+                time.sleep(_ANSWER_POLL_S)
+        except ConfigError as error:
+            raise RunFailed(f"{installed} it could not be checked: {error.message}") from error
+        print_text(f"{self.recipe.name} {finding.text}")
         return extra_options
-
-    def plan_removal(self, arguments: Sequence[str]) -> str:
-        """What `remove` would do."""
-        return self._scripts.plan("uninstall.sh", arguments)
-
-    def remove(self, arguments: Sequence[str]) -> None:
-        """Run uninstall.sh with these arguments."""
-        self._scripts.run("uninstall.sh", arguments)
 
 
 def removal_arguments(installed: Installed, delete_volumes: bool) -> list[str]:
@@ -172,7 +168,7 @@ def install_database(database: Database, choice: Choice, consent: Consent) -> No
         raise ConfigError(
             f"{recipe.name} is already installed, with {before.choice}: uninstall it first"
         )
-    print_text(database.plan(choice))
+    print_text(database.plan("install.sh", install_arguments(choice)))
     if before.volumes and not before.pods:
         print_text(
             f"Data volumes of an earlier installation will be used: {', '.join(before.volumes)}"
@@ -184,34 +180,6 @@ def install_database(database: Database, choice: Choice, consent: Consent) -> No
         database.target.name, database.place, database.config.path, extra_options
     )
     print_text(f"Next: {command}")
-
-
-def _await_database(recipe: Recipe, request: Request, interrupts: Interrupts) -> None:
-    """Wait until the database answers a collector and a worker, which is what a run needs."""
-    try:
-        finding = await_answer(lambda: check_database(request, interrupts), _ANSWER_PATIENCE_S)
-    except ConfigError as error:
-        raise RunFailed(
-            f"{recipe.name} is installed and its pods are ready, but it could not be checked:"
-            f" {error.message}"
-        ) from error
-    if not finding.ok:
-        raise RunFailed(
-            f"{recipe.name} is installed and its pods are ready, but a run can't reach it:"
-            f" {finding.text}\nOnce the cause is removed, check again with: {program()} doctor"
-            f" --target {request.target}"
-        )
-    print_text(f"{recipe.name} {finding.text}")
-
-
-def await_answer(ask: Callable[[], Finding], patience_s: float) -> Finding:
-    """Ask the database until it answers or patience ends. Returns the last outcome."""
-    deadline = time.monotonic() + patience_s
-    while True:
-        finding = ask()
-        if finding.ok or time.monotonic() > deadline:
-            return finding
-        time.sleep(_ANSWER_POLL_S)
 
 
 def print_status(config: Config, target: str | None, place: Place) -> None:
@@ -252,19 +220,24 @@ def uninstall_database(database: Database, delete_volumes: bool, consent: Consen
         print_text(f"{recipe.name} is not installed in namespace {place.namespace}.")
         return
     arguments = removal_arguments(before, delete_volumes)
-    print_text(database.plan_removal(arguments))
+    print_text(database.plan("uninstall.sh", arguments))
     if delete_volumes and before.volumes:
         print_text(f"The data in {', '.join(before.volumes)} will be lost.")
     if not confirm(place, consent, f"Remove {recipe.name}"):
         return
-    database.remove(arguments)
+    database.run("uninstall.sh", arguments)
     volumes = [] if delete_volumes else database.read_state().volumes
     print_text(f"Removed {recipe.name}." + (f" Kept: {', '.join(volumes)}." if volumes else ""))
 
 
 def confirm(place: Place, consent: Consent, action: str) -> bool:
-    """Whether the user means this context; ConfigError if nobody is there to say so."""
-    context = check_context(place, consent.confirm_context)
+    """Whether the user means this context; ConfigError if it is another one than the one that the user has
+    named, or if nobody is there to say so."""
+    context = place.resolve_context() or "in-cluster"
+    if consent.confirm_context not in (None, context):
+        raise ConfigError(
+            f"--confirm-context {consent.confirm_context}: the context is {context}; nothing was done"
+        )
     where = f"context {context}, namespace {place.namespace}"
     if consent.yes or consent.confirm_context:
         print_text(f"{action}: {where}")
@@ -274,16 +247,6 @@ def confirm(place: Place, consent: Consent, action: str) -> bool:
             f"there is no terminal to confirm the context on: add --confirm-context {context}, or --yes"
         )
     return click.confirm(f"{action} in {where}?")
-
-
-def check_context(place: Place, confirmed: str | None) -> str:
-    """The context's name; ConfigError if the user has named another one."""
-    context = place.resolve_context() or "in-cluster"
-    if confirmed is not None and confirmed != context:
-        raise ConfigError(
-            f"--confirm-context {confirmed}: the context is {context}; nothing was done"
-        )
-    return context
 
 
 def next_command(target: str, place: Place, config_file: Path, extra_options: Sequence[str]) -> str:
