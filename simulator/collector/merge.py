@@ -47,12 +47,14 @@ def merge_group(
     verification: Verification | None = None,
     varying: Collection[str] | None = (),
     stalls: Sequence[Stall] = (),
+    duration_option: str = "--duration",
 ) -> GroupResult:
     """The result of a group from what each of its workers measured.
 
     `load`: the group's; `nodes`: where each worker ran; `verification`: whether what writers stored was
     found, if it was counted; `varying`: readers' queries whose answers may differ in length, as each
-    execution has parameters of its own; None: all, as data are written meanwhile; `stalls`: the collector's.
+    execution has parameters of its own; None: all, as data are written meanwhile; `stalls`: the collector's;
+    `duration_option`: by which the user makes runs longer.
     """
     offsets_s = {worker: clock_offsets_s.get(worker, 0.0) for worker in sorted(figures)}
     # By the collector's clock: by the bound of how late the worker started.
@@ -126,7 +128,7 @@ def merge_group(
     if _ends_by_executions(load) and (len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S):
         # In a shorter time nobody can tell who asked together: a worker's message may be that late.
         group.overlap = None
-    group.invalid_reasons += _find_faults(load, window_s, overlap, measured, due)
+    group.invalid_reasons += _find_faults(load, window_s, overlap, measured, due, duration_option)
     allowed_s = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
     late = {worker: late_s for worker, late_s in offsets_s.items() if late_s > allowed_s}
     if late and (load.role is Role.WRITE or window_s >= LEAST_JUDGED_S):
@@ -141,7 +143,9 @@ def _ends_by_executions(load: Load) -> bool:
     return load.role is Role.READ and load.duration_s is None
 
 
-def _find_faults(load: Load, window_s: float, overlap: float, measured: int, due: int) -> list[str]:
+def _find_faults(
+    load: Load, window_s: float, overlap: float, measured: int, due: int, duration_option: str
+) -> list[str]:
     """Why there is no rate, or one of workers that didn't work together. `due`: in an open loop, of all."""
     if _ends_by_executions(load):
         return []
@@ -150,7 +154,7 @@ def _find_faults(load: Load, window_s: float, overlap: float, measured: int, due
             return []
         # Rounded down, so that what falls short never reads as enough.
         shown = math.floor(overlap * 1000) / 1000
-        remedy = "use a longer --duration"
+        remedy = f"use a longer {duration_option}"
         if load.duration_s is None:
             remedy = "use --duration, which ends all workers at once, or a higher --num-inserts"
         needed = f"at least {MIN_OVERLAP:.0%} is needed"
@@ -165,7 +169,7 @@ def _find_faults(load: Load, window_s: float, overlap: float, measured: int, due
         reason = (
             f"no request was due in the window of {window_s:.3g} s, since there is one every"
             f" {each_s:.3g} s at {load.rate_per_s:g} {unit} per second: use a longer"
-            f" --duration{', a smaller --batch' if load.batch else ''} or a higher rate"
+            f" {duration_option}{', a smaller --batch' if load.batch else ''} or a higher rate"
         )
     elif load.duration_s is None:
         reason = "no window"

@@ -76,7 +76,9 @@ def make_report(
             result, report.carried = _verify(load, parts, settings, prepared, barrier, kept_events)
         else:
             # While data are written, all answers may grow.
-            result = _merge(load, parts, barrier, varying=None if writes else prepared.drawn)
+            varying = None if writes else prepared.drawn
+            longer = settings.duration_option
+            result = _merge(load, parts, barrier, varying=varying, duration_option=longer)
         if early_end is not None:
             result.invalid_reasons.append(str(early_end))
         if deleter is not None:
@@ -187,7 +189,8 @@ def _verify(
     assert barrier.start_at is not None
     end_s = max(part.end_s for part in parts.values())
     lag_s = max(0.0, time.monotonic() - barrier.start_at - end_s)
-    writers = _merge(load, parts, barrier, verification=verification)
+    longer = settings.duration_option
+    writers = _merge(load, parts, barrier, verification=verification, duration_option=longer)
     writers.invalid_reasons += lost_devices
     writers.lateness = find_lateness(
         prepared.workload,

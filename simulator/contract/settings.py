@@ -368,6 +368,8 @@ class RunSettings(Message):
     target: str
     program: str = "python run.py"
     """How the user calls the tool, for messages that advise another command."""
+    duration_option: str = "--duration"
+    """By which the user makes a run longer, for messages that advise it."""
     module: str
     options: dict[str, Any] = Field(repr=False)
     secret: dict[str, str] = Field(default_factory=dict, repr=False)

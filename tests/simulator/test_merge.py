@@ -249,10 +249,14 @@ def test_a_run_by_the_clock_plans_no_number_of_events() -> None:
 
 
 def test_workers_that_were_apart_need_longer() -> None:
-    (reason, _) = merged(
-        {}, {}, load=Load(duration_s=10.0), clock_offsets_s={1: 9.0}
-    ).invalid_reasons
-    assert reason.endswith("use a longer --duration")
+    group = merged(
+        {},
+        {},
+        load=Load(duration_s=10.0),
+        clock_offsets_s={1: 9.0},
+        duration_option="--run-duration",
+    )
+    assert group.invalid_reasons[0].endswith("use a longer --run-duration")
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -75,11 +74,10 @@ class RunContext:
         coarsen_run(run)
         failure = None if report.failure is None else self._explain(report.failure)
         for group in run.groups:
-            reasons = [
+            group.invalid_reasons = [
                 failure if failure and reason == report.failure else reason
                 for reason in group.invalid_reasons
             ]
-            group.invalid_reasons = name_durations(reasons, self.command)
         if failure is not None:
             raise RunGivenUp(failure, report)
         return report
@@ -125,6 +123,7 @@ class RunContext:
             planned.data,
             *planned.loads,
             token=token or new_token(),
+            duration_option=DURATION_OPTIONS.get(self.command, "--duration"),
             # After a run in which something was done to the database.
             look_up=bool(self.session.disturbances),
             loads_by_prefill=planned.loads_by_prefill,
@@ -243,12 +242,6 @@ def make_settings(
         groups=make_groups(*loads),
         **own,
     )
-
-
-def name_durations(reasons: Sequence[str], command: str) -> list[str]:
-    """What the collector says of a run, with the option by which this command makes its runs longer."""
-    option = DURATION_OPTIONS.get(command, "--duration")
-    return [re.sub(r"(?<=longer )--duration\b", option, text) for text in reasons]
 
 
 def new_token() -> str:

@@ -14,7 +14,6 @@ from cli.plan.disturbances import parse_disturbance
 from cli.plan.requests import ClientsRequest, InsertRequest, QueryRequest, Request, TuneRequest
 from cli.run.embedded import EmbeddedPostgres
 from cli.run.experiments.clients import ClientsExperiment
-from cli.run.experiments.context import name_durations
 from cli.run.experiments.session import Session, open_session
 from cli.run.experiments.tuning import TuneExperiment
 from cli.run.faults.injector import FaultInjector
@@ -188,14 +187,6 @@ def test_a_query_is_not_disturbed(tmp_path: Path) -> None:
     assert "disturbances" in open_session(request).result_options({})
     asking = QueryRequest(target="x", config_file=request.config_file)
     assert "disturbances" not in open_session(asking).result_options({})
-
-
-def test_a_search_names_its_own_option_for_longer_runs() -> None:
-    reasons = ["the workers overlapped in only 70%: use a longer --duration", "use --duration, or"]
-    assert name_durations(reasons, "tune") == [
-        "the workers overlapped in only 70%: use a longer --run-duration", reasons[1],
-    ]  # fmt: skip
-    assert name_durations(reasons, "insert") == reasons
 
 
 def test_a_server_of_the_tool_needs_no_log(

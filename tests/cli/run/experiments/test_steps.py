@@ -89,6 +89,7 @@ def test_all_steps_are_alike_but_for_rate_and_seed(
     experiment.make()
     state = experiment.search
     first, *others = database.asked
+    assert first.duration_option == "--step-duration"
     loads = [group.load for group in first.groups]
     assert [load.duration_s for load in loads] == [10.0, 10.0]
     assert [load.warm_up_s for load in loads] == [2.0, 2.0]
