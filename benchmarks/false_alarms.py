@@ -44,7 +44,7 @@ from pydantic import BaseModel
 from cli.results.statistics import estimate_ratio
 from cli.run.campaign.definition import Order
 from cli.run.campaign.plan import Candidate, order_turns
-from cli.run.experiments.candidates import plan_final
+from cli.run.experiments.tuning import plan_final
 
 from .support import conclude, show
 

@@ -40,8 +40,12 @@ COMMANDS = {
     "db": "Install databases on Kubernetes, and remove them.",
 }
 """Each with what `--help` says of it in the list: short enough for 80 columns."""
-MEASURING = ("insert", "query", "mixed", "capacity", "tune", "clients")
-"""They are alike, and in one file."""
+FILES = {
+    **dict.fromkeys(("insert", "query", "mixed", "capacity", "tune", "clients"), "measure"),
+    **dict.fromkeys(("compare", "plot", "report"), "reading"),
+    **dict.fromkeys(("doctor", "clean", "db"), "cluster"),
+}
+"""Command -> its file in `cli/commands/`, if it isn't named like it."""
 DEFAULT_COMMAND = "insert"
 
 
@@ -54,7 +58,7 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        file = "measure" if cmd_name in MEASURING else cmd_name
+        file = FILES.get(cmd_name, cmd_name)
         command = getattr(import_module(f".commands.{file}", __package__), cmd_name)
         assert isinstance(command, click.Command)
         return command

@@ -16,8 +16,15 @@ from simulator.workloads import workload_names
 
 from ..system.errors import ConfigError
 from ..system.installation import program, shipped
-from .target import TARGET_KEYS, ExecutorName, Target, read_executor_name, read_target
-from .variables import VariableError, replace_variables
+from .target import (
+    TARGET_KEYS,
+    ExecutorName,
+    Target,
+    VariableError,
+    read_executor_name,
+    read_target,
+    replace_variables,
+)
 
 _TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
 CHART_VALUES = "deployment/values.yaml"

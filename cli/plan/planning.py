@@ -22,15 +22,19 @@ from simulator.contract import (
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Support, require
 from simulator.modules.options import Options
-from simulator.units import format_count
+from simulator.units import format_count, format_span
 from simulator.workloads import load_options_model, load_workload, workload_names
-from simulator.workloads.base import SHARING_WORKERS, Workload
-from simulator.workloads.numbering import make_retention
-from simulator.workloads.schema import Schema
+from simulator.workloads.base import CLOCK_FACTOR, MAX_CLOCK_FACTOR, SHARING_WORKERS, Workload
+from simulator.workloads.numbering import (
+    MOST_PASSES,
+    count_own,
+    find_clock_factor,
+    find_span_ms,
+    make_retention,
+)
 
 from ..system.errors import ConfigError
 from ..system.installation import load_each
-from .clock import check_prefill, compress_clock
 from .requests import InsertRequest, MixedRequest, QueryRequest, Request
 from .target import Target
 from .workloads import count_history, make_workload_of, parse_pairs
@@ -197,8 +201,12 @@ def plan_inserts(sweep: InsertRequest) -> list[PlannedSeries]:
     those before. ConfigError if what is asked for doesn't go together.
     """
     check_load(sweep.load, sweep.given)
-    if sweep.steps:
-        _check_steps(sweep)
+    if sweep.steps and len(sweep.workers) > 1:
+        raise ConfigError("--steps needs one worker count: give a single number to --workers")
+    if sweep.steps and sweep.runs > 1:
+        raise ConfigError("--steps makes one run per step: give --runs 1")
+    if sweep.steps and (sweep.data.prefill or sweep.data.has_history):
+        raise ConfigError("--steps and --prefill can't be used together")
     series = []
     for workers in sweep.workers:
         runs = [_plan_run(sweep, workers, run) for run in range(1, (sweep.steps or sweep.runs) + 1)]
@@ -251,16 +259,6 @@ def plan_mix(mix: MixedRequest) -> PlannedSeries:
             for title, loads in turns[(run - 1) % len(turns) :] + turns[: (run - 1) % len(turns)]
         ],
     )
-
-
-def _check_steps(sweep: InsertRequest) -> None:
-    """ConfigError if something was asked for that steps don't go with."""
-    if len(sweep.workers) > 1:
-        raise ConfigError("--steps needs one worker count: give a single number to --workers")
-    if sweep.runs > 1:
-        raise ConfigError("--steps makes one run per step: give --runs 1")
-    if sweep.data.prefill or sweep.data.has_history:
-        raise ConfigError("--steps and --prefill can't be used together")
 
 
 def _plan_run(sweep: InsertRequest, workers: int, run: int) -> PlannedRun:
@@ -319,20 +317,16 @@ def check_capabilities(
     except OptionError as error:
         raise ConfigError(str(error)) from error
     if data.timestamps is Timestamps.RESTART:
-        _check_restart(data.workload, job.schema, module)
-
-
-def _check_restart(workload: str, schema: Schema, module: type[AnyModule]) -> None:
-    if module.CAPABILITIES.repeated_timestamps is not Support.FULL:
-        raise ConfigError(
-            "--timestamps restart would overwrite events:"
-            f" module {module.name} stores one per device and time"
-        )
-    if not schema.sequence:
-        raise ConfigError(
-            f"--timestamps restart would repeat events of workload {workload},"
-            " which have no sequence number"
-        )
+        if module.CAPABILITIES.repeated_timestamps is not Support.FULL:
+            raise ConfigError(
+                "--timestamps restart would overwrite events:"
+                f" module {module.name} stores one per device and time"
+            )
+        if not job.schema.sequence:
+            raise ConfigError(
+                f"--timestamps restart would repeat events of workload {data.workload},"
+                " which have no sequence number"
+            )
 
 
 def check_query(
@@ -363,3 +357,65 @@ def check_query(
                 f"query {name} draws devices or times of stored events, and none are stored before: add"
                 f" {loading}, as in {loading} 1M"
             )
+
+
+# --- how far apart the events of a run with a retention are in time ---------------------------------
+
+ASKED = 2
+"""The prefill must have this many times as many events as are inserted while questions are asked, so that a
+part of it stays to be asked about."""
+
+
+def compress_clock(data: DataSet, load: Load) -> DataSet:
+    """The data set with its events so far apart that its retention passes in a run of this load, unless the
+    user says how far. ConfigError if that can't be known."""
+    assert data.retention_s is not None
+    if not data.clean:
+        raise ConfigError(
+            "--retention deletes from its own tables: leave --no-clean and --steps out"
+        )
+    if data.has_history:
+        raise ConfigError(
+            "--retention fills its tables itself, with a compressed clock: leave --prefill-span out, or"
+            " give a number of events with --prefill"
+        )
+    own, is_given = count_own(load), data.workload_options.get(CLOCK_FACTOR, 1) != 1
+    if own is None and is_given:
+        return data
+    if own is None:
+        raise ConfigError(
+            "the time that passes at full speed is unknown before the run: with --retention give --rate, or"
+            f" --num-inserts instead of --duration, or --workload-option {CLOCK_FACTOR}=NUMBER"
+        )
+    workload = make_workload_of(data)
+    passes = find_span_ms(workload, data, load, own) / (1000 * data.retention_s)
+    if passes > MOST_PASSES:
+        raise ConfigError(
+            f"the events would pass --retention {format_span(data.retention_s)} {passes:,.0f} times, and"
+            f" {MOST_PASSES} is the most: keep them for longer, or give more devices"
+        )
+    if is_given:
+        return data
+    factor = find_clock_factor(workload, data, load, own)
+    if factor > MAX_CLOCK_FACTOR:
+        raise ConfigError(
+            f"--retention {format_span(data.retention_s)} is too long for {own:,} events: give a shorter"
+            " one, or insert more"
+        )
+    return data.model_copy(
+        update={"workload_options": data.workload_options | {CLOCK_FACTOR: factor}}
+    )
+
+
+def check_prefill(data: DataSet, load: Load) -> None:
+    """ConfigError if no event that is there when readers begin stays until the end of the run."""
+    own = count_own(load)
+    if own is None:
+        raise ConfigError(
+            "--retention needs a --rate here: without it, the events that stay for queries are unknown"
+        )
+    if data.prefill < ASKED * own:
+        raise ConfigError(
+            f"with --retention, queries need prefilled events that stay until the end: give --prefill"
+            f" {ASKED * own} or more"
+        )

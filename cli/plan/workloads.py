@@ -123,7 +123,8 @@ def complete_data(
                 f"workload {kind.name} begins when it is inserted: give the time that the insert printed"
                 f" and stored in its result, as in {FLAG} epoch=2026-01-31T12:00:00Z"
             )
-        options = begin(kind, options, _find_history_s(data))
+        span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s
+        options = begin(kind, options, span_s // every_s * every_s if every_s else 0.0)
         epoch = options.model_dump()["epoch"]
         note(f"events begin at {epoch}: query them with {FLAG} epoch={epoch}")
     return data.model_copy(
@@ -134,12 +135,6 @@ def complete_data(
             "workload_file": chosen.file,
         }
     )
-
-
-def _find_history_s(data: DataSet) -> float:
-    """How long before the measured data a data set begins."""
-    span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s
-    return span_s // every_s * every_s if every_s else 0.0
 
 
 def check_history(data: DataSet) -> None:

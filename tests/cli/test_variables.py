@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.plan.variables import VariableError, hide_values, list_values, replace_variables
+from cli.plan.target import VariableError, hide_values, list_values, replace_variables
 
 
 @pytest.fixture(autouse=True)

@@ -109,11 +109,6 @@ def _read_installation(value: object) -> object:
     return value
 
 
-def _read_nodes(value: object) -> object:
-    """One number is short for a series of one."""
-    return [value] if isinstance(value, int) else value
-
-
 def _check_distinct(counts: list[int]) -> list[int]:
     if len(set(counts)) < len(counts):
         raise ValueError("a number of nodes is given twice")
@@ -123,7 +118,8 @@ def _check_distinct(counts: list[int]) -> list[int]:
 Installing = Annotated[Installation | None, BeforeValidator(_read_installation)]
 NodeCounts = Annotated[
     list[Annotated[int, Field(ge=1, le=1000)]],
-    BeforeValidator(_read_nodes),
+    # One number is short for a series of one.
+    BeforeValidator(lambda value: [value] if isinstance(value, int) else value),
     AfterValidator(_check_distinct),
     Field(min_length=1),
 ]
@@ -421,20 +417,16 @@ def _choose_size(document: Mapping[str, Any], size: str | None, path: Path) -> M
         raise ConfigError(f"{path}: there is no size {size!r} below `{SIZES}` (there are: {names})")
     over = dict(changes.get("steps") or {})
     rest = merge_values(rest, {key: value for key, value in changes.items() if key != "steps"})
-    rest["steps"] = [
-        _merge_step(step, over) if isinstance(step, dict) else step
-        for step in rest.get("steps") or []
-    ]
+    steps = list(rest.get("steps") or [])
+    for place, step in enumerate(steps):
+        if isinstance(step, dict):
+            kind = next((name for name in COMMANDS if name in step), "")
+            if options := over.pop(step.get("label") or kind, None):
+                steps[place] = {**step, kind: merge_values(step[kind] or {}, options)}
+    rest["steps"] = steps
     if over:
         raise ConfigError(f"{path}: {SIZES}.{size}.steps: there is no step {', '.join(over)}")
     return rest
-
-
-def _merge_step(step: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """The step with its options from `over`, which are taken out of there."""
-    kind = next((name for name in COMMANDS if name in step), "")
-    options = over.pop(step.get("label") or kind, None)
-    return {**step, kind: merge_values(step[kind] or {}, options)} if options else step
 
 
 def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:

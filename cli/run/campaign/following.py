@@ -338,7 +338,11 @@ class _Follow:
             step_s = step_s if duration is None else max(1, round(read_duration_s(duration)))
         window_s = step_s - step_s // WARM_UP
         limits = [
-            str(limit if self._is_measurable(limit, window_s) else _take_p90(limit))
+            str(
+                limit
+                if self._is_measurable(limit, window_s)
+                else limit.model_copy(update={"measure": Measure.P90})
+            )
             for limit in needed.list_limits()
         ]
         return {
@@ -401,10 +405,6 @@ class _Follow:
 
 def _count_for(limit: RunLimit) -> int:
     return LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
-
-
-def _take_p90(limit: RunLimit) -> RunLimit:
-    return limit.model_copy(update={"measure": Measure.P90})
 
 
 def _write_decimal(value: float) -> str:

@@ -294,7 +294,8 @@ class _CampaignRun:
         except CliError as error:
             if self._debug:
                 raise
-            if _is_full(error):
+            causes = _list_causes(error)
+            if any(isinstance(cause, OSError) and cause.errno in NO_ROOM for cause in causes):
                 raise RunFailed(
                     f"{job.name}: {error.message}\n"
                     "When there is room again, the same command resumes after the last completed run."
@@ -329,13 +330,6 @@ class _CampaignRun:
     def _log(self, text: str) -> None:
         self._folder.write_log(text)
         note(text)
-
-
-def _is_full(error: BaseException) -> bool:
-    """Whether a full disk caused the error."""
-    return any(
-        isinstance(cause, OSError) and cause.errno in NO_ROOM for cause in _list_causes(error)
-    )
 
 
 def _list_causes(error: BaseException | None) -> Iterator[BaseException]:

@@ -26,9 +26,9 @@ from ...show.clients import describe_clients, tabulate_clients, tabulate_questio
 from ...show.notes import summarize_notes
 from ...system.errors import ConfigError
 from ...system.output import print_prose, print_text, terminal_width
-from .candidates import plan_final
 from .experiment import Experiment, Plan
 from .session import Session
+from .tuning import plan_final
 
 
 class ClientsExperiment(Experiment[ClientsRequest]):

@@ -173,7 +173,9 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
         with interrupts.shield():
             complete = stopped is None or runner.has_made_all
             result = runner.make_result(complete)
-            result.ended_by = None if stopped is None or complete else _name_end(stopped)
+            if stopped is not None and not complete:
+                was_run = isinstance(stopped, RunFailed)
+                result.ended_by = "a run that failed" if was_run else str(stopped)
             if isinstance(stopped, Interrupted):
                 runner.add_unfinished(result, str(stopped))
             unwritten = context.write(result, finished=True) if result.runs else None
@@ -181,7 +183,12 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
         experiment.show(result)
     if result.runs and unwritten is None:
         print_text(f"\nResult: {context.folder.path}")
-    unsent = None if unwritten else _send(context)
+    unsent: RunFailed | None = None
+    try:
+        if not unwritten and (address := context.folder.send()):
+            print_text(f"Copied to: {address}")
+    except RunFailed as error:
+        unsent = error
     if unsent and stopped:
         note(f"warning: {unsent}")
     if isinstance(stopped, Interrupted):
@@ -192,17 +199,6 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
     return choose_status(result)
 
 
-def _send(context: RunContext) -> RunFailed | None:
-    """Copy the result to the address that was asked for, if any. Returns the error if that failed."""
-    try:
-        address = context.folder.send()
-    except RunFailed as error:
-        return error
-    if address:
-        print_text(f"Copied to: {address}")
-    return None
-
-
 def choose_status(result: Result) -> int:
     """The exit status of a command whose runs were all made: nothing may pass for kept that isn't."""
     if not result.verdicts:
@@ -211,11 +207,6 @@ def choose_status(result: Result) -> int:
         return EXIT_FAILED
     outcome = sum_up([verdict.outcome for verdict in result.verdicts])
     return 0 if outcome is Outcome.KEPT else EXIT_LIMIT
-
-
-def _name_end(stopped: RunFailed | Interrupted) -> str:
-    """What ended a command, as its result says it."""
-    return str(stopped) if isinstance(stopped, Interrupted) else "a run that failed"
 
 
 class Runner:
@@ -256,7 +247,10 @@ class Runner:
                     self.has_made_all = next(plan, None) is None
                 if self._unmade == 0 or isinstance(error, Interrupted):
                     raise
-                series = _throw(plan, error)
+                try:
+                    series = plan.throw(error)
+                except StopIteration:
+                    series = None
             else:
                 series = next(plan, None)
 
@@ -372,14 +366,6 @@ class Runner:
         return self._context.make_result(
             experiment.list_options(), self._environment, complete=complete, **measured
         )
-
-
-def _throw(plan: Plan, failure: RunFailed) -> PlannedSeries | None:
-    """The series after one that failed; None if there is none. Raises the failure if the plan can't go on."""
-    try:
-        return plan.throw(failure)
-    except StopIteration:
-        return None
 
 
 def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,7 +133,11 @@ def judge_run(
     ]
     if needed is None:
         needed = count_needed(limits) if any(limit.query is None for limit in limits) else 0
-    requests = _count_requests(writers, per_request) if writers and writers.valid else inf
+    requests = inf
+    if writers and writers.valid:
+        # How many were due, or in a closed loop answered.
+        events = writers.offered.due if writers.offered else writers.count or 0
+        requests = events / per_request
     few = None
     if requests < needed:
         few = f"too few requests: {requests:,.0f}, and {needed:,} are needed"
@@ -141,7 +145,13 @@ def judge_run(
         _judge_limit(limit, run, per_request, few if limit.query is None else None)
         for limit in limits
     ]
-    missed = [_explain(verdict) for verdict in verdicts if verdict.outcome is Outcome.MISSED]
+    missed = [
+        verdict.reason or verdict.limit.name
+        if verdict.reason is not None or verdict.figure is None
+        else f"{verdict.limit.name} {verdict.limit.show(verdict.figure)}"
+        for verdict in verdicts
+        if verdict.outcome is Outcome.MISSED
+    ]
     unknown = [
         verdict.reason
         for verdict in verdicts
@@ -171,11 +181,6 @@ def _is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
     return any(group.client is not None and group.client.bound for group in missed or run.groups)
 
 
-def _count_requests(writers: GroupResult, per_request: int) -> float:
-    """How many of the writers' requests were due, or in a closed loop answered."""
-    return (writers.offered.due if writers.offered else writers.count or 0) / per_request
-
-
 def _judge_limit(
     limit: RunLimit, run: RunResult, per_request: int, few: str | None
 ) -> LimitVerdict:
@@ -198,12 +203,6 @@ def _judge_limit(
     broken, why = _judge_unknown(limit, writers, readers)
     outcome = Outcome.MISSED if broken else Outcome.UNDECIDED
     return LimitVerdict(limit=limit, outcome=outcome, reason=why)
-
-
-def _explain(missed: LimitVerdict) -> str:
-    if missed.reason is not None or missed.figure is None:
-        return missed.reason or missed.limit.name
-    return f"{missed.limit.name} {missed.limit.show(missed.figure)}"
 
 
 def _judge_unknown(

@@ -24,8 +24,7 @@ from ...plan.config import Config, load_config
 from ...plan.disturbances import Action, Disturbance, check_disturbances, parse_disturbance
 from ...plan.planning import QUERIES, merge_options, option_names, split_options
 from ...plan.requests import Request
-from ...plan.target import ExecutorName, Target
-from ...plan.variables import hide_values
+from ...plan.target import ExecutorName, Target, hide_values
 from ...plan.workloads import ChosenWorkload, choose_workload, complete_data, read_options
 from ...system.errors import ConfigError
 from ...system.output import warn_once
@@ -250,8 +249,14 @@ def open_session(request: Request) -> Session:
             options = parse_options(module.options_model, split.module, where, split.others)
         except OptionError as error:
             raise ConfigError(str(error)) from error
-        _warn_of_short_secrets(target, options)
-    _check_json_file(request.json_file)
+        if any(0 < len(secret) < SHORTEST_WORD for secret in options.secrets()):
+            warn_once(
+                f"target {target.name} has a password or token of fewer than {SHORTEST_WORD}"
+                " characters: it may appear in logs"
+            )
+    file = request.json_file
+    if file is not None and not file.absolute().parent.is_dir():
+        raise ConfigError(f"--json {file}: there is no folder {file.absolute().parent}")
     namespace = request.namespace or config.namespace
     place = Place(namespace, request.kubeconfig, request.context)
     return Session(
@@ -265,14 +270,12 @@ def open_session(request: Request) -> Session:
         workload_options,
         split.queries,
         options,
-        _read_disturbances(request, target, executor)
-        if request.disturbed and (request.disturb or target.disturbances)
-        else (),
+        _choose_disturbances(request, target, executor) if request.disturbed else (),
         {key: text for key, text in target.written.items() if key not in from_command_line},
     )
 
 
-def _read_disturbances(
+def _choose_disturbances(
     request: Request, target: Target, executor: ExecutorName
 ) -> Sequence[Disturbance]:
     disturbances = list(map(parse_disturbance, request.disturb)) or target.disturbances
@@ -283,17 +286,3 @@ def _read_disturbances(
         actions += [Action.KILL_SERVER, Action.RESTART_SERVER]
     check_disturbances(disturbances, actions)
     return disturbances
-
-
-def _warn_of_short_secrets(target: Target, options: Options) -> None:
-    if any(0 < len(secret) < SHORTEST_WORD for secret in options.secrets()):
-        warn_once(
-            f"target {target.name} has a password or token of fewer than {SHORTEST_WORD}"
-            " characters: it may appear in logs"
-        )
-
-
-def _check_json_file(path: Path | None) -> None:
-    """ConfigError before the runs, not after them, if the file's folder is missing."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise ConfigError(f"--json {path}: there is no folder {path.absolute().parent}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
@@ -103,15 +103,12 @@ def _describe_query(module: AnyModule, query: Query, bind_query: BindQuery) -> S
 
 def _describe_statement(module: AnyModule, query: Query, bind_query: BindQuery) -> str:
     if not module.can_ask(query):
-        return module.explain_query(query.name, _list_askable(module))
+        askable = [other.name for other in module.job.schema.descriptions if module.can_ask(other)]
+        return module.explain_query(query.name, askable)
     try:
         return module.describe_statement(module.make_statement(bind_query(query)))
     except OptionError as error:
         return str(error)
-
-
-def _list_askable(module: AnyModule) -> Sequence[str]:
-    return [query.name for query in module.job.schema.descriptions if module.can_ask(query)]
 
 
 def draw_first(stored: Stored, query: Query) -> BoundQuery:

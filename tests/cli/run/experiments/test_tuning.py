@@ -12,18 +12,20 @@ import pytest
 
 from cli.plan.requests import TuneRequest
 from cli.results.tuning import TunedSetting, Tuning
-from cli.run.experiments.candidates import (
+from cli.run.experiments.tuning import (
+    ROUGH_STEPS,
+    TuneExperiment,
     apply_settings,
     choose_better_half,
     choose_finalists,
     combine,
     count_stages,
+    list_loads,
     plan_final,
     read_over,
     shuffle,
     stretch,
 )
-from cli.run.experiments.tuning import ROUGH_STEPS, TuneExperiment, list_loads
 from cli.show.notes import list_notes
 from cli.show.tuning import advise, describe_tuning, tabulate_tuning
 from cli.show.words import describe_measurement, describe_validity, write_headline
