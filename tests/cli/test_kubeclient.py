@@ -17,6 +17,7 @@ from cli.system.errors import RunFailed
 
 from ..helpers import eventually
 from .api_server import Api
+from .stand_in import QuietHandler, StandIn
 
 TIMEOUT_S = (5.0, 20.0)
 
@@ -154,3 +155,22 @@ def test_credentials_are_renewed_by_one_thread_at_a_time(api: Api, client: KubeC
     assert len(api.asked) == 3
     assert most == [1]
     assert api.headers[0]["authorization"] == "Bearer abc"
+
+
+def test_a_stream_without_chunks_is_read_as_it_comes() -> None:
+    """Somebody in between may take it apart: lines came by the 64 kB."""
+    is_read = threading.Event()
+
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:  # noqa: N802
+            self.send_response(200)
+            self.end_headers()
+            for line in (b"first\nsec", b"ond\n"):
+                self.wfile.write(line)
+                is_read.wait(20)
+
+    with StandIn(Handler) as server:
+        lines = KubeClient(Configuration(host=server.url)).follow_log("here", "it", "c", TIMEOUT_S)
+        assert next(lines) == "first"
+        is_read.set()
+        assert list(lines) == ["second"]
