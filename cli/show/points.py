@@ -10,21 +10,17 @@ from simulator.contract import RunLimit
 from simulator.units import format_count
 
 from ..results.capacity import Capacity
-from ..results.caveats import Place
-from ..results.clients import ASKING, choose_columns, collect_figures
 from ..results.figures import FIGURES, LIMITED
-from ..results.matrix import collect_samples
+from ..results.matrix import Measured, pool_samples
 from ..results.model import Result
-from ..results.naming import format_options, format_value
+from ..results.naming import format_value
 from ..results.observations import Observation, observe
-from ..results.statistics import count_events_per_cost, summarize, summarize_times
+from ..results.statistics import count_events_per_cost, summarize
 from ..results.summaries import group_executions
+from .bars import Bar
 from .tables import format_cost, format_ms
-from .templates import Axis, Bar, Panel
+from .templates import Axis, Panel
 from .vega import HEIGHT, Row, list_series
-
-Subjects = Mapping[str, Sequence[Result]]
-"""What is beside each other: name -> its result, or those of its repetitions."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +52,7 @@ Groups = list[list[Row]]
 
 
 def gather(
-    subjects: Subjects, shown: Shown, axis: Axis, keep: Callable[[Result], bool]
+    subjects: Measured, shown: Shown, axis: Axis, keep: Callable[[Result], bool]
 ) -> dict[str, Groups]:
     """A figure's values in the valid runs of writers, each repetition's together. Steps on growing data share
     a point with the same step of other repetitions, others with those at about the same place. `keep`:
@@ -107,7 +103,7 @@ def join_near(points: Iterable[Row], near: float) -> list[list[Row]]:
 
 
 def make_panel(
-    found: Mapping[str, Groups], shown: Shown, axis: Axis, subjects: Subjects | None = None
+    found: Mapping[str, Groups], shown: Shown, axis: Axis, subjects: Measured | None = None
 ) -> Panel:
     """A point at the mean of each group, with its 95 % interval; of repetitions each is a dot. `subjects`:
     the results, if they are single ones."""
@@ -188,16 +184,7 @@ class Steps:
                 x, value = (median(row[key] for row in own) for key in ("x", "value"))
                 text = f"{name}\n{len(own)} steps at about {x:,.10g} events/s: median {format_ms(value)}"
                 text = own[0]["text"] if len(own) == 1 else text
-                medians.append(
-                    {
-                        "series": name,
-                        "x": x,
-                        "value": value,
-                        "low": value,
-                        "high": value,
-                        "text": text,
-                    }
-                )
+                medians.append({"series": name, "x": x, "value": value, "text": text})
                 dots += own if len(own) > 1 else []
         lines = {
             limit.at_most * (1 if limit.measure.is_time else 100): text
@@ -233,6 +220,13 @@ class Steps:
                 row["series"] = "p50"
         return [*panels, achieved]
 
+    def draw_binding(self) -> Panel:
+        """What the limit is about that most steps failed, over the rates of all repetitions."""
+        part, title = "p99", "Response p99, ms"
+        if self.binding is not None:
+            part, title = self.binding.name, name_limit(self.binding)
+        return self.draw(title, [part], NEAR_RATE, HEIGHT)
+
 
 def name_limit(limit: RunLimit) -> str:
     """What it is about, with its unit."""
@@ -241,7 +235,7 @@ def name_limit(limit: RunLimit) -> str:
     return f"{text}, {'ms' if limit.measure.is_time else '%'}"
 
 
-def read_steps(subjects: Subjects) -> Steps:
+def read_steps(subjects: Measured) -> Steps:
     """The steps of all searches among the results."""
     rows: dict[str, list[Row]] = {}
     limits: dict[str, RunLimit] = {}
@@ -279,7 +273,7 @@ def read_steps(subjects: Subjects) -> Steps:
     return Steps(rows, limits, limits[binding] if binding else None)
 
 
-def list_searches(subjects: Subjects) -> list[tuple[str, Capacity, Result]]:
+def list_searches(subjects: Measured) -> list[tuple[str, Capacity, Result]]:
     """Name, answer and result of each search."""
     return [
         (name, result.capacity, result)
@@ -289,152 +283,14 @@ def list_searches(subjects: Subjects) -> list[tuple[str, Capacity, Result]]:
     ]
 
 
-# --- bars -----------------------------------------------------------------------------------------
-
-Samples = Mapping[str, Sequence[float]]
-"""What a result has measured: where, in words -> a figure for each run."""
-
-
-def list_bars(
-    subjects: Subjects,
-    read: Callable[[Result], Samples],
-    best: bool = False,
-    at_first: bool = False,
-) -> list[Bar]:
-    """A bar for all that each result has measured, or where there are several only for the `best`.
-    `at_first`: where stands before who, and those at one place are beside each other."""
-    alone = len(subjects) == 1
-    found = [
-        (name, at, values)
-        for name, (result,) in subjects.items()
-        for at, values in _choose(read(result), best and not alone)
-    ]
-    if at_first:
-        order = list(dict.fromkeys(at for _, at, _ in found))
-        found.sort(key=lambda entry: order.index(entry[1]))
-    alike = best and len({at for _, at, _ in found}) == 1
-    bars = []
-    for name, at, values in found:
-        both = f"{at}, {name}" if at_first else f"{name}, {at}"
-        bars.append(make_bar(at if alone else name if alike else both, values, times=at_first))
-    return bars
-
-
-def _choose(samples: Samples, best: bool) -> Iterable[tuple[str, Sequence[float]]]:
-    if not best or not samples:
-        return samples.items()
-    return [max(samples.items(), key=lambda pair: median(pair[1]))]
-
-
-def make_bar(label: str, values: Sequence[float], series: str = "", times: bool = False) -> Bar:
-    """The mean of the values. `times`: they are no rates."""
-    summary = summarize_times(values) if times else summarize(values)
-    return Bar(label, summary.avg, summary.ci95, values, series)
-
-
-def read_inserts(result: Result) -> Samples:
-    """Inserts per second at each number of workers, or fill level."""
-    samples = collect_samples(result)
-    return {str(place): values for place, values in samples.items() if not place.has_times}
-
-
-def read_queries(result: Result) -> Samples:
-    """Milliseconds of each query."""
-    samples = collect_samples(result)
-    return {
-        entry.query: [
-            1000 * time_s for time_s in samples.get(Place(query=entry.query), [entry.avg])
-        ]
-        for entry in result.query_summary
-    }
-
-
-def read_finalists(result: Result) -> Samples:
-    """What the combinations reach that a tuning compared at the end, the best first."""
-    tuning = result.tuning
-    ranked = tuning.rank_finalists() if tuning else []
-    return {
-        format_options(tuning.candidates[place]): tuning.find_rates(place, tuning.stages)
-        for place in ranked
-        if tuning
-    }
-
-
-def list_client_bars(subjects: Subjects, cpu: bool = False) -> list[Bar]:
-    """A bar for each client of each comparison, the lean path first: of comparisons of clients that insert,
-    or if there are none, of clients that ask. `cpu`: not their rates, but their CPU for each."""
-    columns = choose_columns([result for (result,) in subjects.values()])
-    asks = columns is ASKING
-    compared = {
-        name: [result]
-        for name, (result,) in subjects.items()
-        if result.clients and result.clients.asks is asks
-    }
-
-    def read(result: Result) -> Samples:
-        key = columns.cpu if cpu else columns.rate
-        figures = collect_figures([result])
-        return {client: own[key] for client, own in figures.items() if own.get(key)}
-
-    return list_bars(compared, read)
-
-
-def list_answer_bars(subjects: Subjects) -> list[Bar]:
-    """What each search held, up to the lowest rate that it didn't hold."""
-    return [
-        Bar(name, held, (held, answer.above_per_s) if answer.above_per_s else None)
-        for name, answer, _ in list_searches(subjects)
-        if (held := answer.events_per_s)
-    ]
-
-
-def list_capacity_bars(
-    subjects: Subjects, doubts: Mapping[str, str]
-) -> tuple[list[Bar], list[str]]:
-    """The mean of what held in a candidate's searches, with a line over all of their intervals; and the
-    candidates of which no search held any rate."""
-    bars, none = [], []
-    for name, results in subjects.items():
-        answers = [result.capacity for result in results if result.capacity is not None]
-        held = [answer.events_per_s for answer in answers if answer.events_per_s]
-        above = [
-            answer.above_per_s for answer in answers if answer.events_per_s and answer.above_per_s
-        ]
-        if held:
-            ends = (min(held), max(*held, *above)) if above else None
-            bars.append(Bar(name + doubts.get(name, ""), fmean(held), ends, held, name))
-        elif answers:
-            none.append(name)
-    return bars, none
-
-
-def list_rate_bars(
-    pooled: Mapping[str, Mapping[Place, Sequence[float]]], doubts: Mapping[str, str]
-) -> tuple[list[Bar], str]:
-    """The highest rate of each candidate, and where that is if it is the same for all."""
-    rates = {
-        name: max(places.items(), key=lambda pair: fmean(pair[1]))
-        for name, places in pooled.items()
-        if places
-    }
-    alike = {str(place) for place, _ in rates.values()}
-    bars = [
-        make_bar(
-            (name if len(alike) == 1 else f"{name}, {place}") + doubts.get(name, ""), values, name
-        )
-        for name, (place, values) in rates.items()
-    ]
-    return bars, alike.pop() if len(alike) == 1 else ""
-
-
 # --- ranges ---------------------------------------------------------------------------------------
 
 _AFTER_FIRST = "the executions after each worker's first"
 _ONLY_FIRST = "the first executions where a query was asked once only"
 
 
-def list_query_ranges(subjects: Subjects) -> tuple[list[Row], str]:
-    """A row for each query of each result, and which executions count."""
+def list_query_ranges(subjects: Measured) -> tuple[list[Row], str, str]:
+    """A row for each query of each result, what rows are about, and which executions count."""
     rows: list[Row] = []
     counted: set[str] = set()
     for name, (result,) in subjects.items():
@@ -449,21 +305,19 @@ def list_query_ranges(subjects: Subjects) -> tuple[list[Row], str]:
                 row["text"] += f"\nthe first time {format_ms(1000 * entry.cold)} ms"
             counted.add(_ONLY_FIRST if entry.query in firsts else _AFTER_FIRST)
             rows.append(row)
-    return rows, ", or ".join(sorted(counted))
+    return rows, "Query", f"of {', or '.join(sorted(counted))}"
 
 
-def list_time_ranges(
-    pooled: Mapping[str, Mapping[Place, Sequence[float]]], response: bool
-) -> list[Row]:
-    """A row for each query or, for `response`, for requests that were due at a rate, over the repetitions."""
+def list_time_ranges(subjects: Measured, response: bool) -> tuple[list[Row], str, str]:
+    """A row for each query of each candidate or, for `response`, for requests that were due at a rate."""
     rows = []
-    for name, places in pooled.items():
+    for name, places in pool_samples(subjects).items():
         for place, values in places.items():
             if place.has_times and (place.response is not None) is response:
                 # Times of queries are in seconds.
                 in_ms = [value if response else 1000 * value for value in values]
                 rows.append(_make_range(name, str(place), fmean(in_ms), min(in_ms), max(in_ms)))
-    return rows
+    return rows, "At" if response else "Query", "over the repetitions"
 
 
 def _make_range(name: str, at: str, mean: float, low: float, high: float) -> Row:
@@ -475,7 +329,7 @@ def _make_range(name: str, at: str, mean: float, low: float, high: float) -> Row
 
 
 def list_cells(
-    subjects: Subjects,
+    subjects: Measured,
 ) -> tuple[list[Row], list[tuple[str, list[str]]], Sequence[str]] | None:
     """Of a single tuning the highest rate with each pair of values of the two settings that matter most; the
     settings and their values; and the names of all. None without rates."""

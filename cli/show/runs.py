@@ -17,10 +17,10 @@ from simulator.workloads.schema import EventBlock
 
 from ..results.faults import describe_outages
 from ..results.figures import PERCENTILES
+from ..results.matrix import Measured
 from ..results.model import GroupRun, Result
 from ..results.naming import describe_run
 from ..results.summaries import find_slowest, list_queries, list_valid
-from .points import Subjects
 from .tables import format_ms
 from .templates import Gap, Panel
 from .vega import HEIGHT, PHASES, Row
@@ -33,7 +33,7 @@ _Entry = TypeVar("_Entry")
 # --- which runs -----------------------------------------------------------------------------------
 
 
-def choose_examples(subjects: Subjects) -> Examples:
+def choose_examples(subjects: Measured) -> Examples:
     """The slowest valid run of each worker count (in a series over fill levels: the first and the last
     run); beside other results, only that of the best worker count."""
     examples: list[tuple[str, GroupRun]] = []
@@ -53,7 +53,7 @@ def choose_examples(subjects: Subjects) -> Examples:
     return examples
 
 
-def choose_slowest(subjects: Subjects) -> Examples:
+def choose_slowest(subjects: Measured) -> Examples:
     """The run with the highest p99 of each worker count; beside other results, only that of the best worker
     count."""
     return [
@@ -69,7 +69,7 @@ def choose_slowest(subjects: Subjects) -> Examples:
 def _choose_each(
     name: str,
     result: Result,
-    subjects: Subjects,
+    subjects: Measured,
     runs: Sequence[GroupRun],
     weight: Callable[[GroupResult], float],
 ) -> Iterator[tuple[str, GroupRun]]:
@@ -121,7 +121,7 @@ def list_best_runs(results: Sequence[Result]) -> list[GroupRun]:
     return [run for run in runs if run.group.workers == best]
 
 
-def choose_middle(subjects: Subjects) -> Examples:
+def choose_middle(subjects: Measured) -> Examples:
     """Of each candidate the run in the middle of its valid ones at its best number of workers."""
     examples = []
     for name, results in subjects.items():
@@ -132,12 +132,12 @@ def choose_middle(subjects: Subjects) -> Examples:
     return examples
 
 
-def describe_places(subjects: Subjects) -> str:
+def describe_places(subjects: Measured) -> str:
     """Where `choose_examples` and `choose_slowest` look."""
     return "at each worker count" if len(subjects) == 1 else "of each result's best worker count"
 
 
-def _name_run(name: str, result: Result, run: GroupRun, subjects: Subjects) -> str:
+def _name_run(name: str, result: Result, run: GroupRun, subjects: Measured) -> str:
     text = describe_run(result, run)
     return text if len(subjects) == 1 else f"{name}, {text}"
 
@@ -325,7 +325,7 @@ def time_groups(name: str, groups: Sequence[GroupResult]) -> Timed | None:
     return Timed(name, merged, histograms)
 
 
-def time_queries(subjects: Subjects) -> list[Timed]:
+def time_queries(subjects: Measured) -> list[Timed]:
     """Each query of readers whose runs were ended by the clock, the slowest first."""
     timed = []
     for name, (result,) in subjects.items():
@@ -348,7 +348,7 @@ def time_queries(subjects: Subjects) -> list[Timed]:
 MOST_SPANS = 30
 
 
-def list_phases(subjects: Subjects) -> tuple[list[Row], list[str]]:
+def list_phases(subjects: Measured) -> tuple[list[Row], list[str]]:
     """How long each phase of each run took, and which phases there are. Of many runs only the first of each
     worker count."""
     runs: list[tuple[str, dict[str, float]]] = []
@@ -414,7 +414,7 @@ def list_values(
     }, len(blocks)
 
 
-def list_bound(subjects: Subjects) -> list[str]:
+def list_bound(subjects: Measured) -> list[str]:
     """The runs in which the client was the limit, with why."""
     return [
         f"{_name_run(name, result, run, subjects)}: client-bound: {client.bound_reason}."

@@ -35,7 +35,7 @@ from ..results.statistics import Ratio
 from ..system.errors import ConfigError, RunFailed
 from ..system.output import explain
 from .campaign import DoneJob, draw_swatch, make_section
-from .charts import draw_campaign
+from .campaign_charts import draw_campaign
 from .comparison import list_differences
 from .drawing import place_figure, render_page
 from .ratios import format_factor, format_speed_interval

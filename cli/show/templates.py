@@ -10,29 +10,28 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from textwrap import wrap
 
 from simulator.contract import Mark
 from simulator.units import format_count, format_digits
 
 from ..results.faults import name_mark
+from .bars import MILLISECONDS, Bar
 from .vega import (
     HEIGHT,
     INK,
     PAPER,
     SERIES,
     WIDTH,
+    Places,
     Row,
     Series,
     draw_area,
     draw_label,
     draw_limit,
     draw_mark,
-    find_label_step,
     list_log_ticks,
     list_series,
     make_axis,
-    make_label_axis,
     make_spec,
     needs_log,
     write_limit,
@@ -52,146 +51,9 @@ class Chart:
     """What else is to be known, which stands beside it."""
 
 
-Places = Mapping[str, int]
-"""Series -> its place among all of a page, which decides its colour and shape."""
-
 LOG = " (logarithmic axis)"
 
-# --- bars with intervals --------------------------------------------------------------------------
-
-MOST_DOTS = 100
-"""Dots in one bar; of more samples some are left out, but never the least or the greatest."""
-
-MILLISECONDS = "Time, ms"
-CAPACITY = "Events/s"
-"""The unit of bars whose line ends at the lowest rate that didn't hold."""
-_LABEL_CHARACTERS = 45
-"""Characters in a line of a bar's label."""
-
-
-@dataclass(frozen=True)
-class Bar:
-    """A figure of one of those that are beside each other."""
-
-    name: str
-    value: float
-    interval: tuple[float, float] | None
-    samples: Sequence[float] = ()
-    """What it is the mean of."""
-    series: str = ""
-    """What decides its colour; empty: all bars have the same one."""
-
-
-def rank(bars: Sequence[Bar]) -> list[Bar]:
-    """The bars, with the highest value first."""
-    return sorted(bars, key=lambda bar: -bar.value)
-
-
-def wrap_label(name: str) -> list[str]:
-    """The lines of a bar's label."""
-    return wrap(name, _LABEL_CHARACTERS) or [" "]
-
-
-def draw_bars(
-    bars: Sequence[Bar],
-    unit: str,
-    sample: str = "run",
-    places: Places | None = None,
-    limits: Mapping[float, str] | None = None,
-) -> tuple[Row, str]:
-    """The bars from top to bottom, and what they show in words. `sample`: what a bar is the mean of;
-    `limits`: value -> text of the dashed lines across."""
-    ends = [end for bar in bars for end in (bar.value, *(bar.interval or ()), *bar.samples)]
-    log = needs_log(ends)
-    if unit == CAPACITY:
-        note = "The highest rate that held; the line ends at the lowest that didn't"
-    else:
-        note = "Mean over the valid runs" if sample == "run" else f"Mean over the {sample}s"
-        if any(bar.interval for bar in bars):
-            note += ", with its 95 % interval"
-        if any(len(bar.samples) > 1 for bar in bars):
-            note += f"; each dot is a {'single run' if sample == 'run' else sample}"
-        if log:
-            note += ". The axis is logarithmic: read where a bar ends, not its length"
-
-    def write(value: float) -> str:
-        if unit == MILLISECONDS:
-            return f"{format_digits(value)} ms"
-        return f"{value:,.0f}" if value >= 100 else f"{value:,.3g}"
-
-    labels = ["\n".join(wrap_label(bar.name)) for bar in bars]
-    rows: list[Row] = []
-    dots: list[Row] = []
-    for label, bar in zip(labels, bars, strict=True):
-        samples = _thin(bar.samples) if len(bar.samples) > 1 else []
-        low, high = bar.interval or (bar.value, bar.value)
-        text = [bar.name, write(bar.value)]
-        if bar.interval:
-            word = "held; didn't hold" if unit == CAPACITY else "95 % interval"
-            text.append(f"{word} {write(low)} to {write(high)}")
-        if bar.samples:
-            text.append(format_count(len(bar.samples), sample))
-        rows.append(
-            {"name": label, "value": bar.value, "low": low, "high": high, "said": write(bar.value),
-             "end": max(bar.value, high, *samples), "series": bar.series,
-             "text": "\n".join(text)}
-        )  # fmt: skip
-        dots += [
-            {"name": label, "sample": value, "text": f"{bar.name}\none {sample}: {write(value)}"}
-            for value in samples
-        ]
-    scale: Row = {"type": "linear", "nice": True}
-    ticks: Row = {"tickCount": 6}
-    start: Row = {}
-    if log:
-        least = min([row["low"] for row in rows] + [dot["sample"] for dot in dots])
-        least = min(least, *(row["value"] for row in rows))
-        most = max(row["end"] for row in rows)
-        powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)))
-        # A bar has to begin somewhere.
-        scale = {"type": "log", "nice": False, "domainMin": 10.0 ** powers[0],
-                 "domainMax": 1.1 * most}  # fmt: skip
-        ticks = {"values": [10.0**power for power in powers]}
-        start = {"x2": {"datum": 10.0 ** powers[0]}}
-    y = {
-        "field": "name", "type": "nominal", "sort": labels, "title": None,
-        "scale": {"paddingInner": 0.25, "paddingOuter": 0.15}, "axis": make_label_axis(labels),
-    }  # fmt: skip
-
-    def place(name: str) -> Row:
-        return {"field": name, "type": "quantitative", "title": unit, "scale": scale, "axis": ticks}
-
-    told = {"y": y, "description": {"field": "text"}}
-    colour = {"fill": Series(list_series(rows), places or {}).scale("fill") | {"legend": None}}
-    layers: list[Row] = [
-        {"mark": {"type": "bar", "fillOpacity": 0.75},
-         "encoding": {"x": place("value"), **told, **start, **colour}},
-        {"mark": {"type": "rule", "stroke": INK, "strokeWidth": 2, "aria": False},
-         "encoding": {"x": place("low"), "x2": {"field": "high"}, "y": y}},
-        {"data": {"values": dots},
-         "mark": {"type": "point", "fill": PAPER, "stroke": INK, "size": 26, "opacity": 1,
-                  "strokeWidth": 1.2},
-         "encoding": {"x": place("sample"), **told}},
-        {"mark": {"type": "text", "align": "left", "dx": 8, "fill": INK, "fontSize": 12, "aria": False},
-         "encoding": {"x": place("end"), "y": y, "text": {"field": "said"}}},
-    ]  # fmt: skip
-    for value, said in (limits or {}).items():
-        beyond = value > max(row["end"] for row in rows)
-        layers += [draw_limit("x", value), draw_label(value, said, 0, to_the_left=beyond)]
-    step = find_label_step(max(label.count("\n") + 1 for label in labels))
-    spec = {
-        "width": WIDTH, "height": step * len(rows), "data": {"values": rows},
-        "layer": [layer for layer in layers if layer.get("data", {}).get("values", [0])],
-    }  # fmt: skip
-    return spec, f"{note}."
-
-
-def _thin(samples: Sequence[float]) -> list[float]:
-    if len(samples) <= MOST_DOTS:
-        return list(samples)
-    ordered = sorted(samples)
-    step = (len(ordered) - 1) / (MOST_DOTS - 1)
-    return [ordered[round(place * step)] for place in range(MOST_DOTS)]
+# --- bars with intervals, by place ------------------------------------------------------------------
 
 
 def draw_ranges(

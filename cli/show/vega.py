@@ -82,6 +82,9 @@ WIDTH, HEIGHT = 640, 320
 
 Row = dict[str, Any]
 
+Places = Mapping[str, int]
+"""Series -> its place among all of a page, which decides its colour and shape."""
+
 
 # --- series ---------------------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from ...results.model import Result
 from ...results.naming import NamedResult
 from ...results.store import StoredResult
 from ...show.campaign import CampaignPage, DoneJob, make_campaign_report, make_section
-from ...show.charts import draw_campaign, find_scaling
+from ...show.campaign_charts import draw_campaign, find_scaling
 from ...show.comparison import list_differences
 from ...show.ranking import Ranking, describe_client_costs_of, rank_candidates
 from ...show.requirements import describe_verdict, tabulate_verdict

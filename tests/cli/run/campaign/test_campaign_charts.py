@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from cli.results.matrix import Measured
 from cli.results.model import Result
-from cli.show.charts import draw_campaign
+from cli.show.campaign_charts import draw_campaign
 from cli.show.drawing import to_svg
-from cli.show.points import Subjects
 from cli.show.templates import Chart
 from simulator.contract import Storage
 
@@ -25,10 +25,10 @@ def rows(figure: Chart | None, panel: int | None = None) -> list[dict[str, Any]]
 
 def draw(
     kind: str,
-    measured: Subjects,
+    measured: Measured,
     step: str = "step",
     required_per_s: float | None = None,
-    **more: Subjects,
+    **more: Measured,
 ) -> Chart | None:
     """The chart of this kind of a campaign of one step, or of several; None if it has none."""
     first, single = draw_campaign({step: measured, **more}, required_per_s)

@@ -15,7 +15,7 @@ from cli.run.campaign import reporting
 from cli.run.campaign.campaign import Campaign
 from cli.run.campaign.reporting import make_page, rank, tabulate_step, write_report
 from cli.show.campaign import CampaignPage, make_campaign_report
-from cli.show.charts import draw_campaign
+from cli.show.campaign_charts import draw_campaign
 from cli.show.templates import Chart
 from cli.show.vega import SERIES, SHAPES
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cli.results.model import Result
-from cli.show.charts import find_scaling
+from cli.show.campaign_charts import find_scaling
 from cli.show.drawing import to_svg
 
 from ...made import inserts, queries
