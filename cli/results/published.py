@@ -167,32 +167,32 @@ def find_candidates(sources: Sources) -> list[Candidate]:
     """All candidates, by name; those of the same name are told apart by version, options or durability."""
     groups: dict[_Key, list[Source]] = {}
     for source in sources.done:
-        version, durability = _name_version(source.result), describe_durability(source.result)
-        key = (source.candidate, source.identity, version, durability)
+        module = source.result.module
+        version = name_database(source.result) or f"{module}, version not known"
+        if not re.search("[a-zA-Z]", version):
+            version = f"{module} {version}"
+        key = (source.candidate, source.identity, version, describe_durability(source.result))
         groups.setdefault(key, []).append(source)
     ordered = sorted(groups.items(), key=lambda pair: _sort_naturally(" ".join(pair[0])))
-    names = [_name(key, group, groups) for key, group in ordered]
-    slugs = name_slugs(names)
-    candidates = []
-    for (parts, group), name, slug in zip(ordered, names, slugs, strict=True):
-        failed = [
-            source for source in sources.failed if (source.candidate, source.identity) == parts[:2]
-        ]
-        candidates.append(Candidate(name, slug, parts[2], parts[3], group, failed))
-    return candidates
+    names = [_name(key, groups) for key, _ in ordered]
+    return [
+        Candidate(
+            name, slug, key[2], key[3], group,
+            [source for source in sources.failed if (source.candidate, source.identity) == key[:2]],
+        )
+        for (key, group), name, slug in zip(ordered, names, name_slugs(names), strict=True)
+    ]  # fmt: skip
 
 
-def _name(key: _Key, group: Sequence[Source], groups: Mapping[_Key, Sequence[Source]]) -> str:
-    namesakes = {other: sources for other, sources in groups.items() if other[0] == key[0]}
-    if len(namesakes) == 1:
-        return key[0]
+def _name(key: _Key, groups: Mapping[_Key, Sequence[Source]]) -> str:
+    namesakes = [other for other in groups if other[0] == key[0]]
     parts = [key[0]]
     if len({other[2] for other in namesakes}) > 1:
         parts.append(key[2])
     rest = [other for other in namesakes if other[2] == key[2]]
     if len(rest) > 1:
-        options = [namesakes[other][0].own for other in rest]
-        mine = group[0].own
+        mine = groups[key][0].own
+        options = [groups[other][0].own for other in rest]
         different = [name for name in mine if len({repr(own.get(name)) for own in options}) > 1]
         if 0 < len(different) <= MOST_OPTIONS:
             parts.append(format_options({name: mine[name] for name in different}))
@@ -219,13 +219,6 @@ def _sort_naturally(text: str) -> list[tuple[int, str]]:
     """A sort key by which 9 comes before 10."""
     parts = re.findall(r"\d+|\D+", text.lower())
     return [(int(part), "") if part.isdigit() else (-1, part) for part in parts]
-
-
-def _name_version(result: Result) -> str:
-    version = name_database(result)
-    if version is None:
-        return f"{result.module}, version not known"
-    return version if re.search("[a-zA-Z]", version) else f"{result.module} {version}"
 
 
 def describe_durability(result: Result) -> str:
@@ -266,13 +259,11 @@ def make_fields(candidates: Sequence[Candidate]) -> list[Field]:
     for place, members in places.items():
         parts = _part(*place, members)
         for part in parts:
+            sources = [source for candidate in part for source in _select(candidate, *place)]
+            campaigns = {source.campaign for source in sources if len(parts) > 1}
             field = _make_field(*place, part)
-            if field.columns:
-                campaigns = {
-                    source.campaign for candidate in part for source in _select(candidate, *place)
-                }
-                title = " and ".join(sorted(filter(None, campaigns))) if len(parts) > 1 else ""
-                fields.append(replace(field, campaign=title))
+            fields.append(replace(field, campaign=" and ".join(sorted(filter(None, campaigns)))))
+    fields = [field for field in fields if field.columns]
     fields.sort(key=lambda field: (-len(field.rows), -len(field.columns), field.workload))
     slugs = name_slugs(field.workload for field in fields)
     return [replace(field, slug=slug) for field, slug in zip(fields, slugs, strict=True)]
@@ -308,13 +299,12 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
     cells: list[list[Cell | None]] = [[] for _ in candidates]
     absent: list[list[str]] = [[] for _ in candidates]
     for aspect in ASPECTS:
-        measured = {
-            key: [
-                _measure(aspect, candidate, sources, key)
-                for candidate, sources in zip(candidates, selected, strict=True)
-            ]
-            for key in tests
-        }
+        measured: dict[str, list[Shown | None]] = {key: [] for key in tests}
+        for key, column in measured.items():
+            for candidate, sources in zip(candidates, selected, strict=True):
+                results = [source.result for source in sources if source.test_key == key]
+                failed = sum(source.test_key == key for source in candidate.failed)
+                column.append(measure(aspect, results, failed) if results else None)
         for key in _choose_tests(aspect, measured):
             heading = aspect.heading
             if aspect.several and sum(any(shown) for shown in measured.values()) > 1:
@@ -361,14 +351,6 @@ def _explain(sources: Sequence[Source], key: str) -> str:
     runs = [run for source in sources if source.test_key == key for run in source.result.all_runs]
     reasons = (reason for run in runs for group in run.groups for reason in group.invalid_reasons)
     return next(reasons, "")
-
-
-def _measure(
-    aspect: Aspect, candidate: Candidate, sources: Sequence[Source], key: str
-) -> Shown | None:
-    results = [source.result for source in sources if source.test_key == key]
-    failed = sum(source.test_key == key for source in candidate.failed)
-    return measure(aspect, results, failed) if results else None
 
 
 def _choose_tests(aspect: Aspect, measured: Mapping[str, Sequence[Shown | None]]) -> list[str]:

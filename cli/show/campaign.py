@@ -160,19 +160,29 @@ def make_section(
     servers = dict.fromkeys(name_database(job.result) or job.result.module for job in jobs)
     about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
     sentences = [f"{job}: {text}" for job in jobs for text in list_interventions(job.result)]
+    steps: list[dict[str, Any]] = []
+    for step in dict.fromkeys(job.step for job in jobs):
+        own = [job for job in jobs if job.step == step]
+        repeated = own[0].repetition is not None
+        steps.append({
+            "name": step,
+            "count": format_count(len(own), "repetition") if repeated else "",
+            "jobs": [_describe_job(job) for job in own],
+            "tables": join_tables(own) if tabulated else {},
+        })  # fmt: skip
+    checked, unchecked = sum_up_answers([each for job in jobs for each in job.result.answers])
+    answers = f"Answers: {checked}" if checked else "Answers: none was checked"
+    answers += f"; {unchecked:,} not checked." if unchecked else "."
     return CandidateSection(
         place,
         name,
         ", ".join(about),
         sentences[:MOST_TOLD],
         max(0, len(sentences) - MOST_TOLD),
-        _count_answers(jobs),
+        answers if any(job.result.answers for job in jobs) else "",
         pool_doubts(jobs),
         tabulate_conditions(jobs),
-        [
-            _make_step(step, [job for job in jobs if job.step == step], tabulated)
-            for step in dict.fromkeys(job.step for job in jobs)
-        ],
+        steps,
         pool_statements(job.result.statements for job in jobs),
     )
 
@@ -184,16 +194,6 @@ def pool_statements(results: Iterable[Iterable[SentStatements]]) -> list[SentSta
         same = part.title if part.query else (part.title, *part.lines)
         parts.setdefault(same, part)
     return sorted(parts.values(), key=lambda part: part.query is not None)
-
-
-def _count_answers(jobs: Sequence[DoneJob]) -> str:
-    """How many answers to queries were checked; empty if none were to be."""
-    all_answers = [answers for job in jobs for answers in job.result.answers]
-    if not all_answers:
-        return ""
-    checked, unchecked = sum_up_answers(all_answers)
-    text = f"Answers: {checked}" if checked else "Answers: none was checked"
-    return f"{text}; {unchecked:,} not checked." if unchecked else f"{text}."
 
 
 def pool_doubts(jobs: Sequence[DoneJob]) -> list[tuple[str, str, str]]:
@@ -226,15 +226,28 @@ _KINDS = {
 
 def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
     """Title -> settings with their values; where jobs differ, with the steps that have each value."""
-    by_condition: dict[Condition, dict[str, dict[str, list[str]]]] = {}
+    by_condition: dict[Condition, dict[str, dict[str, dict[str, None]]]] = {}
+
+    def add(condition: Condition, name: str, value: object, step: str) -> None:
+        steps = by_condition.setdefault(condition, {}).setdefault(name, {})
+        steps.setdefault(format_value(value), {})[step] = None
+
     for job in jobs:
-        for condition, name, value in _list_stated(job.result):
-            steps = by_condition.setdefault(condition, {}).setdefault(name, {})
-            steps.setdefault(format_value(value), []).append(job.step)
+        for setting, stated in list_settings(job.result, find_declared(job.result)).items():
+            add(stated.condition, setting.name, stated.value, job.step)
+        # The schema as it was found; its indexes are among `list_settings`.
+        for name, value in as_mapping(job.result.describe("database").get("schema")).items():
+            if name != "indexes":
+                add(Condition.SCHEMA, f"{name} (as found)".replace("_", " "), value, job.step)
     tables = {}
     for title, conditions in _KINDS.items():
         rows = [
-            [name, _join_values(values)]
+            [
+                name,
+                "; ".join(f"{value} ({', '.join(steps)})" for value, steps in values.items())
+                if len(values) > 1
+                else next(iter(values)),
+            ]
             for condition in conditions
             for name, values in by_condition.get(condition, {}).items()
             if set(values) != {format_value(None)}
@@ -244,37 +257,11 @@ def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
     return tables
 
 
-def _list_stated(result: Result) -> Iterable[tuple[Condition, str, object]]:
-    for setting, stated in list_settings(result, find_declared(result)).items():
-        yield stated.condition, setting.name, stated.value
-    # The schema as it was found; its indexes are among `list_settings`.
-    for name, value in as_mapping(result.describe("database").get("schema")).items():
-        if name != "indexes":
-            yield Condition.SCHEMA, f"{name} (as found)".replace("_", " "), value
-
-
-def _join_values(values: Mapping[str, Sequence[str]]) -> str:
-    if len(values) == 1:
-        return next(iter(values))
-    return "; ".join(
-        f"{value} ({', '.join(dict.fromkeys(steps))})" for value, steps in values.items()
-    )
-
-
 # --- tables of single runs ------------------------------------------------------------------------
 
 
 _PAIRS = ("Options", "Environment")
 """Tables of names and values, which hardly differ between repetitions."""
-
-
-def _make_step(step: str, jobs: Sequence[DoneJob], tabulated: bool) -> dict[str, Any]:
-    return {
-        "name": step,
-        "count": "" if jobs[0].repetition is None else format_count(len(jobs), "repetition"),
-        "jobs": [_describe_job(job) for job in jobs],
-        "tables": join_tables(jobs) if tabulated else {},
-    }
 
 
 def _describe_job(job: DoneJob) -> dict[str, Any]:
@@ -291,34 +278,29 @@ def _describe_job(job: DoneJob) -> dict[str, Any]:
 def join_tables(jobs: Sequence[DoneJob]) -> dict[str, Table]:
     """Title -> the rows of all repetitions of a step, each with its number."""
     tables_of_jobs = [(job, tabulate_result(job.result, terminal=False)) for job in jobs]
-    titles = dict.fromkeys(title for _, tables in tables_of_jobs for title in tables)
     joined = {}
-    for title in titles:
+    for title in dict.fromkeys(title for _, tables in tables_of_jobs for title in tables):
         parts = [(job, tables[title]) for job, tables in tables_of_jobs if title in tables]
+        first_job, first = parts[0]
         if title in _PAIRS:
-            joined[title] = _join_pairs([table for _, table in parts])
-        elif parts[0][0].repetition is None:
-            joined[title] = parts[0][1]
+            values: dict[str, dict[str, None]] = {}
+            for _, table in parts:
+                for name, value in table.rows:
+                    values.setdefault(str(name), {})[str(value)] = None
+            rows = [[name, " / ".join(texts)] for name, texts in values.items()]
+            joined[title] = Table(first.headers, rows, first.left)
+        elif first_job.repetition is None:
+            joined[title] = first
         else:
-            joined[title] = _join_rows(parts)
+            # A table may lack a column of another, for which it has no figures.
+            headers = list(dict.fromkeys(header for _, table in parts for header in table.headers))
+            joined[title] = Table(
+                ["Repetition", *headers],
+                [
+                    [f"{job.repetition}", *(cells.get(header, "-") for header in headers)]
+                    for job, table in parts
+                    for cells in (dict(zip(table.headers, row, strict=True)) for row in table.rows)
+                ],
+                first.left,
+            )
     return joined
-
-
-def _join_rows(parts: Sequence[tuple[DoneJob, Table]]) -> Table:
-    """The rows of all tables. A table may lack a column of another, for which it has no figures."""
-    headers = list(dict.fromkeys(header for _, table in parts for header in table.headers))
-    rows = []
-    for job, table in parts:
-        for row in table.rows:
-            cells = dict(zip(table.headers, row, strict=True))
-            rows.append([f"{job.repetition}", *(cells.get(header, "-") for header in headers)])
-    return Table(["Repetition", *headers], rows, parts[0][1].left)
-
-
-def _join_pairs(tables: Sequence[Table]) -> Table:
-    values: dict[str, list[str]] = {}
-    for table in tables:
-        for name, value in table.rows:
-            values.setdefault(str(name), []).append(str(value))
-    rows = [[name, " / ".join(dict.fromkeys(texts))] for name, texts in values.items()]
-    return Table(tables[0].headers, rows, tables[0].left)

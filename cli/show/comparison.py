@@ -26,63 +26,64 @@ from ..results.verdicts import list_kinds, summarize_doubts
 from ..system.output import wrap_lines
 from .capacity import tabulate_capacities
 from .ratios import format_speed, format_speed_interval, lead_comparison
-from .tables import COST_HEADER, Table, choose_more, format_cost, format_ms, format_rate, list_more
+from .tables import (
+    COST_HEADER,
+    Table,
+    choose_more,
+    format_cost,
+    format_interval,
+    format_ms,
+    format_rate,
+    list_more,
+)
 
 
 def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
     """A line for each result: its best worker count, or its mean query times."""
+    own_names = [
+        f"{name} ({version})" if (version := name_database(result)) else name
+        for name, result in zip(names, results, strict=True)
+    ]
     if results[0].command == "query":
-        return _tabulate_queries(names, results)
+        return _tabulate_queries(own_names, results)
     if results[0].command == "capacity":
-        own = [_name_with_version(*pair) for pair in zip(names, results, strict=True)]
-        return tabulate_capacities(own, results)
-    costs = any(result.cost_per_hour for result in results)
-    sizes = any(weigh_valid(result.writers) for result in results)
-    doubts = [list_kinds(result) for result in results]
-    doubts = doubts if any(doubts) else []
-    rows: list[list[object]] = []
-    for name, result in zip(names, results, strict=True):
-        best = result.best
-        settings = result.settings
-        load = settings.load
+        return tabulate_capacities(own_names, results)
+    rows = []
+    for name, result in zip(own_names, results, strict=True):
+        best, load = result.best, result.settings.load
+        # p50 and p99 are those of the best count's run with the highest p99, as in every table.
+        slowest = best and result.choose_slowest(best)
+        times = slowest.latency_ms if slowest else None
         size = f", size {load.batch:,}" if load.batch else ""
+        cost = result.cost_per_hour
+        paid = format_cost(count_events_per_cost(best.avg, cost)) if best and cost else "-"
         rows.append(
             [
-                _name_with_version(name, result),
-                "no valid run" if best is None else f"{best.median:,.0f}",
-                "-"
-                if best is None or best.ci95 is None
-                else "{:,.0f} to {:,.0f}".format(*best.ci95),
-                *_list_latencies(result),
-                "-" if best is None else best.workers,
-                "-" if best is None else best.runs,
-                f"{settings.insert_mode or '-'}{size}",
+                name,
+                "no valid run" if best is None else format_rate(best.median),
+                format_interval(best.ci95 if best else None, format_rate),
+                format_ms(times.p50 if times else None),
+                format_ms(times.p99 if times else None),
+                best.workers if best else "-",
+                best.runs if best else "-",
+                f"{result.settings.insert_mode or '-'}{size}",
                 load.primary_key if "primary_key" in load.model_fields_set else "-",
+                _format_size(result),
+                ", ".join(list_kinds(result)) or "-",
+                paid,
             ]
         )
-        if sizes:
-            rows[-1].append(_format_size(result))
-        if doubts:
-            rows[-1].append(", ".join(doubts[len(rows) - 1]) or "-")
-        if costs:
-            cost = result.cost_per_hour
-            paid = format_cost(count_events_per_cost(best.avg, cost)) if best and cost else "-"
-            rows[-1].append(paid)
     headers = [
         "Database (version)", "Inserts/s", "95% interval", "p50 ms", "p99 ms", "Workers", "Runs",
-        "Insert mode", "Primary-key mode", *(["B/event"] if sizes else []), *(["Caveats"] if doubts else []),
-        *([COST_HEADER] if costs else []),
+        "Insert mode", "Primary-key mode", "B/event", "Caveats", COST_HEADER,
     ]  # fmt: skip
+    # Sizes and caveats have a column only if a result has some, and costs if one has a price.
+    optional = [
+        name for n, name in enumerate(headers[9:11], 9) if any(row[n] != "-" for row in rows)
+    ]
+    optional += [COST_HEADER] if any(result.cost_per_hour for result in results) else []
     left = ("Database (version)", "Insert mode", "Primary-key mode", "Caveats")
-    return Table(headers, rows, left)
-
-
-def _list_latencies(result: Result) -> list[str]:
-    """p50 and p99 of the best worker count: of its run with the highest p99, as in every table."""
-    run = result.choose_slowest(result.best) if result.best else None
-    if run is None or run.latency_ms is None:
-        return ["-", "-"]
-    return [format_ms(run.latency_ms.p50), format_ms(run.latency_ms.p99)]
+    return Table(headers, rows, left).choose([*headers[:9], *optional])
 
 
 def _format_size(result: Result) -> str:
@@ -101,7 +102,7 @@ def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:
         means = {entry.query: format_ms(1000 * entry.avg) for entry in result.query_summary}
         own = list_queries(result.asked)
         cells = [means.get(query, "failure" if query in own else "-") for query in queries]
-        rows.append([_name_with_version(name, result), *cells])
+        rows.append([name, *cells])
     first = "Database / Query"
     return Table([first, *queries], rows, (first,))
 
@@ -117,7 +118,8 @@ def tabulate_asking(names: Sequence[str], results: Sequence[Result]) -> Table:
     rows = []
     for name, result, own in zip(names, results, entries, strict=True):
         if own and figures:
-            rows.append([_name_with_version(name, result), *list_more(own, figures)])
+            version = name_database(result)
+            rows.append([f"{name} ({version})" if version else name, *list_more(own, figures)])
             if is_known:
                 limits = dict.fromkeys(bound.show(entry) for entry in own if entry.group.valid)
                 rows[-1].append(", ".join(limits))
@@ -126,52 +128,37 @@ def tabulate_asking(names: Sequence[str], results: Sequence[Result]) -> Table:
     return Table(headers, rows, (first, *last))
 
 
-def _name_with_version(name: str, result: Result) -> str:
-    version = name_database(result)
-    return f"{name} ({version})" if version else name
-
-
 def tabulate_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison]) -> Table:
     """How many times as fast, or as slow, each result is as the first."""
     rows: list[list[object]] = []
+    units = set()
     for comparison in comparisons:
-        place = str(comparison.place)
-        form = format_rate if _name_unit(comparison) == "Inserts/s" else format_ms
-        scale = 1000.0 if comparison.place.query is not None else 1.0
-        if not rows or rows[-1][0] != place:
+        place, interval = comparison.place, comparison.speed.interval
+        scale = 1000.0 if place.query is not None else 1.0
+        form = format_ms if place.has_times else format_rate
+        units.add("ms" if place.has_times else "Inserts/s")
+        if not rows or rows[-1][0] != str(place):
             base = form(scale * comparison.base_figure)
-            rows.append([place, names[0], base, comparison.base_runs, *"----"])
-        interval = comparison.speed.interval
+            rows.append([str(place), names[0], base, comparison.base_runs, *"----"])
         needed = comparison.runs_for_five_percent
+        few = f"> {MOST_RUNS:,}" if needed is None else f"{needed:,}"
+        told = not comparison.rate_given
         rows.append(
             [
-                place,
+                str(place),
                 names[comparison.position],
                 form(scale * comparison.figure),
                 comparison.runs,
-                "-" if comparison.rate_given else format_speed(comparison.speed.value),
-                "-"
-                if interval is None or comparison.rate_given
-                else format_speed_interval(*interval),
+                format_speed(comparison.speed.value) if told else "-",
+                format_speed_interval(*interval) if interval and told else "-",
                 comparison.verdict,
-                "-" if comparison.rate_given else _format_runs_needed(comparison, needed),
+                few if told and (interval or needed is not None) else "-",
             ]
         )
-    figure = " or ".join(sorted({_name_unit(comparison) for comparison in comparisons}))
     headers = [
-        "At", "Result", figure, "Runs", "Speed", "95% interval", "Verdict", "Runs for 5%",
+        "At", "Result", " or ".join(sorted(units)), "Runs", "Speed", "95% interval", "Verdict", "Runs for 5%",
     ]  # fmt: skip
     return Table(headers, rows, ("At", "Result", "Verdict"))
-
-
-def _name_unit(comparison: MetricComparison) -> str:
-    return "ms" if comparison.place.has_times else "Inserts/s"
-
-
-def _format_runs_needed(comparison: MetricComparison, needed: int | None) -> str:
-    if needed is not None:
-        return f"{needed:,}"
-    return "-" if comparison.speed.interval is None else f"> {MOST_RUNS:,}"
 
 
 def list_differences(names: Sequence[str], results: Sequence[Result]) -> list[str]:
@@ -203,39 +190,29 @@ def _list_apart(
     """Notes on conditions for which the databases have no settings of the same name. For durability and
     replication they say what each result states, for all others only which kinds they are."""
     notes = []
-    for condition in (Condition.DURABILITY, Condition.REPLICATION):
+    stated_each = (Condition.DURABILITY, Condition.REPLICATION)
+    for condition in stated_each:
         if condition in conditions.apart:
-            texts = [
-                f"{name}: {_state(result, condition)}"
-                for name, result in zip(names, results, strict=True)
-            ]
+            texts = []
+            for name, result in zip(names, results, strict=True):
+                settings = list_settings(result, find_declared(result)).items()
+                values = {
+                    setting.name: _shorten(format_value(stated.value), 30)
+                    for setting, stated in settings
+                    if stated.condition is condition and setting.origin in OWNED
+                }
+                own = ", ".join(f"{key}={value}" for key, value in values.items())
+                texts.append(f"{name}: {own or 'not stated'}")
             notes.append(f"note: {condition}, each in its own terms: {'; '.join(texts)}")
-    other_conditions = [
-        condition
-        for condition in conditions.apart
-        if condition not in (Condition.DURABILITY, Condition.REPLICATION)
-    ]
-    if other_conditions or folded:
-        kinds = [_KIND_WORDS.get(condition, str(condition)) for condition in other_conditions]
+    others = [condition for condition in conditions.apart if condition not in stated_each]
+    if others or folded:
+        kinds = [_KIND_WORDS.get(condition, str(condition)) for condition in others]
         kinds += ["internals"] if folded else []
         notes.append(
             "note: each database has its own settings for"
             f" {', '.join(kinds)}: results show lists them"
         )
     return notes
-
-
-def _state(result: Result, condition: Condition) -> str:
-    """What a result says of a kind of condition that its module has settings for."""
-    settings = list_settings(result, find_declared(result))
-    values = {
-        setting.name: format_value(stated.value)
-        for setting, stated in settings.items()
-        if stated.condition is condition and setting.origin in OWNED
-    }
-    return (
-        ", ".join(f"{name}={_shorten(value, 30)}" for name, value in values.items()) or "not stated"
-    )
 
 
 _KIND_WORDS = {Condition.SCHEMA: "schemas", Condition.BATCH: "batches"}

@@ -4,7 +4,7 @@ over somebody else's files. Decides nothing."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +21,6 @@ from ..results.naming import NamedResult
 from ..results.published import (
     Candidate,
     Cell,
-    Column,
     Field,
     Row,
     find_candidates,
@@ -55,7 +54,11 @@ def make_site(
     candidates = find_candidates(sources)
     fields = make_fields(candidates)
     questions = [page for field in fields for page in _make_questions(field)]
-    drawn = {field.slug: charts for field in fields if (charts := _draw(field))}
+    drawn = {
+        field.slug: list(map(place_figure, charts))
+        for field in fields
+        if (charts := draw_campaign(field.list_tests(), None)[0])
+    }
     named = [
         NamedResult(candidate.name, source.result)
         for candidate in candidates
@@ -204,27 +207,24 @@ def _list_aspects(fields: Sequence[Field]) -> list[tuple[Aspect, int]]:
             for field in fields
         ]
         if any(complete):
-            aspects.append(
-                (aspect, int(all(complete[0] or [flag for flags in complete for flag in flags])))
-            )
+            weight = int(all(complete[0] or [flag for flags in complete for flag in flags]))
+            aspects.append((aspect, weight))
     return aspects
 
 
 def _list_filters(fields: Sequence[Field]) -> dict[str, tuple[str, list[str]]]:
     """Key in the address -> heading and values, for what isn't the same for all candidates."""
-    candidates = [row.candidate for field in fields for row in field.rows]
-    values: dict[str, tuple[str, Iterable[str]]] = {
-        "workload": ("Workload", (field.workload for field in fields)),
-        "hardware": ("Hardware", (field.hardware for field in fields)),
+    traits = [row.candidate.list_traits() for field in fields for row in field.rows]
+    keys = [key for own in traits for key in sorted(own, key=lambda key: key.startswith("tag."))]
+    values = {
+        "workload": {field.workload for field in fields},
+        "hardware": {field.hardware for field in fields},
+    } | {key: {own.get(key, "-") for own in traits} for key in dict.fromkeys(keys)}
+    return {
+        key: (key.removeprefix("tag.") if "." in key else key.capitalize(), sorted(texts))
+        for key, texts in values.items()
+        if len(texts) > 1
     }
-    all_traits = [candidate.list_traits() for candidate in candidates]
-    for key in dict.fromkeys(
-        key for traits in all_traits for key in sorted(traits, key=lambda key: key[:4] == "tag.")
-    ):
-        heading = key.removeprefix("tag.") if key.startswith("tag.") else key.capitalize()
-        values[key] = (heading, [traits.get(key, "-") for traits in all_traits])
-    choices = {key: (heading, sorted(set(texts))) for key, (heading, texts) in values.items()}
-    return {key: (heading, texts) for key, (heading, texts) in choices.items() if len(texts) > 1}
 
 
 def _describe_cell(cell: Cell) -> dict[str, Any]:
@@ -241,16 +241,10 @@ def _describe_cell(cell: Cell) -> dict[str, Any]:
 
 def _list_differences(field: Field) -> list[str]:
     """What differs between the candidates of a table besides what they are."""
-    tests = field.list_tests()
-    most = max(tests.values(), key=len, default={})
+    most = max(field.list_tests().values(), key=len, default={})
     if len(most) < 2:
         return []
     return list_differences(list(most), [results[0] for results in most.values()])
-
-
-def _draw(field: Field) -> list[dict[str, Any]]:
-    charts, _ = draw_campaign(field.list_tests(), None)
-    return [place_figure(chart) for chart in charts]
 
 
 # --- a candidate ----------------------------------------------------------------------------------
@@ -297,23 +291,14 @@ def _compare_versions(field: Field, row: Row) -> Table | None:
     ]
     rows: list[list[object]] = []
     for before, member in zip([None, *family], family, strict=False):
-        cells = field.rows[member].cells
-        rows.append([
-            field.rows[member].candidate.database,
-            *(
-                _describe_change(column, cells[number], member, before)
-                for number, column in columns
-            ),
-        ])  # fmt: skip
-    headers = ["Version", *(column.heading for _, column in columns)]
-    return Table(headers, rows, ("Version",))
-
-
-def _describe_change(column: Column, cell: Cell | None, row: int, before: int | None) -> str:
-    if cell is None:
-        return "-"
-    ratio = column.ratios.get((row, before)) if before is not None else None
-    return cell.text if before is None else f"{cell.text} ({describe_ratio(ratio)})"
+        rows.append([field.rows[member].candidate.database])
+        for number, column in columns:
+            cell = field.rows[member].cells[number]
+            text = "-" if cell is None else cell.text
+            if cell is not None and before is not None:
+                text += f" ({describe_ratio(column.ratios.get((member, before)))})"
+            rows[-1].append(text)
+    return Table(["Version", *(column.heading for _, column in columns)], rows, ("Version",))
 
 
 def describe_ratio(ratio: Ratio | None) -> str:
@@ -332,19 +317,9 @@ def describe_ratio(ratio: Ratio | None) -> str:
 
 def _make_questions(field: Field) -> list[dict[str, Any]]:
     """Each question, and the candidates that were asked it."""
-    columns = [
-        (number, column)
-        for number, column in enumerate(field.columns)
-        if column.aspect.key == "hot"
-    ]
-    queries = dict.fromkeys(
-        query
-        for number, _ in columns
-        for row in field.rows
-        if (cell := row.cells[number]) is not None
-        for query in cell.shown.logs
-    )
-    slugs = name_slugs(f"{field.slug} {query}" for query in queries)
+    columns = [n for n, column in enumerate(field.columns) if column.aspect.key == "hot"]
+    cells = [cell for number in columns for row in field.rows if (cell := row.cells[number])]
+    queries = list(dict.fromkeys(query for cell in cells for query in cell.shown.logs))
     tests = field.list_tests()
     return [
         {
@@ -354,27 +329,27 @@ def _make_questions(field: Field) -> list[dict[str, Any]]:
             "table": _tabulate_question(field, tests, columns, query),
             "statements": _list_statements(field, query),
         }
-        for query, slug in zip(queries, slugs, strict=True)
+        for query, slug in zip(
+            queries, name_slugs(f"{field.slug} {query}" for query in queries), strict=True
+        )
     ]
 
 
 def _tabulate_question(
     field: Field,
     tests: Mapping[str, Mapping[str, Sequence[Result]]],
-    columns: Sequence[tuple[int, Column]],
+    columns: Sequence[int],
     query: str,
 ) -> Table:
-    """`tests`: as `Field.list_tests` gives them."""
     rows: list[list[object]] = []
-    for number, column in columns:
+    for number in columns:
+        test = field.columns[number].test
         judged = zip(field.rows, judge_question(field, number, query), strict=True)
         for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
             if cell is not None:
-                results = tests[column.test][row.candidate.name]
-                details = _list_more(results, query)
                 rows.append([
-                    row.candidate.name, column.test, cell.rank or "-", cell.text,
-                    format_interval(cell.shown), *details,
+                    row.candidate.name, test, cell.rank or "-", cell.text, format_interval(cell.shown),
+                    *_list_more(tests[test][row.candidate.name], query),
                 ])  # fmt: skip
     times = ["Mean ms", "95% interval", "p50 ms", "p99 ms", f"{FIGURES['cold_s'].heading} ms"]
     more = [FIGURES[key].heading for key in ("rows_mean", "bytes_mean", "executions", "failed")]
@@ -384,24 +359,19 @@ def _tabulate_question(
 
 def _list_more(results: Sequence[Result], query: str) -> list[object]:
     """What else is known about a question: means over the repetitions, and sums."""
-    summaries = [
-        summary for result in results for summary in result.query_summary if summary.query == query
-    ]
-
-    def average(name: str) -> float | None:
-        values = [value for summary in summaries if (value := getattr(summary, name)) is not None]
-        return sum(values) / len(values) if values else None
-
-    def in_ms(name: str) -> str:
-        value = average(name)
-        return "-" if value is None else format_ms(1000 * value)
-
-    return [
-        in_ms("median"), in_ms("p99"), in_ms("cold"), FIGURES["rows_mean"].form.show(average("rows_mean")),
-        FIGURES["bytes_mean"].form.show(average("bytes_mean")),
-        f"{sum(summary.runs for summary in summaries):,}",
-        f"{sum(summary.errors for summary in summaries):,}",
-    ]  # fmt: skip
+    summaries = [each for result in results for each in result.query_summary if each.query == query]
+    cells: list[object] = []
+    for name, scale in (
+        ("median", 1e3),
+        ("p99", 1e3),
+        ("cold", 1e3),
+        ("rows_mean", 1),
+        ("bytes_mean", 1),
+    ):
+        values = [value for each in summaries if (value := getattr(each, name)) is not None]
+        cells.append(format_ms(scale * (sum(values) / len(values))) if values else "-")
+    counts = sum(each.runs for each in summaries), sum(each.errors for each in summaries)
+    return [*cells, *(f"{count:,}" for count in counts)]
 
 
 def _list_statements(field: Field, query: str) -> dict[str, list[Candidate]]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import dropwhile
 from statistics import fmean
 
 from simulator.errors import one_line
 
-from ...results.caveats import Place
 from ...results.decision import VerdictMatrix
 from ...results.evidence import Measured as MeasuredCandidate
 from ...results.evidence import Repetition
@@ -16,6 +17,7 @@ from ...results.judging import judge
 from ...results.matrix import Measured, pool_samples
 from ...results.model import Result
 from ...results.naming import NamedResult
+from ...results.requirements import RATE
 from ...results.store import StoredResult
 from ...show.campaign import CampaignPage, DoneJob, make_campaign_report, make_section
 from ...show.campaign_charts import draw_campaign, find_scaling
@@ -59,35 +61,29 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
     """Write the report on what is done so far, and print the rankings; job -> its result."""
     folder = campaign.folder
     done = folder.find_done(campaign.jobs)
-    if done:
-        rankings = rank(campaign, done)
-        shown = [ranking for ranking in rankings.values() if ranking.lines] + _list_changes(
-            campaign
-        )
-        verdict = judge_campaign(campaign, done)
-        page = make_campaign_report(make_page(campaign, done, rankings, shown, verdict))
-        write_whole(folder.report, page)
-        for ranking in shown:
-            print_text(f"\n{ranking.title}")
-            for line in ranking.lines:
-                print_prose(line)
-        if verdict is not None:
-            _show_verdict(campaign, verdict)
-        print_text(f"\nReport: {folder.report}\nResults: {folder.results}")
-    return done
-
-
-def _show_verdict(campaign: Campaign, verdict: VerdictMatrix) -> None:
-    """Print the verdict and keep it."""
-    write_whole(campaign.folder.verdict, verdict.model_dump_json(indent=1))
-    print_text("\nVerdict")
-    print_text(tabulate_verdict(verdict).text(width=terminal_width()))
-    for line in describe_verdict(verdict):
-        print_prose(line)
-    print_prose(
-        f"Each figure with its runs: {program()} results show {campaign.folder.path}, or"
-        f" {campaign.folder.verdict}"
+    if not done:
+        return done
+    rankings = rank(campaign, done)
+    shown = [ranking for ranking in rankings.values() if ranking.lines] + _list_changes(campaign)
+    verdict = judge_campaign(campaign, done)
+    write_whole(
+        folder.report, make_campaign_report(make_page(campaign, done, rankings, shown, verdict))
     )
+    for ranking in shown:
+        print_text(f"\n{ranking.title}")
+        for line in ranking.lines:
+            print_prose(line)
+    if verdict is not None:
+        write_whole(folder.verdict, verdict.model_dump_json(indent=1))
+        print_text("\nVerdict")
+        print_text(tabulate_verdict(verdict).text(width=terminal_width()))
+        for line in describe_verdict(verdict):
+            print_prose(line)
+        print_prose(
+            f"Each figure with its runs: {program()} results show {folder.path}, or {folder.verdict}"
+        )
+    print_text(f"\nReport: {folder.report}\nResults: {folder.results}")
+    return done
 
 
 def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> VerdictMatrix | None:
@@ -156,49 +152,37 @@ def _list_changes(campaign: Campaign) -> list[Ranking]:
 def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> dict[str, Ranking]:
     """Step -> its ranking, without lines if there is nobody to compare with; for official clients, what they
     cost each candidate."""
+    failed = campaign.folder.find_failed(campaign.jobs)
+    lacking: Counter[tuple[str, str]] = Counter()
+    for turn in campaign.turns:
+        # A failure ends the turn.
+        broken = dropwhile(lambda job: job.name not in failed, turn)
+        lacking.update((job.step, str(job.candidate)) for job in broken if job.name not in done)
     rankings = {}
     for step in campaign.definition.steps:
-        results = _name_candidates(_collect(campaign, done, step.name))
+        measured = collect(campaign, done, step.name)
         if step.command == "clients":
-            rankings[step.name] = describe_client_costs_of(step.name, results)
+            rankings[step.name] = describe_client_costs_of(step.name, measured)
             continue
-        failed = _count_failed(campaign, done, step.name)
-        ranking = rank_candidates(step.name, results, campaign.definition.repeats, failed)
-        if len(results) < 2:
+        own_failed = {name: lacking[step.name, name] for name in measured}
+        ranking = rank_candidates(step.name, measured, campaign.definition.repeats, own_failed)
+        if len(measured) < 2:
             alone = [replace(standing, rank="") for standing in ranking.standings]
             ranking = replace(ranking, lines=[], standings=alone)
         rankings[step.name] = ranking
     return rankings
 
 
-def _count_failed(
+def collect(
     campaign: Campaign, done: Mapping[str, StoredResult], step: str
-) -> dict[str, int]:
-    """Candidate -> its repetitions of a step without a result, since the job or one before it failed."""
-    failed = campaign.folder.find_failed(campaign.jobs)
-    counts: dict[str, int] = {}
-    for turn in campaign.turns:
-        places = [place for place, job in enumerate(turn) if job.name in failed]
-        for place, job in enumerate(turn):
-            if job.step == step and job.name not in done and places and place >= places[0]:
-                counts[str(job.candidate)] = counts.get(str(job.candidate), 0) + 1
-    return counts
-
-
-def _collect(
-    campaign: Campaign, done: Mapping[str, StoredResult], step: str
-) -> dict[Candidate, list[Result]]:
+) -> dict[str, list[Result]]:
     """Candidate -> its results of a step, by repetition; none if all failed."""
-    measured: dict[Candidate, list[Result]] = {}
+    measured: dict[str, list[Result]] = {}
     for job in _order_jobs(campaign):
         if job.step == step:
-            results = measured.setdefault(job.candidate, [])
+            results = measured.setdefault(str(job.candidate), [])
             results += [done[job.name].result] if job.name in done else []
     return measured
-
-
-def _name_candidates(measured: Mapping[Candidate, list[Result]]) -> dict[str, list[Result]]:
-    return {str(candidate): results for candidate, results in measured.items()}
 
 
 def _order_jobs(campaign: Campaign) -> list[Job]:
@@ -227,25 +211,25 @@ def make_page(
 ) -> CampaignPage:
     """What the report has. `done`: job -> its result; `rankings`: step -> its ranking; `shown`: the rankings
     that have lines; `verdict`: that of a campaign with requirements."""
-    steps = {
-        step.name: _name_candidates(_collect(campaign, done, step.name))
-        for step in campaign.definition.steps
-    }
+    steps = {step.name: collect(campaign, done, step.name) for step in campaign.definition.steps}
     names = list(map(str, campaign.list_candidates()))
-    figures, single_runs = draw_campaign(steps, _find_required_rate(verdict))
-    results = [
-        NamedResult(name, result)
-        for name in names
-        for measured in steps.values()
-        for result in measured.get(name, ())
-    ]
-    beside = _choose_alike(steps)
+    required = verdict.requirements if verdict else []
+    figures, single_runs = draw_campaign(
+        steps, next((row.bound for row in required if row.key == RATE), None)
+    )
+    jobs: dict[str, list[DoneJob]] = {name: [] for name in names}
+    for job in _order_jobs(campaign):
+        if job.name in done:
+            repetition = job.repeat if campaign.definition.repeats > 1 else None
+            jobs[str(job.candidate)].append(DoneJob(job.step, repetition, done[job.name]))
+    # The first results of the step that most have one of: only what belongs to the candidates differs.
+    most = max(steps.values(), key=lambda measured: sum(map(bool, measured.values())))
+    beside = {name: results[0] for name, results in most.items() if results}
     tabulated = len(done) <= MOST_TABULATED
     return CampaignPage(
         title=campaign.definition.title,
         candidates=[
-            make_section(place, name, _list_jobs(campaign, done, name), tabulated)
-            for place, name in enumerate(names)
+            make_section(place, name, jobs[name], tabulated) for place, name in enumerate(names)
         ],
         left_out=""
         if tabulated
@@ -253,8 +237,10 @@ def make_page(
         f" {program()} results show ID --results {campaign.folder.results}",
         verdict=verdict,
         steps=list(rankings),
-        summary=_summarize(names, rankings),
-        doubts=list_doubts(results, "candidates"),
+        summary={name: [_sum_up(ranking, name) for ranking in rankings.values()] for name in names},
+        doubts=list_doubts(
+            [NamedResult(name, job.result) for name in names for job in jobs[name]], "candidates"
+        ),
         hardware=describe_hardware([NamedResult(*pair) for pair in beside.items()], "candidates"),
         rankings={ranking.title: ranking.lines for ranking in shown},
         failed=campaign.folder.find_failed(campaign.jobs),
@@ -281,75 +267,28 @@ def make_page(
     )
 
 
-def _find_required_rate(verdict: VerdictMatrix | None) -> float | None:
-    """Events per second that are required, if any are."""
-    required = verdict.requirements if verdict else []
-    return next(
-        (requirement.bound for requirement in required if requirement.key == "events_per_s"), None
-    )
-
-
-def _list_jobs(
-    campaign: Campaign, done: Mapping[str, StoredResult], candidate: str
-) -> list[DoneJob]:
-    """The candidate's jobs that are done, by step and repetition."""
-    several = campaign.definition.repeats > 1
-    return [
-        DoneJob(job.step, job.repeat if several else None, done[job.name])
-        for job in _order_jobs(campaign)
-        if str(job.candidate) == candidate and job.name in done
-    ]
-
-
-def _choose_alike(steps: Mapping[str, Measured]) -> dict[str, Result]:
-    """Candidate -> its first result of the step for which most of them have one, so that only what belongs to
-    the candidates differs."""
-    most: Measured = max(steps.values(), key=lambda measured: sum(map(bool, measured.values())))
-    return {name: results[0] for name, results in most.items() if results}
-
-
-def _summarize(
-    names: Sequence[str], rankings: Mapping[str, Ranking]
-) -> dict[str, list[tuple[str, str]]]:
-    """Candidate -> its rank and what it measured in each step."""
-    rows: dict[str, list[tuple[str, str]]] = {name: [] for name in names}
-    for ranking in rankings.values():
-        standings = {standing.name: standing for standing in ranking.standings}
-        for name, cells in rows.items():
-            standing = standings.get(name)
-            cells.append(
-                (standing.rank, standing.figure or standing.beside) if standing else ("", "-")
-            )
-    return rows
+def _sum_up(ranking: Ranking, name: str) -> tuple[str, str]:
+    """The candidate's rank, and what it measured."""
+    for standing in ranking.standings:
+        if standing.name == name:
+            return standing.rank, standing.figure or standing.beside
+    return "", "-"
 
 
 def tabulate_step(measured: Measured) -> Table:
     """What each candidate measured at each place: mean and range over its repetitions."""
     pooled = pool_samples(measured)
-    places = dict.fromkeys(place for samples in pooled.values() for place in samples)
-    rows = [
-        [
-            str(place),
-            name,
-            *(_format(place, value) for value in (fmean(values), min(values), max(values))),
-            _name_unit(place),
-            len(measured[name]),
-        ]
-        for place in places
-        for name, samples in pooled.items()
-        if (values := samples.get(place))
-    ]
+    rows = []
+    for place in dict.fromkeys(place for samples in pooled.values() for place in samples):
+        unit = "ms" if place.has_times else "events/s" if place.capacity else "inserts/s"
+        scale = 1 if place.response else 1000
+        for name, samples in pooled.items():
+            if values := samples.get(place):
+                spread = fmean(values), min(values), max(values)
+                cells = [
+                    format_ms(scale * value) if place.has_times else format_rate(value)
+                    for value in spread
+                ]
+                rows.append([str(place), name, *cells, unit, len(measured[name])])
     headers = ["At", "Candidate", "Mean", "Lowest", "Highest", "Unit", "Repetitions"]
     return Table(headers, rows, ("At", "Candidate", "Unit"))
-
-
-def _name_unit(place: Place) -> str:
-    if place.has_times:
-        return "ms"
-    return "events/s" if place.capacity else "inserts/s"
-
-
-def _format(place: Place, value: float) -> str:
-    if place.has_times:
-        return format_ms(value if place.response else 1000 * value)
-    return format_rate(value)
