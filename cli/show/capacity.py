@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import compress
+from collections.abc import Callable, Sequence
 
-from simulator.contract import Measure, RunLimit
+from simulator.contract import Measure
 from simulator.units import format_bytes, format_count
 
-from ..results.capacity import Capacity, CapacityStep
-from ..results.model import GroupRun, Result
+from ..results.capacity import Capacity
+from ..results.model import Result
 from ..results.summaries import find_offered_rate
 from .tables import (
     COST_HEADER,
@@ -29,38 +28,29 @@ def tabulate_capacities(names: Sequence[str], results: Sequence[Result]) -> Tabl
     for name, result in zip(names, results, strict=True):
         capacity = result.capacity or Capacity(precision=0)
         at_least = "at least " if capacity.client_bound and capacity.events_per_s else ""
-        sure = "yes" if capacity.sure else "no"
         rows.append(
             [
                 name,
-                at_least + _show(capacity.events_per_s),
-                _show(capacity.above_per_s),
-                sure,
+                at_least + _show(capacity.events_per_s, "{:,.10g}".format),
+                _show(capacity.above_per_s, "{:,.10g}".format),
+                "yes" if capacity.sure else "no",
                 ", ".join(map(str, capacity.limits)) or "-",
-                _format_whole(capacity.devices),
-                "-" if capacity.bytes_per_day is None else format_bytes(capacity.bytes_per_day),
-                _format_whole(capacity.events_per_s_per_cpu),
-                "-" if capacity.events_per_cost is None else format_cost(capacity.events_per_cost),
+                _show(capacity.devices, format_rate),
+                _show(capacity.bytes_per_day, format_bytes),
+                _show(capacity.events_per_s_per_cpu, format_rate),
+                _show(capacity.events_per_cost, format_cost),
             ]
         )
     headers = [
         "Database (version)", "Capacity", "Lowest that failed", "Sure", "Limits", "Devices", "Disk/day",
         "Per CPU", COST_HEADER,
     ]  # fmt: skip
-    is_filled = [n < 5 or any(row[n] != "-" for row in rows) for n in range(len(headers))]
-    return Table(
-        list(compress(headers, is_filled)),
-        [list(compress(row, is_filled)) for row in rows],
-        left=("Database (version)", "Limits"),
-    )
+    filled = [name for n, name in enumerate(headers) if n < 5 or any(row[n] != "-" for row in rows)]
+    return Table(headers, rows, left=("Database (version)", "Limits")).choose(filled)
 
 
-def _show(rate: float | None) -> str:
-    return "-" if rate is None else f"{rate:,.10g}"
-
-
-def _format_whole(value: float | None) -> str:
-    return "-" if value is None else f"{value:,.0f}"
+def _show(value: float | None, form: Callable[[float], str]) -> str:
+    return "-" if value is None else form(value)
 
 
 _SHOWN = (Measure.P50, Measure.P99, Measure.P99_9, Measure.SERVICE_P99)
@@ -72,50 +62,39 @@ def tabulate_capacity(result: Result, terminal: bool) -> Table:
     writers = {group_run.run.run: group_run for group_run in result.writers}
     steps = result.capacity.steps if result.capacity else []
     limits = result.capacity.limits if result.capacity else []
-    extra_limits = [limit for limit in limits if limit.query or limit.measure not in _SHOWN]
-    rows = [
-        [
-            f"{number:,}" if number else "-",
-            *_list_cells(writers[step.run], step, terminal),
-            *(_show_figure(limit, step) for limit in extra_limits),
-            _describe_verdict(step),
-        ]
-        for number, step in enumerate(steps)
-    ]
+    more = [limit for limit in limits if limit.query or limit.measure not in _SHOWN]
+    rows = []
+    for number, step in enumerate(steps):
+        run = writers[step.run]
+        group, client = run.group, run.group.client
+        response, service = group.latency_ms, group.service_ms
+        times: list[float | None] = [None] * 3
+        if response is not None:
+            times = [response.p50, response.p99, response.p99_9]
+        times.append(service.p99 if response and service else None)
+        measured = [_show(group.rate_per_s, format_rate), *map(format_ms, times)]
+        if not group.valid:
+            measured = [text if text == "-" else strike(text, terminal) for text in measured]
+        reasons = "; ".join(step.reasons)
+        verdict = "holds" if step.holds else reasons
+        if step.holds is None:
+            verdict = f"no verdict; {reasons}" if reasons else "-"
+        rows.append(
+            [
+                f"{number:,}" if number else "-",
+                "closed loop" if step.rate_per_s is None else f"{step.rate_per_s:,.10g}",
+                format_offered([run]),
+                *measured,
+                "-" if client is None else f"{client.cpu_share:.0%}{' bound' * client.bound}",
+                *(_show(step.figures.get(limit.name), limit.show) for limit in more),
+                verdict,
+            ]
+        )
     headers = [
         "Step", "Rate", "Offered/s", "Achieved/s", "p50 ms", "p99 ms", "p99.9 ms", "Service p99",
-        "Client CPU", *(limit.name for limit in extra_limits), "Verdict",
+        "Client CPU", *(limit.name for limit in more), "Verdict",
     ]  # fmt: skip
     return Table(headers, rows, left=("Verdict",))
-
-
-def _list_cells(run: GroupRun, step: CapacityStep, terminal: bool) -> list[str]:
-    response, service, client = run.group.latency_ms, run.group.service_ms, run.group.client
-    achieved = "-" if run.group.rate_per_s is None else format_rate(run.group.rate_per_s)
-    times = ["-"] * 4
-    if response is not None:
-        times = [format_ms(value) for value in (response.p50, response.p99, response.p99_9)]
-        times.append("-" if service is None else format_ms(service.p99))
-    shown = [achieved, *times]
-    if not run.group.valid:
-        shown = [text if text == "-" else strike(text, terminal) for text in shown]
-    return [
-        "closed loop" if step.rate_per_s is None else f"{step.rate_per_s:,.10g}",
-        format_offered([run]),
-        *shown,
-        "-" if client is None else f"{client.cpu_share:.0%}" + (" bound" if client.bound else ""),
-    ]
-
-
-def _show_figure(limit: RunLimit, step: CapacityStep) -> str:
-    value = step.figures.get(limit.name)
-    return "-" if value is None else limit.show(value)
-
-
-def _describe_verdict(step: CapacityStep) -> str:
-    if step.holds is None:
-        return "; ".join(["no verdict", *step.reasons]) if step.reasons else "-"
-    return "holds" if step.holds else "; ".join(step.reasons)
 
 
 def describe_steps(result: Result) -> str:
@@ -125,40 +104,34 @@ def describe_steps(result: Result) -> str:
     return f"{text} No figure includes the first {warm_up_s:g} s (warm-up)." if warm_up_s else text
 
 
+UNEVEN_SHARE = 0.01
+"""From this share on, it is said how far chance moved the rate that was due from the one asked for."""
+
+
 def describe_capacity(result: Result) -> list[str]:
     """The answer, what it comes to, and what held higher rates back: a line each."""
     capacity = result.capacity
     if capacity is None:
         return ["No capacity was found."]
     lines = [_describe_rate(capacity)]
-    if capacity.events_per_s is not None:
+    rate = capacity.events_per_s
+    if rate is not None:
         lines.append(_describe_meaning(capacity, result.cost_per_hour))
-        lines += _describe_offer(capacity, result)
-    if capacity.bottleneck is not None:
-        rate = capacity.bottleneck.rate_per_s
-        where = "in the closed loop" if rate is None else f"at {rate:,.10g} events/s"
-        limit = f"{capacity.bottleneck.limit}: {capacity.bottleneck.evidence}"
-        above = "" if capacity.events_per_s is None else " above it"
-        lines.append(f"Bottleneck{above} ({where}): {limit}.")
+        numbers = {step.run for step in capacity.steps_at_answer}
+        runs = [group_run for group_run in result.writers if group_run.run.run in numbers]
+        offered = find_offered_rate(runs)
+        if offered is not None and abs(offered / rate - 1) >= UNEVEN_SHARE:
+            steps = format_count(len(runs), "step")
+            lines.append(
+                f"Because arrivals are random, {offered:,.0f} events/s were due in the {steps} at this"
+                " rate."
+            )
+    if (found := capacity.bottleneck) is not None:
+        closed = found.rate_per_s is None
+        where = "in the closed loop" if closed else f"at {found.rate_per_s:,.10g} events/s"
+        above = "" if rate is None else " above it"
+        lines.append(f"Bottleneck{above} ({where}): {found.limit}: {found.evidence}.")
     return lines
-
-
-UNEVEN_SHARE = 0.01
-"""From this share on, it is said how far chance moved the rate that was due from the one asked for."""
-
-
-def _describe_offer(capacity: Capacity, result: Result) -> list[str]:
-    """What was due in the steps that the answer rests on, if chance made it differ from the answer."""
-    numbers = {step.run for step in capacity.steps_at_answer}
-    runs = [group_run for group_run in result.writers if group_run.run.run in numbers]
-    offered = find_offered_rate(runs)
-    rate = capacity.events_per_s or 0.0
-    if offered is None or abs(offered / rate - 1) < UNEVEN_SHARE:
-        return []
-    steps = format_count(len(runs), "step")
-    return [
-        f"Because arrivals are random, {offered:,.0f} events/s were due in the {steps} at this rate."
-    ]
 
 
 def write_capacity_headline(capacity: Capacity | None) -> str:

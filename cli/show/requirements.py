@@ -3,7 +3,7 @@ candidate's cells say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
 from typing import Any
 
 from simulator.units import format_bytes, format_count, format_digits, join_words
@@ -48,7 +48,11 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
     lines: list[str] = []
     for candidate in verdict.candidates:
         lines.append(describe_candidate(verdict, candidate))
-        lines += [f"  {text}" for text in _list_doubts(verdict, candidate)]
+        lines += [
+            f"  {cell.status} {_find_row(verdict, cell.requirement).heading}: {cell.reason}."
+            for cell in candidate.cells
+            if cell.status is not Status.MET and cell.reason
+        ]
     if verdict.jobs_left:
         jobs = format_count(verdict.jobs_left, "job is", "jobs are")
         lines.append(f"So far: {jobs} still to run.")
@@ -57,7 +61,10 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
 
 def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
     """`questdb: all met; narrowest: disk (1.3×); 1.83 TB stored; 812 a month (1.2 an hour).`"""
-    parts = [f"{candidate.candidate}: {_sum_up(candidate)}"]
+    counts = Counter(cell.status for cell in candidate.cells)
+    named = ", ".join(f"{counts[status]} {status}" for status in Status if counts[status])
+    whole = f"all {candidate.status}" if len(counts) < 2 else f"{candidate.status} ({named})"
+    parts = [f"{candidate.candidate}: {whole}"]
     if narrowest := _name_narrowest(verdict, candidate):
         parts.append(f"narrowest: {narrowest}")
     if candidate.disk_bytes is not None:
@@ -72,22 +79,6 @@ def _name_narrowest(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
     """`disk (1.3×)`; empty if not known."""
     rows = (row for row in verdict.requirements if row.key == candidate.narrowest)
     return next((row.heading + _add_headroom(candidate.find(row.key)) for row in rows), "")
-
-
-def _sum_up(candidate: CandidateVerdict) -> str:
-    counts = {status: [cell.status for cell in candidate.cells].count(status) for status in Status}
-    if counts[Status.MET] == len(candidate.cells):
-        return "all met"
-    named = [f"{count} {status}" for status, count in counts.items() if count]
-    return (
-        f"{candidate.status} ({', '.join(named)})" if len(named) > 1 else f"all {candidate.status}"
-    )
-
-
-def _list_doubts(verdict: VerdictMatrix, candidate: CandidateVerdict) -> Iterator[str]:
-    for cell in candidate.cells:
-        if cell.status is not Status.MET and cell.reason:
-            yield f"{cell.status} {_find_row(verdict, cell.requirement).heading}: {cell.reason}."
 
 
 def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> str:
@@ -107,29 +98,25 @@ def _find_row(verdict: VerdictMatrix, key: str) -> Requirement:
 
 def describe_evidence(verdict: VerdictMatrix) -> list[str]:
     """For each cell the figure of each repetition, and the results that it comes from."""
-    return [
-        f"{candidate.candidate}, {_find_row(verdict, cell.requirement).heading}:"
-        f" {_list_samples(verdict, cell)}"
-        for candidate in verdict.candidates
-        for cell in candidate.cells
-        if cell.evidence
-    ]
-
-
-def _list_samples(verdict: VerdictMatrix, cell: Cell) -> str:
-    unit = _find_row(verdict, cell.requirement).unit
-    texts = []
-    for sample in cell.samples:
-        figure = unit.show(sample.value) if sample.value is not None else "no figure"
-        if sample.value is None and sample.keeps is not None:
-            figure = "kept up" if sample.keeps else "not kept up"
-        names = [
-            evidence.result
-            + (f" run {', '.join(map(str, evidence.runs))}" if evidence.runs else "")
-            for evidence in sample.evidence
-        ]
-        texts.append(f"{figure} ({', '.join(names) or 'no result'})")
-    return "; ".join(texts)
+    lines = []
+    for candidate in verdict.candidates:
+        for cell in candidate.cells:
+            row = _find_row(verdict, cell.requirement)
+            texts = []
+            for sample in cell.samples:
+                figure = row.unit.show(sample.value) if sample.value is not None else "no figure"
+                if sample.value is None and sample.keeps is not None:
+                    figure = "kept up" if sample.keeps else "not kept up"
+                names = [
+                    f"{evidence.result} run {', '.join(map(str, evidence.runs))}"
+                    if evidence.runs
+                    else evidence.result
+                    for evidence in sample.evidence
+                ]
+                texts.append(f"{figure} ({', '.join(names) or 'no result'})")
+            if cell.evidence:
+                lines.append(f"{candidate.candidate}, {row.heading}: {'; '.join(texts)}")
+    return lines
 
 
 # --- on a page ------------------------------------------------------------------------------------
@@ -154,57 +141,40 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
     notes = list(verdict.notes)
     if verdict.jobs_left:
         notes.insert(0, f"Not finished: {verdict.jobs_left} jobs are left.")
-    return {
-        "symbols": SYMBOLS,
-        "requirements": verdict.requirements,
-        "paid": paid,
-        "rows": [
-            {
-                "candidate": candidate,
-                "summary": _summarize(candidate),
-                "narrowest": _name_narrowest(verdict, candidate),
-                "cells": [_make_cell(row, candidate) for row in verdict.requirements],
-            }
-            for candidate in verdict.candidates
-        ],
-        "reasons": _list_reasons(verdict),
-        "notes": notes,
-        "evidence": _list_repetitions(verdict),
-    }
-
-
-def _make_cell(row: Requirement, candidate: CandidateVerdict) -> tuple[Requirement, Cell, str]:
-    """With the headroom in words; empty if it isn't known."""
-    cell = candidate.find(row.key)
-    return row, cell, "" if cell.headroom is None else format_headroom(cell.headroom)
-
-
-def _summarize(candidate: CandidateVerdict) -> str:
-    """How many requirements are met, or missed, or undecided."""
-    total = len(candidate.cells)
-    count = sum(cell.status is candidate.status for cell in candidate.cells)
-    return {
-        Status.MET: f"meets all {total}",
-        Status.MISSED: f"misses {count} of {total}",
-        Status.UNDECIDED: f"{count} of {total} undecided",
-    }[candidate.status]
-
-
-def _list_reasons(verdict: VerdictMatrix) -> list[str]:
-    """A sentence for each reason why something is missed or undecided, with all that it applies to."""
+    rows = []
     by_reason: dict[tuple[Status, str], dict[str, list[str]]] = {}
     for candidate in verdict.candidates:
+        cells = []
+        for row in verdict.requirements:
+            cell = candidate.find(row.key)
+            headroom = "" if cell.headroom is None else format_headroom(cell.headroom)
+            cells.append((row, cell, headroom))
         for cell in candidate.cells:
             if cell.reason:
                 where = by_reason.setdefault((cell.status, cell.reason), {})
                 heading = _find_row(verdict, cell.requirement).heading
                 where.setdefault(candidate.candidate, []).append(heading)
-    return [
+        total = len(candidate.cells)
+        count = sum(cell.status is candidate.status for cell in candidate.cells)
+        summary = {
+            Status.MET: f"meets all {total}",
+            Status.MISSED: f"misses {count} of {total}",
+            Status.UNDECIDED: f"{count} of {total} undecided",
+        }[candidate.status]
+        rows.append({
+            "candidate": candidate, "summary": summary, "narrowest": _name_narrowest(verdict, candidate),
+            "cells": cells,
+        })  # fmt: skip
+    reasons = [
         f"{SYMBOLS[status]} {status}: "
         + "; ".join(f"{name}: {join_words(required)}" for name, required in where.items())
         + f": {reason}."
         for (status, reason), where in by_reason.items()
     ]
+    return {
+        "symbols": SYMBOLS, "requirements": verdict.requirements, "paid": paid, "rows": rows,
+        "reasons": reasons, "notes": notes, "evidence": _list_repetitions(verdict),
+    }  # fmt: skip
 
 
 def _list_repetitions(verdict: VerdictMatrix) -> list[tuple[list[str], list[str]]]:

@@ -28,46 +28,41 @@ def tabulate_tuning(result: Result) -> Table:
         return Table([], [])
     ranked = tuning.rank_finalists()
     last = {trial.candidate: trial.stage for trial in tuning.trials}
+    reached = {candidate: tuning.find_rates(candidate) for candidate in last}
     dropped = sorted(
         (candidate for candidate in last if candidate not in ranked),
-        key=lambda candidate: (-last[candidate], -_reach(tuning, candidate)),
+        key=lambda candidate: (
+            -last[candidate],
+            -mean(reached[candidate]) if reached[candidate] else 0.0,
+        ),
     )
     rows = []
     for candidate in [*ranked, *dropped][:MOST_ROWS]:
-        stage = last[candidate] if candidate in ranked else None
-        rates = tuning.find_rates(candidate, stage)
+        place = []
+        rates = reached[candidate]
+        if candidate in ranked:
+            rates = tuning.find_rates(candidate, last[candidate])
+            first = "best" if is_best_shown(tuning, ranked) else "highest"
+            place.append(first if candidate == ranked[0] else str(ranked.index(candidate) + 1))
+        elif candidate in tuning.finalists:
+            place.append("compared")
+        if tuning.candidates[candidate] == tuning.defaults:
+            place.append("defaults")
+        if not reached[candidate]:
+            own = [trial for trial in tuning.trials if trial.candidate == candidate]
+            place += [reason for trial in own for reason in trial.reasons][-1:]
         rows.append(
             [
-                *(format_value(value) for value in tuning.candidates[candidate].values()),
+                *map(format_value, tuning.candidates[candidate].values()),
                 f"{last[candidate]:,}",
                 f"{len(rates):,}",
                 format_rate(mean(rates)) if rates else "-",
-                _describe_place(tuning, ranked, candidate),
+                ", ".join(place) or "-",
             ]
         )
     unit = "Capacity, events/s" if tuning.limits else "Inserts/s"
     names = [setting.name for setting in tuning.over]
     return Table([*names, "Stage", "Runs", unit, "Place"], rows, left=("Place",))
-
-
-def _reach(tuning: Tuning, candidate: int) -> float:
-    rates = tuning.find_rates(candidate)
-    return mean(rates) if rates else 0.0
-
-
-def _describe_place(tuning: Tuning, ranked: list[int], candidate: int) -> str:
-    words = []
-    if candidate in ranked:
-        first = "best" if is_best_shown(tuning, ranked) else "highest"
-        words.append(first if candidate == ranked[0] else str(ranked.index(candidate) + 1))
-    elif candidate in tuning.finalists:
-        words.append("compared")
-    if tuning.candidates[candidate] == tuning.defaults:
-        words.append("defaults")
-    reasons = [reason for t in tuning.trials if t.candidate == candidate for reason in t.reasons]
-    if not tuning.find_rates(candidate) and reasons:
-        words.append(reasons[-1])
-    return ", ".join(words) or "-"
 
 
 def describe_trials(result: Result) -> str:
@@ -90,39 +85,31 @@ def describe_tuning(result: Result) -> list[str]:
     if tuning is None or not ranked:
         return ["No best combination was found: the search didn't reach its comparison."]
     best = ranked[0]
+    own = tuning.candidates[best]
     rate = format_rate(mean(tuning.find_rates(best, tuning.stages)))
     unit = "events/s within " + ", ".join(map(str, tuning.limits)) if tuning.limits else "inserts/s"
-    name = format_options(tuning.candidates[best])
+    name = format_options(own)
     lines = [f"Best: {name}: {rate} {unit}."]
     if not is_best_shown(tuning, ranked):
         lines = [f"No best is shown; {name} measured highest: {rate} {unit}."]
-    if len(ranked) > 1:
-        second = format_options(tuning.candidates[ranked[1]])
-        lines.append(
-            f"Compared with the next, {second}: {_describe_difference(tuning, best, ranked[1])}."
-        )
+    others = {"the next": ranked[1]} if len(ranked) > 1 else {}
     default = _find(tuning, tuning.defaults)
-    if default in tuning.finalists and default not in (best, *ranked[1:2]):
-        lines.append(
-            f"Compared with the defaults, {format_options(tuning.defaults)}:"
-            f" {_describe_difference(tuning, best, default)}."
-        )
-    elif default == best:
+    if default is not None and default in tuning.finalists and default not in ranked[:2]:
+        others["the defaults"] = default
+    for which, other in others.items():
+        settings = format_options(tuning.candidates[other])
+        difference = _describe_difference(tuning, best, other)
+        lines.append(f"Compared with {which}, {settings}: {difference}.")
+    if default == best:
         lines.append("These are the defaults.")
-    return lines + _describe_costs(tuning, best)
-
-
-def _describe_costs(tuning: Tuning, best: int) -> list[str]:
-    """What it costs to leave each setting at its default, with the others as they were found."""
-    lines = []
+    # What it costs to leave each setting at its default, with the others as they were found.
     for setting in tuning.over:
-        own = tuning.candidates[best]
-        default = format_value(setting.default)
+        value = format_value(setting.default)
         if own[setting.name] == setting.default:
-            lines.append(f"{setting.name}: its default, {default}, is best.")
+            lines.append(f"{setting.name}: its default, {value}, is best.")
         else:
             cost = _describe_cost(tuning, best, {**own, setting.name: setting.default})
-            lines.append(f"{setting.name} left at {default}: {cost}.")
+            lines.append(f"{setting.name} left at {value}: {cost}.")
     return lines
 
 
@@ -173,17 +160,32 @@ def advise(result: Result) -> str:
     if tuning is None or not ranked:
         return ""
     settings = tuning.candidates[ranked[0]]
-    options = {setting.name: settings[setting.name] for setting in tuning.over if setting.option}
-    flags = [
-        f"--{setting.name.replace('_', '-')} {format_value(settings[setting.name])}"
-        for setting in tuning.over
-        if not setting.option
-    ]
-    flags += [f"--extra-option {shlex.quote(f'{k}={format_value(v)}')}" for k, v in options.items()]
-    command = " ".join(
-        [f"{program()} insert --target {result.target}", *_list_given(result), *flags]
+    varied = {setting.name for setting in tuning.over}
+    given = {
+        name: value for name, value in find_changed_options(result).items() if name not in varied
+    }
+    words = [program(), "insert", "--target", result.target]
+    workers = result.settings.workers or 1
+    count = workers if isinstance(workers, int) else workers[0]
+    if count > 1 and "workers" not in varied:
+        words += ["--workers", str(count)]
+    of_load, options = (
+        {setting.name: settings[setting.name] for setting in tuning.over if setting.option is kind}
+        for kind in (False, True)
     )
-    lines = ["", f"To use it: {command}"]
+    flags = [(name, shlex.quote(format_value(given[name]))) for name in _GIVEN if name in given]
+    flags += [
+        ("workload-option", shlex.quote(f"{name}={format_value(given[name])}"))
+        for name in WorkloadOptions.model_fields
+        if name in given
+    ]
+    flags += [(name, format_value(value)) for name, value in of_load.items()]
+    flags += [
+        ("extra-option", shlex.quote(f"{name}={format_value(value)}"))
+        for name, value in options.items()
+    ]
+    words += [word for name, value in flags for word in (f"--{name.replace('_', '-')}", value)]
+    lines = ["", f"To use it: {' '.join(words)}"]
     default = _find(tuning, tuning.defaults)
     if default in ranked[1:]:
         ratio = compare_candidates(tuning, ranked[0], default, tuning.stages)
@@ -202,27 +204,6 @@ def advise(result: Result) -> str:
 
 _GIVEN = ("workload", "batch", "in_flight", "primary_key", "tables", "prefill")
 """Options of `tune` that change what is inserted and how, besides those that are varied."""
-
-
-def _list_given(result: Result) -> list[str]:
-    """Those of them that aren't at their defaults, as flags of `insert`."""
-    varied = {setting.name for setting in result.tuning.over} if result.tuning else set()
-    changed = {
-        name: value for name, value in find_changed_options(result).items() if name not in varied
-    }
-    workers = result.settings.workers or 1
-    count = workers if isinstance(workers, int) else workers[0]
-    flags = [f"--workers {count}"] if count > 1 and "workers" not in varied else []
-    flags += [
-        f"--{name.replace('_', '-')} {shlex.quote(format_value(changed[name]))}"
-        for name in _GIVEN
-        if name in changed
-    ]
-    return flags + [
-        f"--workload-option {shlex.quote(f'{name}={format_value(changed[name])}')}"
-        for name in WorkloadOptions.model_fields
-        if name in changed
-    ]
 
 
 def write_tuning_headline(result: Result) -> str:
