@@ -11,7 +11,7 @@ import inspect
 import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from importlib.metadata import metadata
 from pathlib import Path
@@ -25,7 +25,10 @@ from cli.commands.schema import KINDS, make_schema, read_docs, walk_models
 from cli.commands.targets import cell, show_default
 from cli.main import COMMANDS, commands
 from cli.plan.target import TARGET_KEYS, Target
-from cli.results.asking import QUERY_TABLE
+from cli.results.asking import QUERY_TABLE, QueryFigure
+from cli.results.columns import READERS as READ_TABLE
+from cli.results.columns import WRITERS as INSERT_TABLE
+from cli.results.columns import Column
 from cli.results.figures import BOTH, FIGURES, TABLES, WRITERS
 from cli.results.model import FORMAT, Result
 from cli.run.campaign.definition import Definition as Campaign
@@ -71,18 +74,30 @@ def make_figures() -> str:
                 ", ".join(also),
             ]
         )
-    of_queries = [
-        [column.heading, column.about, f"`{column.key}`" if column.key else ""]
-        for column in QUERY_TABLE
-    ]
+    tables: dict[str, Iterable[Column | QueryFigure]] = {
+        "## Of each query, over all runs (times in ms)": QUERY_TABLE,
+        "## Of inserts, by number of workers or level": INSERT_TABLE.values(),
+        "## Of readers, by number of workers": READ_TABLE.values(),
+    }
     return _join(
         "# Figures",
         f"All figures, as `cli/results/figures.py` declares them. {_MADE} *Key*: the column of `results"
         " export`; in brackets what only tables show. What they mean: [method](../explanation/method.md).",
         _table(["key", "heading", "unit", "what it is", "better", "of", "also"], rows),
-        "## Of each query, over all runs",
-        "The columns of the table of queries; times are in ms.",
-        _table(["heading", "what it is", "in a run"], of_queries),
+        *(
+            part
+            for title, columns in tables.items()
+            for part in (
+                title,
+                _table(
+                    ["heading", "what it is", "in a run"],
+                    [
+                        [column.heading, column.about, f"`{column.key}`" if column.key else ""]
+                        for column in columns
+                    ],
+                ),
+            )
+        ),
     )
 
 

@@ -8,13 +8,13 @@ from simulator.contract import Measure
 from simulator.units import format_bytes, format_count
 
 from ..results.capacity import Capacity
+from ..results.columns import format_cost
 from ..results.model import Result
 from ..results.summaries import find_offered_rate
 from .tables import (
     COST_HEADER,
     Table,
     describe_in_flight,
-    format_cost,
     format_ms,
     format_offered,
     format_rate,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from simulator.conditions import Condition
 from simulator.units import join_words
 
+from ..results.columns import format_cost
 from ..results.comparison import MetricComparison, compare, find_missing
 from ..results.conditions import (
     OWNED,
@@ -30,7 +31,6 @@ from .tables import (
     COST_HEADER,
     Table,
     choose_more,
-    format_cost,
     format_interval,
     format_ms,
     format_rate,

@@ -10,6 +10,7 @@ from simulator.contract import RunLimit
 from simulator.units import format_count
 
 from ..results.capacity import Capacity
+from ..results.columns import format_cost
 from ..results.figures import FIGURES, LIMITED
 from ..results.matrix import Measured, pool_samples
 from ..results.model import Result
@@ -18,7 +19,7 @@ from ..results.observations import Observation, observe
 from ..results.statistics import count_events_per_cost, summarize
 from ..results.summaries import group_executions
 from .bars import Bar
-from .tables import format_cost, format_ms
+from .tables import format_ms
 from .templates import Axis, Panel
 from .vega import HEIGHT, Row, list_series
 

@@ -5,20 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
-from math import floor, log10
 
 from tabulate import tabulate
 
-from simulator.contract import GroupResult, LatencyMs, Load, Role, RunResult
+from simulator.contract import LatencyMs, Load, Role, RunResult
 from simulator.units import format_count, format_digits
 
+from ..results import columns as columns_
 from ..results.asking import QUERY_TABLE
+from ..results.columns import Column, Runs
 from ..results.entries import Entry, list_entries
 from ..results.figures import FIGURES, SUMMED, TABLES, Figure
 from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
-from ..results.rules import limit_of_clients_part
-from ..results.statistics import count_events_per_cost
-from ..results.summaries import find_offered_rate, find_slowest, list_valid
+from ..results.statistics import count_events_per_cost, summarize
+from ..results.summaries import find_offered_rate
 from ..system.output import STRIKE, STRIKE_END, wrap_lines
 
 
@@ -143,66 +143,74 @@ def tabulate_inserts(
 ) -> Table:
     """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right. For an open loop,
     what was offered and how much of it was achieved (mean over the valid runs)."""
-    is_open = any(run.group.offered for run in runs)
-    entries = list_entries(runs)
-    more = choose_more(entries)
     rows = []
     for workers in dict.fromkeys(run.group.workers for run in runs):
-        own = [entry for entry in entries if entry.group.workers == workers]
-        owners = [entry.group_run for entry in own]
+        own = [entry for entry in list_entries(runs) if entry.group.workers == workers]
         total = next((entry for entry in summary if entry.workers == workers), None)
-        if total is None:
-            rates = [rate for entry in own if (rate := entry.group.rate_per_s) is not None]
-            spread = [min(rates), max(rates), sum(rates) / len(rates)] if rates else []
-            shown = [strike(format_rate(rate), terminal) for rate in spread] or ["-"] * 3
-            figures = [format_offered(owners), shown[-1]] if is_open else shown + ["-"] * 3
-        elif is_open:
-            achieved = _flag_saturated(format_rate(total.avg), owners)
-            figures = [format_offered(owners), achieved]
-        else:
-            figures = _list_figures(total)
-        cost = _list_cost(total.avg if total else None, cost_per_hour)
-        details = _list_details(owners, is_open)
-        rows.append([f"{workers:,}", *figures, *details, *list_more(own, more), *cost])
-    closed = ["Min", "Max", "Avg", "Median", "95% interval", "CV"]
-    headers = ["Workers", *(_OFFERED if is_open else closed), *_list_detail_headers(is_open)]
-    return _make_table(headers, more, cost_per_hour, rows)
-
-
-def _make_table(
-    headers: Sequence[str],
-    more: Sequence[Figure],
-    cost_per_hour: float | None,
-    rows: Sequence[Sequence[object]],
-) -> Table:
-    """A table with the columns that only some results have on the right; they are the first that may be left
-    out."""
-    costs = [] if cost_per_hour is None else [COST_HEADER]
-    names = [figure.heading for figure in more]
-    return Table(
-        [*headers, *names, *costs], rows, spare=[*([name] for name in reversed(names)), *_SPARE]
-    )
+        rates = [rate for entry in own if (rate := entry.group.rate_per_s) is not None]
+        paid = count_events_per_cost(total.avg, cost_per_hour) if total and cost_per_hour else None
+        all_rates = summarize(rates) if rates else None
+        rows.append(Runs(own, total or all_rates, total is not None, paid))
+    closed = ("Min", "Max", "Avg", "Median", "95% interval", "CV")
+    return _tabulate_writers("Workers", closed, rows, terminal, cost_per_hour)
 
 
 def tabulate_steps(
     runs: Sequence[GroupRun], terminal: bool, cost_per_hour: float | None = None
 ) -> Table:
     """Level (events stored before the step) and Inserts/s, rounded to tens as in the reference."""
-    is_open = any(run.group.offered for run in runs)
-    entries = list_entries(runs)
-    more = choose_more(entries)
     rows = []
-    for entry in entries:
-        run, rate = entry.group_run, entry.group.rate_per_s
-        shown = "-" if rate is None else format_rate(round(rate, -1))
-        if not entry.group.valid and rate is not None:
-            shown = strike(shown, terminal)
-        rates = [format_offered([run]), _flag_saturated(shown, [run])] if is_open else [shown]
-        cost = _list_cost(rate if entry.group.valid else None, cost_per_hour)
-        details = _list_details([run], is_open)
-        rows.append([format_level(run), *rates, *details, *list_more([entry], more), *cost])
-    headers = ["Level", *(_OFFERED if is_open else ["Inserts/s"]), *_list_detail_headers(is_open)]
-    return _make_table(headers, more, cost_per_hour, rows)
+    for entry in list_entries(runs):
+        rate, valid = entry.group.rate_per_s, entry.group.valid
+        rates = None if rate is None else summarize([round(rate, -1)])
+        is_paid = rate and valid and cost_per_hour
+        paid = count_events_per_cost(rate or 0.0, cost_per_hour or 0.0) if is_paid else None
+        rows.append(Runs([entry], rates, valid, paid))
+    return _tabulate_writers("Level", ("Inserts/s",), rows, terminal, cost_per_hour)
+
+
+def _tabulate_writers(
+    first: str,
+    closed: Sequence[str],
+    rows: Sequence[Runs],
+    terminal: bool,
+    cost_per_hour: float | None,
+) -> Table:
+    """A table with the columns that only some results have on the right; they are the first that may be left
+    out. `closed`: how a closed loop's rates are shown."""
+    entries = [entry for row in rows for entry in row.entries]
+    is_open = any(entry.group.offered for entry in entries)
+    names = [first, *(("Offered/s", "Achieved/s") if is_open else closed)]
+    names += ["Response p50 ms", "p99 ms", "Service p99"] if is_open else ["p50 ms", "p99 ms"]
+    columns = [columns_.WRITERS[name] for name in [*names, "Client CPU"]]
+    costs = [] if cost_per_hour is None else [columns_.WRITERS[COST_HEADER]]
+    return tabulate_columns(columns, rows, terminal, costs)
+
+
+def tabulate_columns(
+    columns: Sequence[Column], rows: Sequence[Runs], terminal: bool, last: Sequence[Column] = ()
+) -> Table:
+    """A row for each of some runs, with the columns that only some results have before the `last`."""
+    more = choose_more([entry for row in rows for entry in row.entries])
+    names = [figure.heading for figure in more]
+
+    def show(column: Column, row: Runs) -> str:
+        text = column.show(row)
+        is_struck = column.struck and not row.counts and text != "-"
+        return strike(text, terminal) if is_struck else text
+
+    return Table(
+        [*(column.heading for column in columns), *names, *(column.heading for column in last)],
+        [
+            [
+                *(show(column, row) for column in columns),
+                *list_more(row.entries, more),
+                *(show(column, row) for column in last),
+            ]
+            for row in rows
+        ],
+        spare=[*([name] for name in reversed(names)), *_SPARE],
+    )
 
 
 def tabulate_queries(
@@ -259,28 +267,10 @@ def describe_in_flight(in_flight: int | None) -> str:
     return f" with {in_flight:,} questions in flight each"
 
 
-COST_HEADER = "Cost/million"
-"""What a million events cost, in the currency of `cost_per_hour`."""
-
-
-def format_cost(events_per_cost: float) -> str:
-    """What a million events cost: two digits after the point, or of small amounts two that aren't 0."""
-    cost = 1e6 / events_per_cost
-    return f"{cost:,.{max(2, 1 - floor(log10(cost)))}f}"
-
-
-def _list_cost(rate: float | None, cost_per_hour: float | None) -> list[str]:
-    """The cell of the column of costs; none where nothing is paid."""
-    if cost_per_hour is None:
-        return []
-    return [format_cost(count_events_per_cost(rate, cost_per_hour)) if rate else "-"]
-
-
-_OFFERED = ["Offered/s", "Achieved/s"]
+COST_HEADER = columns_.COST
 INSERT_COLUMNS = (
-    "Min", "Max", "Avg", "Median", "95% interval", "CV", "Inserts/s", *_OFFERED, "Response p50 ms",
-    "p50 ms", "p99 ms", "Service p99", "Client CPU", *(FIGURES[key].heading for key in SUMMED[Role.WRITE]),
-    COST_HEADER,
+    *(name for name in columns_.WRITERS if name not in ("Workers", "Level", COST_HEADER)),
+    *(FIGURES[key].heading for key in SUMMED[Role.WRITE]), COST_HEADER,
 )  # fmt: skip
 """Columns of the table of inserts, after the first."""
 _SPARE = (
@@ -294,46 +284,6 @@ def format_offered(runs: Sequence[GroupRun]) -> str:
     """What was due per second, see `find_offered_rate`."""
     rate = find_offered_rate(runs)
     return "-" if rate is None else format_rate(rate)
-
-
-def _flag_saturated(rate: str, runs: Sequence[GroupRun]) -> str:
-    offers = [run.group.offered for run in runs if run.group.valid]
-    return f"{rate} saturated" if any(offer and offer.saturated for offer in offers) else rate
-
-
-def _list_detail_headers(is_open: bool) -> list[str]:
-    if is_open:
-        return ["Response p50 ms", "p99 ms", "Service p99", "Client CPU"]
-    return ["p50 ms", "p99 ms", "Client CPU"]
-
-
-def _list_details(runs: Sequence[GroupRun], is_open: bool) -> list[str]:
-    """Latency and client share of the slowest valid run: an average would hide it."""
-    measured = [group for group in list_valid(runs) if group.latency_ms and group.client]
-    worst = find_slowest(measured)
-    if worst is None or worst.latency_ms is None:
-        return ["-" for _ in _list_detail_headers(is_open)]
-    service = ["-" if worst.service_ms is None else format_ms(worst.service_ms.p99)]
-    return [
-        format_ms(worst.latency_ms.p50),
-        format_ms(worst.latency_ms.p99),
-        *(service if is_open else []),
-        format_client(measured),
-    ]
-
-
-def format_client(groups: Sequence[GroupResult]) -> str:
-    """CPU of the busiest client of some runs, and whether it was the limit, or how much it may have been."""
-    clients = [group.client for group in groups if group.client]
-    share = max((client.cpu_share for client in clients), default=0.0)
-    bound = any(client.bound for client in clients)
-    return f"{share:.0%}" + (" bound" if bound else _limit_text(groups))
-
-
-def _limit_text(groups: Sequence[GroupResult]) -> str:
-    """How many times as fast the runs could be at most with an ideal client."""
-    limits = [limit for group in groups if (limit := limit_of_clients_part(group))]
-    return f" (≤ {max(limits):.2f}×)" if limits else ""
 
 
 def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
@@ -369,14 +319,6 @@ def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
         values = [value for entry in valid if (value := figure.read(entry)) is not None]
         cells.append(figure.form.show(sum(values) / len(values) if values else None))
     return cells
-
-
-def _list_figures(entry: InsertSummary) -> list[str]:
-    return [
-        *(format_rate(value) for value in (entry.min, entry.max, entry.avg, entry.median)),
-        format_interval(entry.ci95, format_rate),
-        "-" if entry.cv is None else f"{entry.cv:.1%}",
-    ]
 
 
 def tabulate_runs(title: str, result: Result, runs: Sequence[GroupRun], terminal: bool) -> Table:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from simulator.contract import Load, format_stages
 from simulator.units import format_count, format_duration, join_words
 
+from ..results.columns import format_cost
 from ..results.limits import sum_up
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.naming import name_database
@@ -14,7 +15,7 @@ from ..results.verdicts import is_stable
 from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
 from .notes import describe_limits
-from .tables import describe_in_flight, format_cost, format_ms, format_tail
+from .tables import describe_in_flight, format_ms, format_tail
 from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 

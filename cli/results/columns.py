@@ -1,0 +1,181 @@
+"""The columns of the tables of inserts and of readers, once: a row is about several runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from math import floor, log10
+from operator import attrgetter
+from statistics import fmean
+
+from simulator.contract import GroupResult
+
+from .entries import Entry
+from .figures import Form
+from .model import InsertSummary
+from .rules import limit_of_clients_part
+from .statistics import Summary
+from .summaries import find_offered_rate, find_slowest
+
+
+@dataclass(frozen=True)
+class Runs:
+    """What a row is about: the runs by a number of workers, or the step on a fill level."""
+
+    entries: Sequence[Entry]
+    rates: Summary | InsertSummary | None
+    """Of the valid ones; of all if none is valid."""
+    counts: bool
+    """Whether one is valid: else the rates are struck through."""
+    events_per_cost: float | None = None
+    """How many events one unit of money pays for."""
+
+    @property
+    def valid(self) -> list[GroupResult]:
+        """What the valid runs measured."""
+        return [entry.group for entry in self.entries if entry.group.valid]
+
+    @property
+    def counted(self) -> list[GroupResult]:
+        """The same; of all if none is valid."""
+        return self.valid or [entry.group for entry in self.entries]
+
+    @cached_property
+    def slowest(self) -> GroupResult | None:
+        """The valid run with the highest p99: an average would hide it."""
+        return find_slowest([group for group in self.valid if group.client])
+
+    @cached_property
+    def slowest_readers(self) -> GroupResult | None:
+        """Of readers the run with the highest p99 of those that are counted."""
+        return find_slowest(self.counted)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table whose rows are about several runs."""
+
+    heading: str
+    about: str
+    show: Callable[[Runs], str]
+    key: str | None = None
+    """Key of the figure of a single run that it sums up, if there is one."""
+    struck: bool = False
+    """Whether it is struck through where no run is valid."""
+
+
+def _of_rates(name: str, form: Form, *, always: bool = False) -> Callable[[Runs], str]:
+    """Shows a figure of the rates; unless `always`, only where they count."""
+
+    def show(runs: Runs) -> str:
+        return form.show(
+            getattr(runs.rates, name) if runs.rates and (always or runs.counts) else None
+        )
+
+    return show
+
+
+def _of_interval(form: Form, *, always: bool = False) -> Callable[[Runs], str]:
+    def show(runs: Runs) -> str:
+        ends = runs.rates.ci95 if runs.rates and (always or runs.counts) else None
+        return "-" if ends is None else " to ".join(map(form.show, ends))
+
+    return show
+
+
+def _of_slowest(find: Callable[[Runs], GroupResult | None], *path: str) -> Callable[[Runs], str]:
+    def show(runs: Runs) -> str:
+        value: object = find(runs)
+        for name in path:
+            value = None if value is None else getattr(value, name)
+        return Form.DIGITS.show(value)
+
+    return show
+
+
+def _show_achieved(runs: Runs) -> str:
+    saturated = any(group.offered and group.offered.saturated for group in runs.valid)
+    return _AVG(runs) + (" saturated" if saturated else "")
+
+
+def _show_client(groups: Sequence[GroupResult]) -> str:
+    """CPU of the busiest client of some runs, and whether it was the limit, or how many times as fast the
+    runs could be at most with an ideal client."""
+    clients = [group.client for group in groups if group.client]
+    text = f"{max((client.cpu_share for client in clients), default=0.0):.0%}"
+    if any(client.bound for client in clients):
+        return f"{text} bound"
+    limits = [limit for group in groups if (limit := limit_of_clients_part(group))]
+    return f"{text} (≤ {max(limits):.2f}×)" if limits else text
+
+
+def _show_offered_to_readers(runs: Runs) -> str:
+    groups = [entry.group for entry in runs.entries]
+    rates = [
+        group.offered.due / group.window_s for group in groups if group.offered and group.window_s
+    ]
+    return Form.FINE_RATE.show(fmean(rates) if rates else None)
+
+
+def format_cost(events_per_cost: float) -> str:
+    """What a million events cost: two digits after the point, or of small amounts two that aren't 0."""
+    cost = 1e6 / events_per_cost
+    return f"{cost:,.{max(2, 1 - floor(log10(cost)))}f}"
+
+
+_AVG = _of_rates("avg", Form.RATE, always=True)
+_WRITER, _READER = attrgetter("slowest"), attrgetter("slowest_readers")
+COST = "Cost/million"
+
+_C = Column
+_WRITERS = (
+    _C("Workers", "how many inserted at once", lambda runs: f"{runs.entries[0].group.workers:,}", "workers"),
+    _C("Level", "events in the database before the step",
+       lambda runs: Form.COUNT.show(runs.entries[0].group_run.run.fill_level), "fill_level"),
+    _C("Min", "the lowest of a run", _of_rates("min", Form.RATE, always=True), "inserts_per_s", True),
+    _C("Max", "the highest", _of_rates("max", Form.RATE, always=True), "inserts_per_s", True),
+    _C("Avg", "the mean over the runs", _AVG, "inserts_per_s", True),
+    _C("Median", "their median", _of_rates("median", Form.RATE), "inserts_per_s"),
+    _C("95% interval", "the mean's", _of_interval(Form.RATE)),
+    _C("CV", "standard deviation ÷ mean", _of_rates("cv", Form.EXACT_SHARE)),
+    _C("Inserts/s", "the step's rate, rounded to tens", _AVG, "inserts_per_s", True),
+    _C("Offered/s", "what was due per second, the mean over the runs",
+       lambda runs: Form.RATE.show(find_offered_rate([entry.group_run for entry in runs.entries]))),
+    _C("Achieved/s", "the mean rate, and whether the database didn't keep up", _show_achieved,
+       "inserts_per_s", True),
+    _C("Response p50 ms", "of the slowest run, from when a request was due",
+       _of_slowest(_WRITER, "latency_ms", "p50"), "latency_p50_ms"),
+    _C("p50 ms", "of the slowest run", _of_slowest(_WRITER, "latency_ms", "p50"), "latency_p50_ms"),
+    _C("p99 ms", "of the slowest run: the one with the highest p99",
+       _of_slowest(_WRITER, "latency_ms", "p99"), "latency_p99_ms"),
+    _C("Service p99", "of the slowest run, from when a request was sent",
+       _of_slowest(_WRITER, "service_ms", "p99"), "service_p99_ms"),
+    _C("Client CPU", "of the busiest worker; how many times as fast an ideal client could be at most",
+       lambda runs: _show_client([group for group in runs.valid if group.latency_ms and group.client])
+       if runs.slowest else "-", "client_cpu_share"),
+    _C(COST, "what a million events cost, in the currency of `cost_per_hour`",
+       lambda runs: format_cost(runs.events_per_cost) if runs.events_per_cost else "-", "events_per_cost"),
+)  # fmt: skip
+WRITERS = {column.heading: column for column in _WRITERS}
+"""Heading -> column of the table of inserts."""
+
+_READERS = (
+    _C("Readers", "how many asked at once", lambda runs: f"{runs.entries[0].group.workers:,}", "workers"),
+    _C("Min", "the lowest of a run", _of_rates("min", Form.FINE_RATE, always=True), "queries_per_s", True),
+    _C("Max", "the highest", _of_rates("max", Form.FINE_RATE, always=True), "queries_per_s", True),
+    _C("Avg", "the mean over the runs", _of_rates("avg", Form.FINE_RATE, always=True), "queries_per_s", True),
+    _C("95% interval", "the mean's", _of_interval(Form.FINE_RATE, always=True), None, True),
+    _C("CV", "standard deviation ÷ mean", _of_rates("cv", Form.EXACT_SHARE, always=True), None, True),
+    _C("Offered", "what was due per second, the mean over the runs", _show_offered_to_readers),
+    _C("Response p50 ms", "of the slowest run, from when a query was due",
+       _of_slowest(_READER, "latency_ms", "p50"), "latency_p50_ms"),
+    _C("Latency p50 ms", "of the slowest run", _of_slowest(_READER, "latency_ms", "p50"), "latency_p50_ms"),
+    _C("p99 ms", "of the slowest run: the one with the highest p99",
+       _of_slowest(_READER, "latency_ms", "p99"), "latency_p99_ms"),
+    _C("Failed", "queries without an answer",
+       lambda runs: f"{sum(q.errors for entry in runs.entries for q in entry.group.queries):,}", "failed"),
+    _C("Client CPU", "of the busiest reader", lambda runs: _show_client(runs.counted), "client_cpu_share"),
+)  # fmt: skip
+READERS = {column.heading: column for column in _READERS}
+"""Heading -> column of the table of readers."""
