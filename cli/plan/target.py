@@ -1,21 +1,15 @@
-"""A target of the config file: what it holds, how it is read, and variables in it."""
+"""A target of the config file: what it holds, and variables in a config file."""
 
 from __future__ import annotations
 
-import math
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..system.errors import ConfigError
-from .disturbances import Disturbance, read_disturbance
-
-if TYPE_CHECKING:
-    from .config import Config
+from .disturbances import Disturbance
 
 
 class ExecutorName(StrEnum):
@@ -85,99 +79,6 @@ class Target:
     """The folder in dbinstall/ that installs this database."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
     """Values of the chart: those for all targets with the target's own over them."""
-
-
-def read_target(config: Config, name: str) -> Target:
-    """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
-    values = {
-        key: config.replace_variables(value, ("targets", name, str(key)))
-        for key, value in config.section(name).items()
-    }
-    module, executor = config.place_of(name)
-    values.pop("module")
-    values.pop("executor", None)
-    own = values.pop("kubernetes", None) or {}
-    return Target(
-        name,
-        module,
-        executor,
-        start_server=_read_server(config, name, values.pop("start_server", None)),
-        data_dir=config.read_text(values.pop("data_dir", None), "targets", name, "data_dir"),
-        cost_per_hour=(hour := _read_cost(config, name, values.pop("cost_per_hour", None))),
-        price=_read_price(config, name, hour, values.pop("price", None)),
-        database_pids=_read_pids(config, name, values.pop("database_pids", None)),
-        disturbances=_read_disturbances(config, name, values.pop("disturbances", None)),
-        recipe=config.read_text(values.pop("recipe", None), "targets", name, "recipe"),
-        kubernetes=config.merge_chart_values(name, own),
-        options=values,
-        written={
-            key: raw
-            for key, raw in config.section(name).items()
-            if key in values and isinstance(raw, str) and list_values(raw)
-        },
-    )
-
-
-def read_executor_name(config: Config, keys: tuple[str, ...], value: object) -> ExecutorName:
-    try:
-        return ExecutorName(str(value))
-    except ValueError:
-        names = " or ".join(ExecutorName)
-        raise ConfigError(
-            f"{config.where(*keys)}: {value!r} isn't an executor: use {names}"
-        ) from None
-
-
-def _read_server(config: Config, target: str, value: object) -> str | None:
-    if value is None or value in STARTABLE_SERVERS:
-        return None if value is None else str(value)
-    where = config.where("targets", target, "start_server")
-    servers = ", ".join(STARTABLE_SERVERS)
-    raise ConfigError(f"{where}: {value!r} can't be started by this tool (it can: {servers})")
-
-
-def _read_price(config: Config, target: str, hour: float | None, value: object) -> Price:
-    where = config.where("targets", target, "price")
-    parts = {} if value is None else value
-    if not isinstance(parts, dict) or set(parts) - set(PRICES):
-        raise ConfigError(f"{where}: write what it costs, as in {{cpu_hour: 0.05, gb_month: 0.1}}")
-    own = {key: _read_cost(config, target, cost, "price", str(key)) for key, cost in parts.items()}
-    return Price(hour, **own)
-
-
-def _read_cost(config: Config, target: str, value: object, *keys: str) -> float | None:
-    if value is None:
-        return None
-    with suppress(ValueError):
-        # A text is what a ${VARIABLE} leaves.
-        cost = float(value) if isinstance(value, int | float | str) else 0.0
-        if 0 < cost < math.inf and not isinstance(value, bool):
-            return cost
-    where = config.where("targets", target, *(keys or ("cost_per_hour",)))
-    raise ConfigError(f"{where}: {value!r} isn't a cost: write a number above 0, as in 1.25")
-
-
-def _read_pids(config: Config, target: str, value: object) -> tuple[int, ...]:
-    pids = [] if value is None else value if isinstance(value, list) else [value]
-    if all(str(pid).isdecimal() and int(str(pid)) > 0 for pid in pids):
-        return tuple(int(str(pid)) for pid in pids)
-    where = config.where("targets", target, "database_pids")
-    raise ConfigError(f"{where}: {value!r}: write the processes' numbers, as in [4711, 4712]")
-
-
-def _read_disturbances(config: Config, target: str, value: object) -> tuple[Disturbance, ...]:
-    texts = [] if value is None else value
-    where = config.where("targets", target, "disturbances")
-    if isinstance(texts, list) and all(isinstance(text, str) for text in texts):
-        written = config.section(target).get("disturbances") or []
-        try:
-            return tuple(
-                read_disturbance(raw, text, tuple(list_values(raw).values()))
-                for raw, text in zip(written, texts, strict=True)
-            )
-        except ConfigError as error:
-            raise ConfigError(f"{where}: {error.message}") from error
-    raise ConfigError(f"{where}: write a list of texts, as in ['30s restart-server']")
 
 
 # --- ${VARIABLES} in a config file: what is put in, and what a user is shown instead ----------------
