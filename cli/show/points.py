@@ -71,9 +71,8 @@ def gather(
                 if value is None or x is None or not row.valid or not is_whole(row):
                     continue
                 if result.by_fill_level and shown.x != "workers":
-                    by_step.setdefault(row.run or 0, []).append(
-                        {"x": x, "value": shown.factor * value}
-                    )
+                    point = {"x": x, "value": shown.factor * value, "workers": row.workers}
+                    by_step.setdefault(row.run or 0, []).append(point)
                 else:
                     own.setdefault(x, []).append(shown.factor * value)
             for x, values in own.items():
@@ -120,7 +119,10 @@ def make_panel(
             value = summary.max if shown.most else summary.avg
             interval = None if shown.most else summary.ci95
             low, high = interval or (value, value)
-            lines = [f"{axis.say(x)}: {shown.said}{shown.write(value)} {shown.unit}"]
+            at = axis.say(x)
+            if shown.x == "level":
+                at = f"{format_count(group[0]['workers'], 'worker')}, {at}"
+            lines = [f"{at}: {shown.said}{shown.write(value)} {shown.unit}"]
             if interval:
                 lines.append(f"95 % interval {shown.write(low)} to {shown.write(high)}")
             if summary.runs > 1:
