@@ -108,7 +108,13 @@ class Module(ABC, Generic[OptionsT]):
         self._check_in_flight()
         self.CAPABILITIES.require_tags(job.schema, self.name)
         if any(query.statement for query in job.schema.descriptions):
-            check_own_statements(self)
+            check_own_statements(
+                type(self),
+                self.name,
+                job.schema,
+                self.CAPABILITIES.statements is not None,
+                options.secrets(),
+            )
         if job.retention is not None:
             self.CAPABILITIES.ageing.require(job.retention, self.name)
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol
 
 import orjson
 
@@ -13,10 +13,6 @@ from ..logs import Redactor
 from ..workloads.drawing import BoundQuery
 from ..workloads.queries import Every, Parameter, Query, parse_statement
 from ..workloads.schema import Column, Schema
-
-if TYPE_CHECKING:
-    from .base import AnyModule
-    from .kit.sql_queries import SqlDialect
 
 
 @dataclass(frozen=True)
@@ -29,8 +25,14 @@ class Literals:
     """A time, in ms since 1970, to compare an event's with."""
 
 
-Drawn: TypeAlias = "Literals | SqlDialect"
-"""How a language writes what is drawn."""
+class Drawn(Protocol):
+    """How a language writes what is drawn: `Literals`, or an SQL dialect."""
+
+    @property
+    def text(self) -> Callable[[str], str]: ...
+
+    @property
+    def instant(self) -> Callable[[int], str]: ...
 
 
 def quote_json(text: str) -> str:
@@ -42,28 +44,31 @@ JSON_LITERALS = Literals(quote_json, str)
 """Of a language with JSON's texts, in which times are numbers."""
 
 
-def find_own_statement(module: type[AnyModule], query: Query) -> str | None:
+def find_own_statement(module: type, query: Query) -> str | None:
     """The statement that the workload has of its own for a query: for this module, or else for the one
     that it extends. None: the module makes one of the description."""
     names = (vars(kind).get("name", "") for kind in module.__mro__)
     return next((query.statement[name] for name in names if name in query.statement), None)
 
 
-def list_own_statements(module: type[AnyModule], schema: Schema) -> dict[str, str]:
+def list_own_statements(module: type, schema: Schema) -> dict[str, str]:
     """Query -> the workload's own statement for it."""
     texts = {query.name: find_own_statement(module, query) for query in schema.descriptions}
     return {name: text for name, text in texts.items() if text is not None}
 
 
-def check_own_statements(module: AnyModule) -> None:
-    """OptionError if the workload has statements for this module that it can't take."""
-    redact = Redactor(module.options.secrets())
-    for name, text in list_own_statements(type(module), module.job.schema).items():
-        if module.CAPABILITIES.statements is None:
-            raise OptionError(f"query {name}: statement: {refuse_statements(module.name)}")
+def check_own_statements(
+    module: type, name: str, schema: Schema, taken: bool, secrets: Iterable[str]
+) -> None:
+    """OptionError if the workload has statements for this module that it can't take. `taken`: whether it
+    takes any; `secrets`: what must not be in them."""
+    redact = Redactor(secrets)
+    for query, text in list_own_statements(module, schema).items():
+        if not taken:
+            raise OptionError(f"query {query}: statement: {refuse_statements(name)}")
         if redact(text) != text:
             raise OptionError(
-                f"query {name}: statement: it contains a password of the target, which results"
+                f"query {query}: statement: it contains a password of the target, which results"
                 " would store: leave it out"
             )
 

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,14 +26,10 @@ from numpy.typing import NDArray
 from ..encoding.columns import bounds
 from ..errors import SimulatorError
 from ..machine import find_memory_bytes
-from ..workloads.drawing import BoundQueries
+from ..workloads.drawing import BoundQueries, BoundQuery
 from ..workloads.schema import EventBlock, join_blocks
 from .options import Job
 from .waiting import Poll, find_arrival, find_sending, read_deadline, set_deadline
-
-if TYPE_CHECKING:
-    from .base import AnyModule
-
 
 LAST_ANSWERS_S = 5.0
 """How long a writer waits for what is under way when no more is to be sent."""
@@ -225,6 +221,22 @@ class Received(NamedTuple):
     """What `Asker.decode` needs. It must not refer to a buffer that is used again."""
 
 
+class Queried(Protocol):
+    """What an asker needs of its module."""
+
+    job: Job
+
+    def open(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def compile(self, bound: BoundQuery) -> Any: ...
+
+    def make_statement(self, bound: BoundQuery) -> Any: ...
+
+    def answer(self, statement: Any) -> Rows: ...
+
+
 class Asker(Requester[Any, Received]):
     """Asks one reader's questions, by connections of its own. A request is what `encode` makes.
 
@@ -232,7 +244,7 @@ class Asker(Requester[Any, Received]):
     called before the next), SimulatorError if the database refuses it. It is never asked again.
     """
 
-    def __init__(self, module: AnyModule, in_flight: int = 1) -> None:
+    def __init__(self, module: Queried, in_flight: int = 1) -> None:
         super().__init__()
         self.module = module
         self.max_in_flight = in_flight
@@ -283,7 +295,7 @@ class PolledAsker(SplitAsker):
     the interpreter's lock, which costs more than most questions. `submit` registers a connection with
     `_poll`, and what ends a question adds its outcome to `_found`."""
 
-    def __init__(self, module: AnyModule, in_flight: int, timeout_s: float) -> None:
+    def __init__(self, module: Queried, in_flight: int, timeout_s: float) -> None:
         """`timeout_s`: how long an answer may take."""
         super().__init__(module, in_flight)
         self._timeout_s = timeout_s
