@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, Protocol
 
 from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
@@ -17,12 +17,14 @@ from ...workloads.schema import Schema
 from ..kit.sql_queries import Newest, SqlDialect
 from ..options import InsertMode
 
-if TYPE_CHECKING:
-    from ..kit.libpq import Connection
-    from .official import DriverConnection
 
-ServerConnection: TypeAlias = "Connection | DriverConnection"
-"""A connection that takes statements."""
+class ServerConnection(Protocol):
+    """A connection that takes statements: libpq's, or a driver's."""
+
+    def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
+
+    def close(self, *, cut: bool = False) -> None: ...
+
 
 NEWEST = {"newest-per-device": Newest.WINDOW}
 """What is asked otherwise than by DISTINCT ON, which sorts all events where no index serves it."""

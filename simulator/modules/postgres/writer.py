@@ -8,7 +8,7 @@ import select
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ...contract import MAX_IN_FLIGHT, PrimaryKey
 from ...encoding.columns import client_keys, quote_name
@@ -23,15 +23,21 @@ from .dialects import Dialect, ServerConnection
 from .encoding import ServerOptions
 from .server import is_lost, repeat_refused, translate
 
-if TYPE_CHECKING:
-    from .official import DriverChannel
-
 _BACKEND_END_S = 10.0
 """How long the old backend may take to end before the next try."""
 
 _Sent = tuple[Payload, object, float, float]
 """A request under way: its payload, the caller's name for it, when it was sent, and for how long its answer
 is awaited."""
+
+
+class OneByOne(Protocol):
+    """What takes requests one at a time, as a driver does."""
+
+    @property
+    def under_way(self) -> tuple[()]: ...
+
+    def ask(self, request: Any, timeout_s: float) -> Answer: ...
 
 
 class PostgresWriter(Writer):
@@ -76,7 +82,7 @@ class PostgresWriter(Writer):
         """A new connection by libpq's parameters; OSError if the connection is refused."""
         return Connection(parameters, self._timeout_s, stamped=self.job.stamps_arrivals)
 
-    def begin(self, connection: Any) -> Pipeline | DriverChannel:
+    def begin(self, connection: Any) -> Pipeline | OneByOne:
         """What takes requests by a connection, once all else is asked. Raises OSError or `ServerError`."""
         for statement in self.encoder.list_prepared():
             connection.prepare(*statement)
@@ -269,7 +275,7 @@ class Link:
         self._dialect = writer.dialect
         self._connector = Connector(writer.options.dsn, writer.job.run_id, writer.dialect.SESSION)
         self._connection: ServerConnection | None = None
-        self.channel: Pipeline | DriverChannel | None = None
+        self.channel: Pipeline | OneByOne | None = None
         """What takes requests; None while the connection is lost."""
         self.held: deque[tuple[Payload, object]] = deque()
         """Requests (payload, and the caller's name for it) that wait until the connection is there again."""
