@@ -21,7 +21,7 @@ from tabulate import tabulate
 
 import simulator.workloads
 from cli.run.embedded import EmbeddedPostgres
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import Load, PrimaryKey
 from simulator.modules import load_module
 from simulator.modules.base import Job

@@ -18,7 +18,7 @@ def main() -> None:
     """Run the command line and exit. A signal ends it silently while Python still reads the code, too."""
     try:  # until the handlers are there, a Ctrl-C is an exception
         _leave_ascii()
-        from .system.signals import end_at_signals
+        from .system.processes import end_at_signals
 
         end_at_signals()
     except KeyboardInterrupt:

@@ -16,7 +16,7 @@ from simulator.errors import SimulatorError, did_you_mean
 from .system.errors import EXIT_FAILED, EXIT_USAGE, CliError
 from .system.installation import CONFIG_FILE, missing_package, program
 from .system.output import NO_ROOM, explain, note, prepare_streams
-from .system.signals import Interrupted, Interrupts
+from .system.processes import Interrupted, Interrupts
 
 COMMANDS = {
     "insert": "Insert events and print the rate for each worker count.",
@@ -41,8 +41,11 @@ COMMANDS = {
 }
 """Each with what `--help` says of it in the list: short enough for 80 columns."""
 FILES = {
-    **dict.fromkeys(("insert", "query", "mixed", "capacity", "tune", "clients"), "measure"),
+    **dict.fromkeys(
+        ("insert", "query", "mixed", "capacity", "tune", "clients", "campaign"), "measure"
+    ),
     **dict.fromkeys(("compare", "plot", "report"), "reading"),
+    "publish": "results",
     **dict.fromkeys(("doctor", "clean", "db"), "cluster"),
 }
 """Command -> its file in `cli/commands/`, if it isn't named like it."""

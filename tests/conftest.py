@@ -14,7 +14,7 @@ import psycopg2
 import pytest
 
 from cli.run.embedded import EmbeddedPostgres
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 
 @pytest.hookimpl(wrapper=True)

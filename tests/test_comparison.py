@@ -18,7 +18,7 @@ from cli.results.model import Result
 from cli.results.publication import check_publication
 from cli.run.campaign.campaign import Campaign, list_permissions, open_campaign
 from cli.run.campaign.running import prepare
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from comparison.server import list_alive
 from comparison.table import (
     BEGIN,

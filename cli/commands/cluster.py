@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ..plan.requests import Request
-from ..system.signals import Interrupts
+from ..system.processes import Interrupts
 from .options import (
     combine,
     config_option,

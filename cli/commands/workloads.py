@@ -109,7 +109,7 @@ def _describe_queries(request: Request, seed: int) -> str:
     from ..plan.planning import check_workload
     from ..run.experiments.session import open_session
     from ..run.experiments.statements import collect_statements, make_module
-    from ..show.statements import describe_statements
+    from ..show.workloads import describe_statements
     from ..system.errors import ConfigError
 
     session = open_session(request)

@@ -34,7 +34,7 @@ from simulator.contract import (
 )
 
 from ..system.installation import CONFIG_FILE
-from ..system.signals import END_PATIENCE_S
+from ..system.processes import END_PATIENCE_S
 from .fields import Option, of, option
 from .values import (
     Choice,

@@ -25,7 +25,7 @@ from ..system.errors import CliError, ConfigError, RunFailed
 from ..system.installation import advise_remote, program
 from ..system.output import explain
 from .index import FILE_NAME
-from .secrets import hide_secrets
+from .manifest import hide_secrets
 
 FETCHED = Path("~/.cache/iot-database-benchmark/remote")
 """Results that were read from elsewhere: nobody changes one, so each is fetched once."""

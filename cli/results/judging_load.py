@@ -16,7 +16,7 @@ from simulator.contract import GroupResult, Measure, Role, RunLimit, RunResult
 from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_count, format_duration
 
-from .capacity import Capacity
+from .answers import Capacity
 from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
 from .evidence import (
     ALMOST,

@@ -28,7 +28,7 @@ from simulator.contract import (
 )
 
 from ..plan.requests import JobId
-from .capacity import Capacity
+from .answers import Capacity, Tuning
 from .limits import RunVerdict
 from .summaries import (
     GroupRun,
@@ -39,7 +39,6 @@ from .summaries import (
     summarize_inserts,
     summarize_queries,
 )
-from .tuning import Tuning
 
 __all__ = [
     "FORMAT", "MATCHED", "MOST_STATEMENT_CHARACTERS", "ClientComparison", "ClientTurn", "GroupRun",

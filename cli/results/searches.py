@@ -10,9 +10,9 @@ from simulator.contract import Measure
 from simulator.modules.options import LEAN
 from simulator.units import format_count
 
-from .capacity import Capacity
+from .answers import Capacity
 from .caveats import Caveat
-from .clients import choose_columns, collect_figures
+from .comparison import choose_columns, collect_figures
 from .model import GroupRun, Result
 from .rules import (
     DURATION_OPTIONS,

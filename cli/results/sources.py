@@ -19,10 +19,10 @@ from ..system.errors import ConfigError
 from ..system.output import note
 from .conditions import Origin, find_declared, list_settings
 from .decision import VerdictMatrix
+from .manifest import redact_result, redact_text
 from .model import Result, as_mapping
 from .naming import find_changed_options, format_options
 from .publication import read_notes
-from .secrets import redact_result, redact_text
 from .store import (
     CAMPAIGN,
     FAILED,

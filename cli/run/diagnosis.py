@@ -20,7 +20,7 @@ from ..plan.target import ExecutorName
 from ..plan.workloads import begin, complete_data, make_workload
 from ..system.errors import EXIT_USAGE, CliError, ConfigError, RunFailed
 from ..system.output import print_text
-from ..system.signals import Interrupts
+from ..system.processes import Interrupts
 from .cluster import CHART, Helm, Place, is_allowed, merge_chart_values
 from .experiments.context import make_settings, open_context
 from .experiments.session import open_session

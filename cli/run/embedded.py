@@ -27,8 +27,7 @@ import psutil
 
 from ..system.errors import NotStarted, RunFailed
 from ..system.output import explain, note
-from ..system.processes import kill_tree, list_tree, lock_file, run_program
-from ..system.signals import Interrupts
+from ..system.processes import Interrupts, kill_tree, list_tree, lock_file, run_program
 
 _START_PATIENCE_S = 60
 _STOP_PATIENCE_S = 30

@@ -11,7 +11,7 @@ from textwrap import wrap
 from simulator.units import format_count, format_digits
 
 from ..results.caveats import Place
-from ..results.clients import ASKING, choose_columns, collect_figures
+from ..results.comparison import ASKING, choose_columns, collect_figures
 from ..results.matrix import Measured, collect_samples
 from ..results.model import Result
 from ..results.naming import format_options

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from simulator.contract import Measure
 from simulator.units import format_bytes, format_count
 
-from ..results.capacity import Capacity
+from ..results.answers import Capacity
 from ..results.columns import format_cost
 from ..results.model import Result
 from ..results.summaries import find_offered_rate

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..results.clients import ASKING, ClientCost, choose_columns, collect_figures, compare_clients
+from ..results.comparison import (
+    ASKING,
+    ClientCost,
+    choose_columns,
+    collect_figures,
+    compare_clients,
+)
 from ..results.figures import FIGURES
 from ..results.model import Result
 from ..results.statistics import Ratio, summarize

@@ -9,7 +9,7 @@ from statistics import fmean, geometric_mean, median
 from simulator.contract import RunLimit
 from simulator.units import format_count
 
-from ..results.capacity import Capacity
+from ..results.answers import Capacity
 from ..results.columns import format_cost
 from ..results.figures import FIGURES, LIMITED
 from ..results.matrix import Measured, pool_samples

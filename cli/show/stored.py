@@ -23,10 +23,19 @@ from .capacity import describe_steps, tabulate_capacity
 from .clients import tabulate_clients, tabulate_questions, tabulate_turns
 from .listing import HEADLINE, LABEL, OPTIONS
 from .notes import describe_answers, list_notes, tabulate_limits
-from .reads import tabulate_costs, tabulate_reads, tabulate_reads_by_query
-from .statements import describe_statements
-from .tables import Table, describe_load, list_places, locate, tabulate_runs, tabulate_writers
+from .tables import (
+    Table,
+    describe_load,
+    list_places,
+    locate,
+    tabulate_costs,
+    tabulate_reads,
+    tabulate_reads_by_query,
+    tabulate_runs,
+    tabulate_writers,
+)
 from .tuning import advise, tabulate_tuning
+from .workloads import describe_statements
 
 
 def describe_result(stored: StoredResult, terminal: bool, width: int | None = None) -> str:

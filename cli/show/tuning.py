@@ -10,9 +10,9 @@ import yaml
 
 from simulator.workloads.base import WorkloadOptions
 
+from ..results.answers import Tuning, compare_candidates, is_best_shown, mean
 from ..results.model import Result
 from ..results.naming import find_changed_options, format_options, format_value
-from ..results.tuning import Tuning, compare_candidates, is_best_shown, mean
 from ..system.installation import program
 from .ratios import format_factor, format_speed_interval
 from .tables import Table, format_rate

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from textwrap import shorten
+from textwrap import indent, shorten
 from typing import Any
 
 from tabulate import tabulate
@@ -19,6 +19,7 @@ from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema, T
 
 from ..plan.config import Config
 from ..plan.workloads import choose_workload
+from ..results.model import SentStatements
 from ..system.installation import load_each, load_installed
 
 EVENTS = 3
@@ -165,3 +166,17 @@ def count_bytes(data: Any) -> int:
     if isinstance(data, Collection) and not isinstance(data, str):
         return sum(map(count_bytes, data))
     return 0
+
+
+# --- statements --------------------------------------------------------------------------------------
+
+
+def describe_statements(sent: Sequence[SentStatements], heading: str | None = None) -> str:
+    """The statements, each with its title; `heading`: the title of the schema, which is the first."""
+    titles = [part.title for part in sent]
+    if heading is not None:
+        titles[0] = heading
+    return "\n\n".join(
+        "\n".join([title, *(indent(line, "  ") for line in part.lines)])
+        for title, part in zip(titles, sent, strict=True)
+    )

@@ -7,11 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from cli.plan.requests import CapacityRequest, Request
-from cli.results.capacity import CapacityStep
+from cli.results.answers import CapacityStep, Trial, TunedSetting, Tuning
 from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result
 from cli.results.store import StoredResult
-from cli.results.tuning import Trial, TunedSetting, Tuning
 from cli.run.experiments.capacity import CapacitySearch, find_answer
 from cli.run.experiments.limits import judge_run
 from cli.run.experiments.search import choose_next

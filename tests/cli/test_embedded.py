@@ -14,7 +14,7 @@ import pytest
 from cli.run.embedded import EmbeddedPostgres
 from cli.run.probes.database import Servers
 from cli.system.errors import NotStarted
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 
 @pytest.fixture

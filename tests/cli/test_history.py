@@ -24,7 +24,7 @@ from cli.run.experiments.experiment import AnyExperiment
 from cli.show.notes import list_notes
 from cli.show.status import Forecast
 from cli.system.errors import CliError, ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import (
     DataSet,
     GroupStatus,

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cli.main import commands
 from cli.run.experiments.statements import EVENTS, collect_statements
-from cli.show.statements import describe_statements
+from cli.show.workloads import describe_statements
 from simulator.contract import StoredPart
 from simulator.modules.base import Job, Module
 from simulator.modules.options import parse_options

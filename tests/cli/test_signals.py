@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.system.signals import Interrupted, Interrupts
+from cli.system.processes import Interrupted, Interrupts
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

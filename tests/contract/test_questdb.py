@@ -10,8 +10,7 @@ from simulator.contract import Level, PrimaryKey, Storage, measure_growth
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import AnyModule, await_count, connect
 from simulator.modules.questdb import Questdb
-from simulator.modules.questdb.pgwire import PgWireAsker
-from simulator.modules.questdb.queries import QuestdbAsker
+from simulator.modules.questdb.queries import PgWireAsker, QuestdbAsker
 from simulator.testing.events import insert_with, rows_of
 from simulator.testing.server import new_job
 from simulator.testing.suite.test_answers import ASKED_IN_FLIGHT, ASKED_WORKLOADS, check_answers

@@ -20,7 +20,7 @@ import pytest
 from cli.run.cluster import Place
 from cli.run.install.recipes import LOCAL, Recipe, Scripts
 from cli.system.errors import RunFailed
-from cli.system.signals import Interrupted, Interrupts
+from cli.system.processes import Interrupted, Interrupts
 
 from ..e2e.tool import eventually
 from .rendering import COMBINATIONS, RECIPES, Combination, chart_values, objects, render

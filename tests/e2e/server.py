@@ -14,7 +14,7 @@ import psycopg2
 import psycopg2.extensions
 
 from cli.run.embedded import MARK, EmbeddedPostgres
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 from .tool import PASSWORD, PASSWORD_VARIABLE, eventually
 

@@ -17,7 +17,7 @@ SERVE = f"""
 import signal, sys, time
 sys.path.insert(0, {str(ROOT)!r})
 from cli.run.embedded import EmbeddedPostgres
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
 time.sleep(3)  # longer than the first look whether it answers takes
 with EmbeddedPostgres(sys.argv[1], Interrupts()):

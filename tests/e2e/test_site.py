@@ -11,7 +11,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
-from cli.commands.publish import write_command
+from cli.commands.results import write_command
 from cli.results.sources import find_sources
 from cli.show.site import make_site, write_site
 

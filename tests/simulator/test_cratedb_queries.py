@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from simulator.modules.cratedb.queries import CratedbDialect
+from simulator.modules.cratedb import CratedbDialect
 from simulator.modules.kit.sql_queries import compile_query
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import bind

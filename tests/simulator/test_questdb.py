@@ -17,8 +17,7 @@ from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.questdb import Questdb
 from simulator.modules.questdb.encoding import LineEncoder, LineFormat, QuestdbOptions
 from simulator.modules.questdb.official import SenderEncoder
-from simulator.modules.questdb.pgwire import StatementEncoder
-from simulator.modules.questdb.queries import QuestdbDialect
+from simulator.modules.questdb.queries import QuestdbDialect, StatementEncoder
 from simulator.modules.questdb.server import Connection
 from simulator.testing.events import make_schema
 from simulator.workloads.drawing import BoundQuery

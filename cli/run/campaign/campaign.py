@@ -22,7 +22,7 @@ from ...results.evidence import Question
 from ...results.store import WORKLOAD
 from ...system.errors import ConfigError
 from ...system.output import note, print_text
-from ...system.signals import Interrupts
+from ...system.processes import Interrupts
 from ..experiments import AnyExperiment, open_experiment
 from ..experiments.session import Session, find_module
 from .definition import Definition, load_definition

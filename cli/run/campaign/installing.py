@@ -19,11 +19,11 @@ from ...plan.config import Config
 from ...plan.target import ExecutorName
 from ...system.errors import CliError, ConfigError, RunFailed
 from ...system.output import note, write_whole
-from ...system.signals import Interrupts
+from ...system.processes import Interrupts
 from ..cluster import Place
 from ..diagnosis import check_database
 from ..experiments import AnyExperiment
-from ..faults.injector import run_command
+from ..faults import run_command
 from ..install.recipes import Choice, choose, recipe_of
 from ..install.work import Consent, Database, Installed, confirm, removal_arguments
 from .definition import Definition

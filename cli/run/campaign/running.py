@@ -14,7 +14,7 @@ from simulator.units import format_count, format_span
 from ...show.tables import Table
 from ...system.errors import EXIT_LIMIT, CliError, ConfigError, RunFailed
 from ...system.output import NO_ROOM, note, print_prose, print_text, terminal_width
-from ...system.signals import Interrupted
+from ...system.processes import Interrupted
 from ..exclusion import Lease, claim_databases
 from ..experiments import AnyExperiment, run_experiment
 from ..install.work import Consent

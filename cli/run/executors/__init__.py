@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from ...plan.target import ExecutorName
-from ...system.signals import Interrupts
+from ...system.processes import Interrupts
 from ..cluster import Place
 from .base import Executor
 

@@ -18,7 +18,7 @@ from simulator.contract import Phase, Report, RunSettings, Status
 from ...plan.disturbances import Action, Disturbance
 from ...system.errors import RunFailed
 from ...system.output import note
-from ..faults.injector import Doer
+from ..faults import Doer
 
 Watch = Callable[[Status], None]
 """Called about twice a second with the collector's status, and what the executor sees of the database."""

@@ -23,8 +23,7 @@ from simulator.machine import check_files
 from ...system.errors import ConfigError, RunFailed
 from ...system.installation import environment_for_processes
 from ...system.output import explain
-from ...system.processes import kill_group
-from ...system.signals import Interrupts
+from ...system.processes import Interrupts, kill_group
 from ..probes.machine import BackgroundLoadSampler
 from .asking import CollectorAsker
 from .base import (

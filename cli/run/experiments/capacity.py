@@ -28,8 +28,8 @@ from ...plan.planning import (
 )
 from ...plan.requests import CapacityRequest
 from ...plan.workloads import count_history
+from ...results.answers import Capacity, CapacityBottleneck, CapacityStep
 from ...results.bottleneck import Limit, find_bottleneck
-from ...results.capacity import Capacity, CapacityBottleneck, CapacityStep
 from ...results.model import Result
 from ...results.rules import DURATION_OPTIONS
 from ...results.statistics import count_events_per_cost

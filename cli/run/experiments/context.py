@@ -23,12 +23,12 @@ from ...results.rules import DURATION_OPTIONS
 from ...results.store import ResultFolder, now
 from ...system.errors import ConfigError, RunFailed, RunGivenUp
 from ...system.installation import PACKAGES, program
-from ...system.signals import Interrupts
+from ...system.processes import Interrupts
 from ..embedded import EmbeddedPostgres
 from ..exclusion import claim_databases
 from ..executors import make_executor
 from ..executors.base import Executor, Series, Watch
-from ..faults.injector import Doer, FaultInjector
+from ..faults import Doer, FaultInjector
 from ..live import choose_live, serve_live
 from .long_runs import coarsen_run
 

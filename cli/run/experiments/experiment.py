@@ -22,7 +22,7 @@ from ...results.model import Result
 from ...show.progress import Display, make_display
 from ...system.errors import EXIT_FAILED, EXIT_LIMIT, ConfigError, NotStarted, RunFailed, RunGivenUp
 from ...system.output import note, print_text
-from ...system.signals import Interrupted, Interrupts
+from ...system.processes import Interrupted, Interrupts
 from ..live import live_page, publish_end
 from .context import RunContext, new_token, open_context
 from .long_runs import UnfinishedRun, coarsen_run

@@ -23,9 +23,9 @@ from simulator.units import format_count, format_span, parse_amount
 
 from ...plan.planning import PlannedRun, PlannedSeries, check_capabilities, share_devices
 from ...plan.requests import CapacityRequest, TuneRequest
+from ...results.answers import Trial, TunedSetting, Tuning, mean
 from ...results.model import Result
 from ...results.naming import format_options
-from ...results.tuning import Trial, TunedSetting, Tuning, mean
 from ...show.notes import summarize_notes
 from ...show.tuning import advise, describe_tuning, tabulate_tuning
 from ...system.errors import ConfigError, RunFailed

@@ -16,8 +16,7 @@ from pathlib import Path
 from ...plan.config import Config
 from ...system.errors import ConfigError, RunFailed
 from ...system.installation import program, shipped
-from ...system.processes import end_group
-from ...system.signals import END_PATIENCE_S, Interrupted, Interrupts
+from ...system.processes import END_PATIENCE_S, Interrupted, Interrupts, end_group
 from ..cluster import Place
 
 FOLDER = shipped("dbinstall")

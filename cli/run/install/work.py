@@ -19,7 +19,7 @@ from ...plan.requests import Request
 from ...system.errors import ConfigError, RunFailed
 from ...system.installation import CONFIG_FILE, program
 from ...system.output import print_text
-from ...system.signals import Interrupts
+from ...system.processes import Interrupts
 from ..cluster import Place, check_namespace, explain_errors
 from ..diagnosis import check_database
 from .recipes import (

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from ...system.errors import CliError, ConfigError
 from ...system.output import note
-from ...system.signals import Interrupted, Interrupts
+from ...system.processes import Interrupted, Interrupts
 
 if TYPE_CHECKING:
     from .server import LiveServer

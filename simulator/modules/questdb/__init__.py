@@ -57,8 +57,13 @@ from .encoding import (
     describe_tags,
     type_of,
 )
-from .pgwire import PgWireAsker, StatementEncoder, make_statement_writer
-from .queries import QuestdbAsker, QuestdbDialect
+from .queries import (
+    PgWireAsker,
+    QuestdbAsker,
+    QuestdbDialect,
+    StatementEncoder,
+    make_statement_writer,
+)
 from .server import ALLOCATION, Connection, LineWriter
 
 _HOUR_MS = 3_600_000

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands.publish import write_command
+from cli.commands.results import write_command
 from cli.results.sources import MANIFEST, find_sources
 from cli.results.store import NOTES
 from cli.show.site import check_folder, make_site, write_site

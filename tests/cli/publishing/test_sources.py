@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cli.commands.publish import write_command
+from cli.commands.results import write_command
 from cli.main import commands
-from cli.results.secrets import redact_result, redact_text
+from cli.results.manifest import redact_result, redact_text
 from cli.results.sources import MANIFEST, find_sources
 from cli.results.store import NOTES
 from cli.system.errors import ConfigError

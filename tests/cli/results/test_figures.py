@@ -9,7 +9,7 @@ from cli.results.entries import list_entries, split_queries
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import EXPORTED, FIGURES, LIMITED, TABLES, read_all
 from cli.results.thresholds import METRICS
-from cli.show.reads import tabulate_reads
+from cli.show.tables import tabulate_reads
 from simulator.contract import Resources
 
 from ..made import asked_by_the_clock, client, inserts, open_loop, queries, stored

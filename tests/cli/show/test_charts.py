@@ -15,10 +15,10 @@ import pytest
 
 from cli.commands.reading import KINDS as OFFERED
 from cli.commands.reading import THEMES as OFFERED_THEMES
+from cli.results.answers import TunedSetting
 from cli.results.model import Result
 from cli.results.naming import NamedResult
 from cli.results.store import read_result
-from cli.results.tuning import TunedSetting
 from cli.show import drawing
 from cli.show.charts import KINDS, MOST_BARS, draw, draw_all, draw_answer
 from cli.show.drawing import NARROW_PX, draw_narrow, embed, make_standalone_svg, to_png, to_svg

@@ -12,7 +12,7 @@ from cli.run.live import LiveOptions, live_page, serve_live
 from cli.show.progress import PlainDisplay, TerminalDisplay, draw_bar, lay_out, make_display
 from cli.show.status import Forecast, describe_left, describe_phase, seconds_left
 from cli.system.output import Block, note
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import GroupStatus, Load, Phase, Role, Status
 
 from ...screen import Screen

@@ -11,7 +11,6 @@ import pytest
 from cli.results.model import GroupRun, InsertSummary, QuerySummary, list_groups
 from cli.results.store import read_result
 from cli.results.summaries import find_unanswered, summarize_inserts
-from cli.show.reads import tabulate_reads_by_query
 from cli.show.stored import tabulate_readers
 from cli.show.tables import (
     INSERT_COLUMNS,
@@ -22,6 +21,7 @@ from cli.show.tables import (
     strike,
     tabulate_inserts,
     tabulate_queries,
+    tabulate_reads_by_query,
     tabulate_steps,
     tabulate_writers,
 )

@@ -18,10 +18,9 @@ from simulator.units import read_duration_s
 from ....plan.disturbances import Action, Disturbance
 from ....system.errors import ConfigError, RunFailed
 from ....system.output import note
-from ....system.signals import Interrupts
+from ....system.processes import Interrupts
 from ...cluster import Helm, Place, check_namespace, merge_chart_values
-from ...faults.injector import Doer
-from ...faults.pods import PodFaultInjector
+from ...faults import Doer, PodFaultInjector
 from ...leftovers import describe_others
 from ..base import Executor, Series, Watch
 from .release import Release

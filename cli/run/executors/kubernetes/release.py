@@ -19,7 +19,7 @@ from simulator.units import format_span
 from ....system.errors import ConfigError, RunFailed
 from ....system.installation import describe_user, program
 from ....system.output import note
-from ....system.signals import Interrupts
+from ....system.processes import Interrupts
 from ...cluster import RELEASE_PREFIX, RUN_LABEL, Helm, Place, explain_no_namespace
 from ...kubeclient import (
     COLLECTOR,

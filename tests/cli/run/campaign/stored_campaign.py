@@ -12,7 +12,7 @@ from typing import NamedTuple
 from cli.results.model import Result
 from cli.results.store import read_result
 from cli.run.campaign.campaign import Campaign, open_campaign
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import GroupResult, LatencyMs, Role
 from simulator.histograms import Histogram
 

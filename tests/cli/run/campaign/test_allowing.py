@@ -11,7 +11,7 @@ from cli.run.campaign.campaign import Campaign, ask_permission, list_permissions
 from cli.run.campaign.running import prepare, run_campaign, show_plan
 from cli.run.install.work import Consent
 from cli.system.errors import ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.conditions import find_access
 from simulator.modules import load_module, module_names
 

@@ -8,7 +8,7 @@ import pytest
 
 from cli.run.campaign.campaign import Campaign, open_campaign
 from cli.system.errors import ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 CONFIG = """
 targets:

@@ -12,7 +12,7 @@ from cli.run.campaign.definition import Definition, load_definition
 from cli.run.campaign.folder import CampaignFolder
 from cli.run.campaign.plan import Job, Turn, plan_turns
 from cli.system.errors import ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 from ...made import inserts, of_job
 

@@ -11,7 +11,7 @@ from cli.run.campaign.definition import EXAMPLES
 from cli.run.campaign.plan import Job
 from cli.run.campaign.running import prepare
 from cli.system.errors import ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 from ....helpers import begin_definition, configure_definition
 

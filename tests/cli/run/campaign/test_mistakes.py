@@ -11,7 +11,7 @@ import pytest
 
 from cli.run.campaign.campaign import open_campaign
 from cli.system.errors import ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 CONFIG = "targets:\n  one: {module: postgres, executor: local, connection_string: host=127.0.0.1}\n"
 FILE = """\

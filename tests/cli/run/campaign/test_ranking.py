@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 
 from benchmarks.false_alarms import Series, load_series
-from cli.results.capacity import Capacity
+from cli.results.answers import Capacity, TunedSetting
 from cli.results.caveats import Place
 from cli.results.matrix import CandidateFigures, Matrix, estimate_speed
 from cli.results.model import Result
-from cli.results.tuning import TunedSetting
 from cli.run.campaign.definition import Order
 from cli.run.campaign.plan import Candidate, order_turns
 from cli.show.ranking import rank_candidates

@@ -9,7 +9,7 @@ import pytest
 from cli.run.campaign.campaign import open_campaign
 from cli.run.campaign.running import prepare
 from cli.system.errors import ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 CONFIG = """
 targets:

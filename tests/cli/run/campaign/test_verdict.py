@@ -15,7 +15,7 @@ from cli.run.campaign.campaign import Campaign, open_campaign
 from cli.run.campaign.reporting import judge_campaign, write_report
 from cli.run.campaign.running import report_only
 from cli.system.errors import ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import LatencyMs
 
 from ...made import of_job, open_loop

@@ -11,7 +11,7 @@ import pytest
 from cli.run.executors import local
 from cli.run.executors.local import Launcher
 from cli.system.errors import RunFailed
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 STEP_S, SILENCE_S = 0.2, 1.0
 

@@ -15,7 +15,7 @@ import pytest
 from cli.run.executors import asking
 from cli.run.executors.local import LocalExecutor
 from cli.system.errors import RunFailed
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import Phase, Report, RunSettings, Status
 
 from ....e2e.tool import standard_error

@@ -12,7 +12,7 @@ import pytest
 
 from cli.run.cluster import Place
 from cli.run.executors.kubernetes import KubernetesExecutor, _Releases
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import DataSet, Group, Load, Phase, Report, RunSettings
 
 from ....helpers import insert_run, make_report

@@ -9,7 +9,7 @@ import pytest
 from cli.run.cluster import Place, merge_chart_values
 from cli.run.executors.kubernetes import KubernetesExecutor, check_quantities
 from cli.system.errors import ConfigError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from cli.run.experiments.context import RunContext
 from cli.run.experiments.experiment import AnyExperiment, Runner
 from cli.run.experiments.session import Session, open_session
 from cli.show.progress import PlainDisplay
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import Report, RunResult, RunSettings
 
 from ....helpers import make_report

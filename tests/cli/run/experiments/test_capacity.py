@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.results.capacity import Capacity
+from cli.results.answers import Capacity
 from cli.results.caveats import Kind
 from cli.results.comparison import compare
 from cli.results.export import list_rows

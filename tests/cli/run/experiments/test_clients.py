@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cli.results.caveats import Kind
-from cli.results.clients import compare_clients
+from cli.results.comparison import compare_clients
 from cli.results.export import list_rows
 from cli.results.model import Result
 from cli.results.naming import NamedResult

@@ -11,7 +11,7 @@ from cli.main import commands
 from cli.plan.requests import CapacityRequest
 from cli.run.experiments.experiment import AnyExperiment
 from cli.system.errors import CliError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import Arrivals, Load, Role, parse_stages
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from cli.run.experiments.context import open_context, tool_environment
 from cli.run.live import live_page
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 
 from .running import open_blackhole
 

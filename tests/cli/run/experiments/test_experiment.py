@@ -27,7 +27,7 @@ from cli.run.experiments.experiment import (
     run_experiment,
 )
 from cli.system.errors import ConfigError, NotStarted, RunFailed, RunGivenUp
-from cli.system.signals import Interrupted, Interrupts
+from cli.system.processes import Interrupted, Interrupts
 from simulator.contract import (
     CarriedState,
     DataSet,

@@ -11,7 +11,7 @@ from cli.main import commands
 from cli.plan.planning import plan_mix
 from cli.plan.requests import MixedRequest
 from cli.system.errors import CliError
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import Role
 
 MIX = MixedRequest(

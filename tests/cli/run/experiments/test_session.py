@@ -16,9 +16,9 @@ from cli.run.embedded import EmbeddedPostgres
 from cli.run.experiments.clients import ClientsExperiment
 from cli.run.experiments.session import Session, open_session
 from cli.run.experiments.tuning import TuneExperiment
-from cli.run.faults.injector import FaultInjector
+from cli.run.faults import FaultInjector
 from cli.system.errors import ConfigError, RunFailed
-from cli.system.signals import Interrupts
+from cli.system.processes import Interrupts
 from simulator.contract import (
     GroupResult,
     Phase,

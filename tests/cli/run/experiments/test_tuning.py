@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from cli.plan.requests import TuneRequest
-from cli.results.tuning import TunedSetting, Tuning
+from cli.results.answers import TunedSetting, Tuning
 from cli.run.experiments.tuning import (
     ROUGH_STEPS,
     TuneExperiment,

@@ -17,7 +17,7 @@ from cli.run.experiments.experiment import run_experiment
 from cli.run.experiments.long_runs import UnfinishedRun
 from cli.run.experiments.measuring import InsertExperiment
 from cli.system.errors import RunFailed
-from cli.system.signals import Interrupted, Interrupts
+from cli.system.processes import Interrupted, Interrupts
 from simulator.contract import (
     DataSet,
     GroupStatus,

@@ -18,7 +18,7 @@ from cli.run.live import server as server_module
 from cli.run.live.server import LiveServer
 from cli.run.live.state import LiveState
 from cli.system.errors import ConfigError, RunFailed
-from cli.system.signals import Interrupted, Interrupts
+from cli.system.processes import Interrupted, Interrupts
 from simulator.contract import Phase, Status
 
 

@@ -1,1 +1,0 @@
-"""What is done to a database during a run: planned, injected, undone."""
