@@ -15,10 +15,9 @@ from cli.results.model import Result
 from cli.results.store import StoredResult
 from cli.run.experiments.long_runs import UnfinishedRun, coarsen_run
 from cli.run.live.state import LiveState
-from cli.run.probes.background import MACHINE, OWN
 from cli.run.probes.database import Counters, Use, merge_uses, summarize_use
 from cli.run.probes.network import NetworkSnapshot, merge_networks
-from cli.run.probes.timeline import AgingSeries, Step, Window, merge_steps
+from cli.run.probes.timeline import MACHINE, OWN, AgingSeries, Step, Window, merge_steps
 from cli.show.report import make_report
 from simulator.collector.merge import merge_group
 from simulator.collector.status import PhaseTracker

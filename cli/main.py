@@ -46,6 +46,7 @@ FILES = {
     ),
     **dict.fromkeys(("compare", "plot", "report"), "reading"),
     "publish": "results",
+    "ceiling": "workloads",
     **dict.fromkeys(("doctor", "clean", "db"), "cluster"),
 }
 """Command -> its file in `cli/commands/`, if it isn't named like it."""

@@ -25,10 +25,10 @@ from cli.commands.schema import KINDS, make_schema, read_docs, walk_models
 from cli.commands.targets import cell, show_default
 from cli.main import COMMANDS, commands
 from cli.plan.target import TARGET_KEYS, Target
-from cli.results.asking import QUERY_TABLE, QueryFigure
 from cli.results.columns import READERS as READ_TABLE
 from cli.results.columns import WRITERS as INSERT_TABLE
 from cli.results.columns import Column
+from cli.results.entries import QUERY_TABLE, QueryFigure
 from cli.results.figures import BOTH, FIGURES, TABLES, WRITERS
 from cli.results.model import FORMAT, Result
 from cli.run.campaign.definition import Definition as Campaign

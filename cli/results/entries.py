@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from simulator.contract import Execution, GroupResult, QueryResult, StageResult
+from simulator.units import format_digits
 
 from .limits import RunVerdict
-from .model import GroupRun, Result
-from .summaries import EventSize, weigh
+from .model import GroupRun, QuerySummary, Result
+from .summaries import Count, EventSize, find_mean, weigh
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,132 @@ def split_stages(entry: Entry) -> Iterator[Entry]:
     """An entry for each stage of a rate that changes."""
     for number, stage in enumerate(entry.group.stages, 1):
         yield replace(entry, stage=stage, number=number)
+
+
+# --- of readers --------------------------------------------------------------------------------------
+
+
+def of_answer(name: str, count: Count) -> Callable[[Entry], Any]:
+    """Reads the mean over a query's answers, or the figure of a single execution."""
+
+    def read(entry: Entry) -> Any:
+        if entry.each is not None:
+            return getattr(entry.each, name)
+        return find_mean([entry.query], count) if entry.query else None
+
+    return read
+
+
+def of_answers_per_s(count: Count) -> Callable[[Entry], Any]:
+    """Reads rows or bytes of a query's answers, or of all answers, by the length of the window; None for a
+    single execution."""
+
+    def read(entry: Entry) -> float | None:
+        window_s = entry.group.window_s
+        if entry.each is not None or not window_s:
+            return None
+        total = count([entry.query] if entry.query else entry.group.queries)
+        return None if total is None else total / window_s
+
+    return read
+
+
+def of_database(name: str, scale: float = 1.0) -> Callable[[Entry], Any]:
+    """Reads how much of a resource the database used per query, if only readers were at work: beside
+    writers it works for both."""
+
+    def read(entry: Entry) -> float | None:
+        run = entry.group_run.run
+        used = getattr(run.resources, name) if run.resources else None
+        answered = _count_answered(entry.group)
+        if entry.each is not None or len(run.groups) > 1 or used is None or not answered:
+            return None
+        return scale * float(used) / answered
+
+    return read
+
+
+def share_of_client(group: GroupResult) -> float | None:
+    """CPU of all readers per query, in µs."""
+    answered = _count_answered(group)
+    return 1e6 * group.client.cpu_s / answered if group.client and answered else None
+
+
+def _count_answered(group: GroupResult) -> float:
+    """Queries that were answered in the window."""
+    return (group.rate_per_s or 0.0) * (group.window_s or 0.0)
+
+
+# --- a query over all runs --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class QueryFigure:
+    """A column of the table that has a row for each query, over all runs."""
+
+    heading: str
+    about: str
+    show: Callable[[QuerySummary], str]
+    key: str | None = None
+    """Key of the figure of a single run that it sums up, if there is one."""
+    read: Callable[[QuerySummary], float | None] = lambda summary: None
+    """Times are in ms."""
+    always: bool = True
+    """Whether it is always shown, or only where it is known."""
+
+
+def _show(value: float | None) -> str:
+    """Three digits, but never as 1.23e+03; `-` for what isn't known."""
+    return "-" if value is None else format_digits(value)
+
+
+def _make_time(heading: str, about: str, name: str, key: str | None = None) -> QueryFigure:
+    """The figure of a time that the summary has in seconds."""
+
+    def read(summary: QuerySummary) -> float | None:
+        value = getattr(summary, name)
+        return None if value is None else float(1000 * value)
+
+    return QueryFigure(heading, about, lambda summary: _show(read(summary)), key, read)
+
+
+def _show_interval(summary: QuerySummary) -> str:
+    ends = summary.ci95
+    return "-" if ends is None else " to ".join(_show(1000 * end) for end in ends)
+
+
+def _show_rows(summary: QuerySummary) -> str:
+    """The mean and the range where the numbers differ; else the number."""
+    least, most = summary.rows_min, summary.rows
+    if least is None or least == most:
+        return f"{most:,}"
+    ends = f"{least:,} to {most:,}"
+    return ends if summary.rows_mean is None else f"{_show(summary.rows_mean)} ({ends})"
+
+
+QUERY_TABLE = (
+    QueryFigure("Query", "name of the query", lambda summary: summary.query, "query"),
+    _make_time("Min", "the fastest", "min"),
+    _make_time("Max", "the slowest", "max", "latency_max_ms"),
+    _make_time("Avg", "the mean, without each reader's first", "avg"),
+    QueryFigure("95% interval", "the mean's", _show_interval),
+    _make_time("p50", "p50 of the times", "median", "latency_p50_ms"),
+    _make_time("p90", "p90 of the times", "p90", "latency_p90_ms"),
+    _make_time("p99", "p99 of the times, from 100 on", "p99", "latency_p99_ms"),
+    _make_time("p99.9", "p99.9 of the times, from 1,000 on", "p99_9", "latency_p99_9_ms"),
+    _make_time("Cold", "mean of each reader's first execution", "cold", "cold_s"),
+    QueryFigure("Rows", "of an answer: the mean, and the ends where they differ", _show_rows, "rows_mean"),
+    QueryFigure("Bytes", "of an answer as it was received, the mean",
+                lambda summary: _show(summary.bytes_mean), "bytes_mean", always=False),
+    QueryFigure("Queries/s", "answered ÷ the length of the windows", lambda summary: _show(summary.per_s),
+                always=False),
+    QueryFigure("Executions", "executions behind the times", lambda summary: f"{summary.runs:,}",
+                "executions"),
+    QueryFigure("Failed", "executions without an answer", lambda summary: f"{summary.errors:,}", "failed"),
+)  # fmt: skip
+"""The columns of the table of queries; times in ms."""
+
+QUERY_TIMES = {
+    figure.key: figure.read for figure in QUERY_TABLE if figure.key and figure.key.endswith("_ms")
+}
+"""Key of a time of a single run -> the same over all runs, in ms."""

@@ -14,9 +14,8 @@ from typing import Any
 from simulator.contract import Role
 from simulator.units import format_bytes, format_digits
 
-from .asking import of_answer, of_answers_per_s, of_database, share_of_client
 from .bottleneck import find_bottleneck
-from .entries import Entry
+from .entries import Entry, of_answer, of_answers_per_s, of_database, share_of_client
 from .retention import of_retention
 from .statistics import count_events_per_cost
 from .summaries import count_bytes, count_rows

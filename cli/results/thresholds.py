@@ -11,10 +11,9 @@ from simulator.contract import Role
 from simulator.units import parse_amount, parse_duration_ms
 
 from ..system.errors import ConfigError
-from .asking import QUERY_TIMES
 from .caveats import Place, find_place
 from .comparison import MetricComparison, compare
-from .entries import list_entries
+from .entries import QUERY_TIMES, list_entries
 from .figures import LIMITED, Better
 from .matrix import collect_samples
 from .model import Result

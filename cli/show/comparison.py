@@ -25,8 +25,8 @@ from ..results.statistics import MOST_RUNS, count_events_per_cost
 from ..results.summaries import list_queries, weigh_valid
 from ..results.verdicts import list_kinds, summarize_doubts
 from ..system.output import wrap_lines
-from .capacity import tabulate_capacities
 from .ratios import format_speed, format_speed_interval, lead_comparison
+from .searches import tabulate_capacities
 from .tables import (
     COST_HEADER,
     Table,

@@ -19,10 +19,10 @@ from ..results.naming import find_changed_options, format_options, format_value,
 from ..results.store import StoredResult, make_line, read_or_skip
 from ..system.output import wrap_lines
 from . import words
-from .capacity import describe_steps, tabulate_capacity
 from .clients import tabulate_clients, tabulate_questions, tabulate_turns
 from .listing import HEADLINE, LABEL, OPTIONS
 from .notes import describe_answers, list_notes, tabulate_limits
+from .searches import advise, describe_steps, tabulate_capacity, tabulate_tuning
 from .tables import (
     Table,
     describe_load,
@@ -34,7 +34,6 @@ from .tables import (
     tabulate_runs,
     tabulate_writers,
 )
-from .tuning import advise, tabulate_tuning
 from .workloads import describe_statements
 
 

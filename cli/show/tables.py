@@ -12,10 +12,9 @@ from simulator.contract import LatencyMs, Load, Role, RunResult
 from simulator.units import format_count, format_digits
 
 from ..results import columns as columns_
-from ..results.asking import QUERY_TABLE
 from ..results.columns import READERS, Column, Runs
 from ..results.comparison import Cost
-from ..results.entries import Entry, list_entries
+from ..results.entries import QUERY_TABLE, Entry, list_entries
 from ..results.figures import FIGURES, SUMMED, TABLES, Figure
 from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
 from ..results.statistics import count_events_per_cost, summarize

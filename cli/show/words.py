@@ -12,11 +12,17 @@ from ..results.naming import name_database
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import list_valid
 from ..results.verdicts import is_stable
-from .capacity import describe_capacity, describe_search, write_capacity_headline
 from .clients import describe_clients, write_clients_headline
 from .notes import describe_limits
+from .searches import (
+    describe_capacity,
+    describe_search,
+    describe_trials,
+    describe_tuning,
+    write_capacity_headline,
+    write_tuning_headline,
+)
 from .tables import describe_in_flight, format_ms, format_tail
-from .tuning import describe_trials, describe_tuning, write_tuning_headline
 
 
 def write_headline(result: Result) -> str:

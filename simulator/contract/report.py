@@ -8,8 +8,16 @@ from pydantic import Field, computed_field, model_validator
 
 from .figures import Measured, MinuteLatency, WorkerSpan, WorkerTimeline
 from .message import Message
-from .resources import Machine, Mark, Outage, Resources, SkippedFault, Storage
-from .retention import DeletionCost, RetentionResult
+from .resources import (
+    DeletionCost,
+    Machine,
+    Mark,
+    Outage,
+    Resources,
+    RetentionResult,
+    SkippedFault,
+    Storage,
+)
 from .settings import CarriedState, Role
 
 BOUND_PAUSE_SHARE = 0.5

@@ -13,7 +13,7 @@ from ..conditions import Condition
 from ..units import parse_amount, parse_duration_s
 from .limits import RunLimit
 from .message import Message, Seconds
-from .retention import SHORTEST_S
+from .resources import SHORTEST_S
 
 MAX_WORKERS = 100_000
 MAX_IN_FLIGHT = 10_000

@@ -34,8 +34,8 @@ from ...results.model import Result
 from ...results.rules import DURATION_OPTIONS
 from ...results.statistics import count_events_per_cost
 from ...results.summaries import find_bytes_per_day
-from ...show.capacity import describe_capacity, describe_steps, tabulate_capacity
 from ...show.notes import describe_answers, summarize_notes
+from ...show.searches import describe_capacity, describe_steps, tabulate_capacity
 from ...system.errors import ConfigError, RunFailed
 from ...system.output import note, print_prose, print_text, terminal_width
 from .experiment import Experiment, Plan

@@ -27,7 +27,7 @@ from ...results.answers import Trial, TunedSetting, Tuning, mean
 from ...results.model import Result
 from ...results.naming import format_options
 from ...show.notes import summarize_notes
-from ...show.tuning import advise, describe_tuning, tabulate_tuning
+from ...show.searches import advise, describe_tuning, tabulate_tuning
 from ...system.errors import ConfigError, RunFailed
 from ...system.output import note, print_prose, print_text, terminal_width
 from .capacity import CapacitySearch, find_answer

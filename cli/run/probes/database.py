@@ -16,8 +16,7 @@ import psutil
 
 from simulator.contract import Resources
 
-from .background import Process, Snapshot, find_family
-from .timeline import Step, Window, add_up
+from .timeline import Process, Snapshot, Step, Window, add_up, find_family
 
 CPU, READ, WRITTEN = "cpu_s", "read_bytes", "written_bytes"
 """Amounts of a step, as they are called in `Counters`; seconds for which a disk was busy are by its name in a

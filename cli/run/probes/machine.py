@@ -15,14 +15,6 @@ from simulator.contract import DatabaseUse, Report, Resources
 from simulator.machine import read_clock_s
 
 from ...system.output import note
-from .background import (
-    Snapshot,
-    compare,
-    find_family,
-    read_families,
-    share_of_others,
-    take_snapshot,
-)
 from .database import Servers, count_cpus, merge_uses, sample_database, summarize_use
 from .network import (
     NetworkSnapshot,
@@ -32,7 +24,18 @@ from .network import (
     read_traffic,
     sum_traffic,
 )
-from .timeline import AgingSeries, Window, find_window, merge_steps
+from .timeline import (
+    AgingSeries,
+    Snapshot,
+    Window,
+    compare,
+    find_family,
+    find_window,
+    merge_steps,
+    read_families,
+    share_of_others,
+    take_snapshot,
+)
 
 _log = logging.getLogger(__name__)
 

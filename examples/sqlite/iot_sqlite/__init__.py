@@ -16,8 +16,8 @@ from simulator.conditions import Condition
 from simulator.contract import PrimaryKey
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Capabilities, Encoding, Support, support_keys
-from simulator.modules.kit.dbapi import DbapiModule
 from simulator.modules.kit.module import missing_table, stored_by_earlier_run
+from simulator.modules.kit.sql_module import DbapiModule
 from simulator.modules.kit.sql_queries import SqlDialect, list_aliased, list_aliases
 from simulator.modules.options import Options
 from simulator.workloads.queries import Shape

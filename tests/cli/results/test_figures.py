@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.results.asking import QUERY_TABLE
-from cli.results.entries import list_entries, split_queries
+from cli.results.entries import QUERY_TABLE, list_entries, split_queries
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import EXPORTED, FIGURES, LIMITED, TABLES, read_all
 from cli.results.thresholds import METRICS

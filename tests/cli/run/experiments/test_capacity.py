@@ -10,8 +10,8 @@ from cli.results.comparison import compare
 from cli.results.export import list_rows
 from cli.results.model import Result
 from cli.results.verdicts import find_caveats, summarize_doubts
-from cli.show.capacity import describe_capacity, tabulate_capacity
 from cli.show.comparison import describe_comparison
+from cli.show.searches import describe_capacity, tabulate_capacity
 from cli.show.stored import describe_result
 from cli.show.words import (
     describe_measurement,

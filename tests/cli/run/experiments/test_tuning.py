@@ -27,7 +27,7 @@ from cli.run.experiments.tuning import (
     stretch,
 )
 from cli.show.notes import list_notes
-from cli.show.tuning import advise, describe_tuning, tabulate_tuning
+from cli.show.searches import advise, describe_tuning, tabulate_tuning
 from cli.show.words import describe_measurement, describe_validity, write_headline
 from cli.system.errors import ConfigError, RunFailed
 from simulator.contract import DataSet, Load, Offered, RunResult, RunSettings

@@ -7,17 +7,18 @@ from typing import Any
 
 import pytest
 
-from cli.run.probes.background import (
+from cli.run.probes.timeline import (
     KERNEL,
     MACHINE,
     OWN,
     Process,
     Snapshot,
+    Step,
+    Window,
     compare,
     find_family,
     share_of_others,
 )
-from cli.run.probes.timeline import Step, Window
 
 TOOL, LAUNCHER, WORKER, SERVER, BACKEND = 100, 101, 102, 200, 201
 

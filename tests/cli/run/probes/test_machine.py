@@ -17,10 +17,9 @@ import psutil
 import pytest
 
 from cli.run.probes import machine as machine_module
-from cli.run.probes.background import read_families, take_snapshot
 from cli.run.probes.database import Counters, Use, merge_uses
 from cli.run.probes.machine import BackgroundLoadSampler
-from cli.run.probes.timeline import AgingSeries
+from cli.run.probes.timeline import AgingSeries, read_families, take_snapshot
 from cli.system.processes import Interrupted
 from simulator.contract import Machine
 from simulator.machine import read_clock_s
