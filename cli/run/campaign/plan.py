@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
@@ -64,7 +64,7 @@ class Job:
     candidate: Candidate
     step: str
     repeat: int
-    request: Request
+    request: Request = field(hash=False)  # it has dictionaries, and the name says enough
     """What is asked for, without what the campaign sets: config file, folder, label."""
     arguments: tuple[str, ...]
     """The same as it would stand on a command line."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cli.plan.requests import REQUESTS, InsertRequest, QueryRequest
+from cli.plan.requests import InsertRequest, QueryRequest
 from cli.plan.target import ExecutorName
 from cli.run.campaign.plan import Candidate, Estimate, Job, estimate_left, model_job
 from simulator.contract import Load
@@ -59,7 +59,9 @@ def test_what_the_model_says_is_corrected_by_other_steps_of_the_command() -> Non
 
 
 def _job(target: str, step: str, repeat: int) -> Job:
-    request = REQUESTS[step](target=target)
+    request: InsertRequest | QueryRequest = InsertRequest(target=target)
+    if step == "query":
+        request = QueryRequest(target=target, queries={"count-events": 1.0})
     return Job(f"{target} {step} {repeat}", Candidate(target), step, repeat, request, ())
 
 
