@@ -20,8 +20,9 @@ from ....system.errors import ConfigError, RunFailed
 from ....system.output import note
 from ....system.processes import Interrupts
 from ...cluster import Helm, Place, check_namespace, merge_chart_values
-from ...faults import Doer, PodFaultInjector
+from ...faults import Doer
 from ...leftovers import describe_others
+from ...pod_faults import PodFaultInjector
 from ..base import Executor, Series, Watch
 from .release import Release
 
