@@ -159,7 +159,7 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
     name = "cratedb"
     PACKAGES = ("httptools",)
     WRITER = f"{__name__}.server:CratedbWriter"
-    ASKER = f"{__name__}.queries:CratedbAsker"
+    ASKER = f"{__name__}:CratedbAsker"
     options_model = CratedbOptions
     # `max_by`: https://cratedb.com/docs/crate/reference/en/latest/appendices/release-notes/5.2.0.html
     OLDEST: ClassVar[Mapping[str, str]] = {"CrateDB": "5.2"}
