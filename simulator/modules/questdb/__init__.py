@@ -12,7 +12,7 @@ later. Counts and the first queries wait for it (`wal_tables()`).
 
 Events are sent as lines over HTTP, which the vendor recommends, built column by column (`encoding.py` says
 what is binary and what can't be), or over PGWire as prepared statements, one INSERT per event. With
-`client=official`, the package `questdb` sends lines, see `official`. Queries use PGWire, see `pgwire`, or
+`client=official`, the package `questdb` sends lines, see `official`. Queries use PGWire, see `queries`, or
 HTTP without a `connection_string`; everything else uses HTTP (`/exec`).
 
 Queries use SAMPLE BY for buckets of time and LATEST ON for the newest events.

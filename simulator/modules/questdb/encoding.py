@@ -71,7 +71,7 @@ CLIENTS = {
         ("questdb",),
         dict.fromkeys((InsertMode.BATCH, InsertMode.SINGLE), "questdb's Sender.row and flush"),
         writer=f"{__package__}.official:OfficialQuestdbWriter",
-        asker=f"{__package__}.pgwire:OfficialQuestdbAsker",
+        asker=f"{__package__}.queries:OfficialQuestdbAsker",
     )
 }
 """What the option `client` can be."""

@@ -1,5 +1,5 @@
 """Described queries in QuestDB's SQL, and how they are asked over HTTP, for answers as JSON: where PGWire
-(`pgwire.py`) is not at hand.
+(below) is not at hand.
 
 https://questdb.com/docs/query/rest-api/#exec---execute-queries
 """
