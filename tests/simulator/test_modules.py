@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import replace
 from importlib.metadata import EntryPoint, EntryPoints
+from pkgutil import resolve_name
 from typing import Any
 
 import pytest
@@ -86,6 +87,16 @@ def test_every_module_can_be_loaded_by_its_name() -> None:
     assert {"postgres", "blackhole", "elasticsearch"} <= set(module_names())
     for name in module_names():
         assert load_module(name).name == name
+
+
+@pytest.mark.parametrize("name", module_names())
+def test_writers_and_askers_are_where_their_module_says(name: str) -> None:
+    """Those of official clients are imported by runs alone, and most need a server."""
+    module = load_module(name)
+    clients = module.CAPABILITIES.clients.values()
+    official = [path for client in clients for path in (client.writer, client.asker)]
+    for path in filter(None, [module.WRITER, module.ASKER, *official]):
+        assert callable(resolve_name(path))
 
 
 def test_an_unknown_module_names_the_known_ones_and_the_nearest() -> None:
