@@ -61,9 +61,8 @@ def test_the_suite_finds_what_is_wrong(installed: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken"
     shutil.copytree(installed, broken)
     module = broken / "iot_sqlite" / "__init__.py"
-    lost = (
-        "from simulator.modules.kit import dbapi\ndbapi.DbapiWriter.send = lambda _, p: p.events\n"
-    )
+    kit = "simulator.modules.kit.sql_module"
+    lost = f"from {kit} import DbapiWriter\nDbapiWriter.send = lambda _, p: p.events\n"
     module.write_text(f"{module.read_text()}\n{lost}")
     done = suite(broken, tmp_path, "--module", "sqlite", "-x", "-k", "every_way")
     assert done.returncode == 1, done.stdout + done.stderr
