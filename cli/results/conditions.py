@@ -121,9 +121,8 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, SettingVa
         if name == "definition":
             for part, text in flatten_definition(value).items():
                 add(Condition.WORKLOAD, part, Origin.COMMAND, text)
-        elif name == "limits" and result.command not in _SEARCHES:
-            pass  # limits change what a search measures; for other commands they judge it
-        elif name != "module":
+        # Limits change what a search measures; for other commands they judge it.
+        elif name != "module" and (name != "limits" or result.command in _SEARCHES):
             add(_COMMAND.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
     for name, value in result.settings.module.items():
         # Options that a target has and its module doesn't are the workload's.
