@@ -158,7 +158,9 @@ def test_the_embedded_server_is_killed_and_comes_back(tool: Tool) -> None:
     (mark,), (outage,) = run["marks"], run["outages"]
     assert (mark["action"], mark["ok"]) == ("2s kill-server", True)
     assert 2.0 <= mark["at_s"] < 4.0
-    assert outage["gap_s"] > 0.2
+    # A quick machine has its server back before a pause counts as a gap.
+    assert outage["gap_s"] == 0 or outage["gap_s"] >= GAP_S
+    assert outage["gap_began_s"] >= mark["at_s"]
     assert run["retries"] >= 2
     assert set(run["errors"]) == {"connection_lost"}
     assert run["verification"]["ok"] is True
