@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ..plan.requests import Request
+from ..plan.request import Request
 from ..system.processes import Interrupts
 from .options import (
     combine,

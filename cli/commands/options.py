@@ -16,7 +16,8 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ..plan.fields import Option, describe_problem, find_options
-from ..plan.requests import REQUESTS, Request
+from ..plan.request import Request
+from ..plan.requests import REQUESTS
 from ..plan.values import Choice, File, Flag, Folder, Kind, Number, Whole
 
 if TYPE_CHECKING:

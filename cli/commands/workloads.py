@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ..plan.requests import Request
+from ..plan.request import Request
 from ..plan.values import Duration, WorkerCounts
 from .options import Parsed, debug_option, find_given, options_of, output_option, whole
 

@@ -35,7 +35,8 @@ from simulator.workloads.numbering import (
 
 from ..system.errors import ConfigError
 from ..system.installation import load_each
-from .requests import InsertRequest, MixedRequest, QueryRequest, Request
+from .request import Request
+from .requests import InsertRequest, MixedRequest, QueryRequest
 from .target import Target
 from .workloads import count_history, make_workload_of, parse_pairs
 

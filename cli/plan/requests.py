@@ -4,17 +4,7 @@ options, and a campaign's file from the keys of a step."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeVar
-
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    PrivateAttr,
-    ValidationInfo,
-    field_validator,
-    model_validator,
-)
+from typing import Any, ClassVar
 
 from simulator.contract import (
     MAX_WORKERS,
@@ -27,279 +17,24 @@ from simulator.contract import (
     RunLimit,
     Tables,
     Timestamps,
-    fields_of,
-    find_mean_rate,
     format_stages,
-    sum_durations_s,
 )
 
-from ..system.installation import CONFIG_FILE
 from ..system.processes import END_PATIENCE_S
-from .fields import Option, of, option
+from .fields import of, option
+from .request import Request, public_data, public_load
 from .values import (
-    Choice,
     Duration,
-    File,
     Flag,
-    Folder,
     Kind,
-    Label,
     Limit,
     Number,
-    Pair,
     Share,
     StagedRate,
     WeightedQueries,
     Whole,
     WorkerCounts,
 )
-
-_Model = TypeVar("_Model", bound=BaseModel)
-
-
-# --- what a run is kept by, in results ------------------------------------------------------------
-
-
-def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, Any]:
-    """The fields that are options of the command line, by their names there."""
-    names = fields_of(type(model), role)
-    return model.model_dump(mode="json", by_alias=True, include=names)
-
-
-def public_data(data: DataSet) -> dict[str, Any]:
-    """The data set as it is kept in the result. The workload's options are among the module's."""
-    own = {} if data.definition is None else {"definition": data.definition}
-    shown = public_fields(data)
-    if not data.has_history:
-        del shown["prefill_span_s"], shown["prefill_every_s"]
-    return shown | own
-
-
-def public_load(load: Load) -> dict[str, Any]:
-    """The load's options as they are kept in the result. Of those that end a run, only the one that did."""
-    shown = public_fields(load, load.role)
-    if load.rate_per_s is None:
-        shown.pop("arrivals")
-    if not load.stages:
-        shown.pop("stages")
-    if load.duration_s is not None:
-        for name in ("num_inserts", "runs"):
-            shown.pop(name, None)
-    return shown
-
-
-# --- the requests ---------------------------------------------------------------------------------
-
-
-class JobId(NamedTuple):
-    """A job of a campaign, whatever it is called."""
-
-    candidate: str
-    step: str
-    repetition: int
-
-
-class Request(BaseModel):
-    """What all commands have in common that run something against a target."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True
-    )
-
-    command: ClassVar[str] = ""
-    role: ClassVar[Role] = Role.WRITE
-    """What its load is: the writers', or the readers' where they alone are at work."""
-    disturbed: ClassVar[bool] = False
-    """Whether a target's disturbances are done in its runs: only if it measures what they do."""
-
-    target: str = option(Kind(), ..., "Name of the target in the config file.", "-t", "--target")
-    config_file: Path = option(
-        File(dir_okay=True), Path(CONFIG_FILE), "Config file with the targets.", "-c", "--config",
-        shown=True,
-    )  # fmt: skip
-    extra_options: tuple[str, ...] = option(
-        Kind(), (), "Option for the database module, over the target's own; may be repeated.",
-        "--extra-option", multiple=True, metavar="KEY=VALUE",
-    )  # fmt: skip
-    timeout_s: float = option(
-        Duration(), 0.0, "How long one run may take: 10m, or a number of seconds; 0: no limit.",
-        "--timeout", shown=True,
-    )  # fmt: skip
-    workload: str = of(DataSet, "workload")
-    workload_pairs: tuple[str, ...] = option(
-        Kind(), (), "Option of the workload, over the target's own; may be repeated.",
-        "--workload-option", multiple=True, metavar="KEY=VALUE",
-    )  # fmt: skip
-    executor: str | None = option(
-        Choice(["local", "kubernetes"]), None,
-        "Where collector and workers run; default: the target's, or else kubernetes.", "--executor",
-    )  # fmt: skip
-    kubeconfig: str | None = option(
-        Kind(), None, "Kubeconfig file; default: $KUBECONFIG, ~/.kube/config.", "--kubeconfig"
-    )
-    context: str | None = option(
-        Kind(), None, "Context of the kubeconfig; default: its current one.", "--context"
-    )
-    namespace: str | None = option(
-        Kind(), None, "Kubernetes namespace; default: the config file's.", "--namespace"
-    )
-    output: Any = option(
-        Folder(), Path("results"),
-        "Folder in which a new folder with the result is made; or an address such as"
-        " s3://bucket/folder, to which it is copied from results/.", "--output", shown=True,
-        metavar="FOLDER|URL",
-    )  # fmt: skip
-    label: str | None = option(
-        Label(), None, "Name of the result, usable wherever its ID is.", "--label"
-    )
-    tags: tuple[tuple[str, str], ...] = option(
-        Pair(), (), "Tag stored with the result, to filter by; may be repeated.", "--tag",
-        multiple=True, metavar="KEY=VALUE",
-    )  # fmt: skip
-    json_file: Path | None = option(
-        File(), None, "Write a copy of result.json to this file.", "--json"
-    )
-    live: bool = option(
-        Flag(),
-        False,
-        "Serve a page on this machine that shows the command while it runs.",
-        "--live",
-    )
-    open_live: bool = option(Flag(), False, "Serve that page, and open it in a browser.", "--open")
-    prometheus_file: Path | None = option(
-        File(), None,
-        "Serve that page, and write this file for Prometheus' file-based discovery.", "--prometheus",
-    )  # fmt: skip
-    quiet: bool = option(
-        Flag(), False, "Print no progress: only the result, warnings and errors.", "--quiet"
-    )
-    debug: bool = option(Flag(), False, "Show a traceback with an error.", "--debug")
-
-    job: JobId | None = None
-    """The job of a campaign that it is."""
-    runs: int = 3
-    """How often the same run is made."""
-    limits: tuple[RunLimit, ...] = ()
-    """What each run is to keep to."""
-    abort_on_limit: bool = False
-    """End a run as soon as it can't keep one of them any more."""
-    disturb: tuple[str, ...] = ()
-    disturb_grace_s: float = END_PATIENCE_S
-
-    _load: Load = PrivateAttr(default_factory=Load)
-    _data: DataSet = PrivateAttr(default_factory=DataSet)
-    _readers: Load | None = PrivateAttr(None)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _read(cls, value: Any, info: ValidationInfo) -> Any:
-        own = cls.model_fields[info.field_name or ""].json_schema_extra
-        return own.read(value) if isinstance(own, Option) else value
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        self._load, self._data, self._readers = (
-            self._make_load(), self._make_data(), self._make_readers(),
-        )  # fmt: skip
-        return self
-
-    @property
-    def load(self) -> Load:
-        """The writers' load; the readers', where they alone are at work."""
-        return self._load
-
-    @property
-    def data(self) -> DataSet:
-        """The data set."""
-        return self._data
-
-    @property
-    def readers(self) -> Load | None:
-        """The load of readers beside the writers, if there are any."""
-        return self._readers
-
-    def with_work(self, load: Load, data: DataSet, readers: Load | None = None) -> Self:
-        """The same with other work than follows from its options."""
-        changed = self.model_copy()
-        changed._load, changed._data, changed._readers = load, data, readers
-        return changed
-
-    @property
-    def given(self) -> frozenset[str]:
-        """Names of the fields that were asked for, not left at their defaults."""
-        return frozenset(self.model_fields_set)
-
-    def list_options(self) -> dict[str, Any]:
-        """The options as they are kept in the result."""
-        options = {
-            "workers": [self.load.workers],
-            "runs": self.runs,
-            **public_load(self.load),
-            **public_data(self.data),
-        }
-        if self.readers is not None:
-            options |= {
-                "readers": self.readers.workers,
-                "query_rate_per_s": self.readers.rate_per_s,
-                "reader_in_flight": self.readers.in_flight,
-                "queries": self.readers.weights or self.readers.queries,
-                "redraw": self.readers.redraw,
-                "check": self.readers.check,
-            }
-        return options | self.list_limits()
-
-    def list_limits(self) -> dict[str, Any]:
-        """The limits as they are kept in the result, if there are some."""
-        if not self.limits:
-            return {}
-        aborts = {"abort_on_limit": True} if self.abort_on_limit else {}
-        return {"limits": [str(limit) for limit in self.limits], **aborts}
-
-    def _make_load(self) -> Load:
-        return self._fill(Load, role=self.role, **self._take_rate("rate_per_s"))
-
-    def _make_data(self) -> DataSet:
-        return self._fill(DataSet)
-
-    def _make_readers(self) -> Load | None:
-        return None
-
-    def _fill(self, model: type[_Model], **more: Any) -> _Model:
-        """A message from the fields that it shares with the request."""
-        # `runs` is how often the whole run is made; only for readers alone it is the load's, too.
-        names = (model.model_fields.keys() & type(self).model_fields.keys()) - {"runs", "queries"}
-        return model.model_validate({name: getattr(self, name) for name in names} | more)
-
-    def _take_rate(self, name: str) -> dict[str, Any]:
-        """The fields of `Load` that a rate fills: for one in stages these and their mean rate; and, if any of
-        the request's rates has stages, how long they take. ValueError if another option says otherwise."""
-        rate = getattr(self, name, None)
-        staged = {
-            flag: sum_durations_s(stages)
-            for field, flag in (("rate_per_s", "--rate"), ("query_rate", "--query-rate"))
-            if isinstance(stages := getattr(self, field, None), list)
-        }
-        if not staged:
-            return {"rate_per_s": rate}
-        lengths = dict(staged)
-        if "duration_s" in self.given:
-            lengths["--duration"] = getattr(self, "duration_s", 0.0)
-        if len(set(lengths.values())) > 1:
-            spans = " and ".join(f"{flag} {length:g} s" for flag, length in lengths.items())
-            raise ValueError(
-                f"the stages of a rate set the length of a run: {spans} differ; let them add up to the same,"
-                " or leave --duration out"
-            )
-        for field, flag in (("events", "--num-inserts"), ("runs", "--runs")):
-            if field in self.given and (field == "events" or self.role is Role.READ):
-                raise ValueError(
-                    f"{flag} and the stages of a rate both say when a run ends: give one of them"
-                )
-        fields: dict[str, Any] = {"duration_s": next(iter(lengths.values())), "rate_per_s": rate}
-        if isinstance(rate, list):
-            fields |= {"stages": rate, "rate_per_s": find_mean_rate(rate)}
-        return fields
-
 
 _STATUS_3 = "If it is missed or can't be decided, the exit status is 3."
 _STAGES = "A rate may change in stages, whose times add up to the run's: 2m:1000,10m:5000."

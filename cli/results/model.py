@@ -27,7 +27,7 @@ from simulator.contract import (
     RunResult,
 )
 
-from ..plan.requests import JobId
+from ..plan.request import JobId
 from .answers import Capacity, Tuning
 from .limits import RunVerdict
 from .summaries import (

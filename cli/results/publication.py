@@ -15,7 +15,7 @@ from simulator.modules import load_module
 from simulator.modules.options import HIDDEN
 from simulator.units import format_count
 
-from ..plan.requests import JobId
+from ..plan.request import JobId
 from ..system.errors import ConfigError
 from .caveats import Kind
 from .conditions import find_durability

@@ -14,7 +14,7 @@ from pydantic_core import to_json
 from simulator.conditions import Condition
 from simulator.documents import DocumentError, read_json
 
-from ..plan.requests import JobId
+from ..plan.request import JobId
 from ..system.errors import ConfigError
 from ..system.output import note
 from .conditions import Origin, find_declared, list_settings

@@ -25,7 +25,7 @@ from simulator.documents import (
     read_file,
 )
 
-from ..plan.requests import JobId
+from ..plan.request import JobId
 from ..plan.values import LATEST
 from ..system.errors import ConfigError, RunFailed
 from ..system.installation import program

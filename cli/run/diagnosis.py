@@ -15,7 +15,7 @@ from simulator.machine import Reading, read_machine
 
 from ..plan.config import load_config
 from ..plan.planning import PlannedRun, check_workload
-from ..plan.requests import Request
+from ..plan.request import Request
 from ..plan.target import ExecutorName
 from ..plan.workloads import begin, complete_data, make_workload
 from ..system.errors import EXIT_USAGE, CliError, ConfigError, RunFailed

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cli.plan.requests import CapacityRequest, Request
+from cli.plan.request import Request
+from cli.plan.requests import CapacityRequest
 from cli.results.answers import CapacityStep, Trial, TunedSetting, Tuning
 from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result

@@ -14,7 +14,8 @@ from click.testing import CliRunner, Result
 from cli.main import commands
 from cli.plan.config import Config, load_config
 from cli.plan.planning import plan_inserts
-from cli.plan.requests import InsertRequest, Request, public_data
+from cli.plan.request import Request, public_data
+from cli.plan.requests import InsertRequest
 from cli.plan.workloads import choose_workload, complete_data, make_workload, read_options
 from cli.results.conditions import flatten_definition
 from cli.run.experiments.context import make_settings

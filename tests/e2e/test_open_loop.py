@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from simulator.contract import GAP_S
+
 from ..helpers import counted
 from .server import Server
 from .tool import Tool, eventually

@@ -12,7 +12,7 @@ from typing import Any
 from simulator import __version__
 from simulator.documents import DocumentError, printable_line, read_json
 
-from ...plan.requests import JobId
+from ...plan.request import JobId
 from ...results.store import (
     CAMPAIGN,
     FAILED,

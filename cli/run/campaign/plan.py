@@ -16,7 +16,8 @@ from simulator.errors import did_you_mean
 from simulator.units import format_count
 
 from ...plan.fields import describe_problem, find_keys, write_words
-from ...plan.requests import REQUESTS, JobId, Request
+from ...plan.request import JobId, Request
+from ...plan.requests import REQUESTS
 from ...plan.target import ExecutorName
 from ...system.errors import ConfigError
 from ..experiments import AnyExperiment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ...plan.requests import Request
+from ...plan.request import Request
 from .capacity import CapacityExperiment
 from .clients import ClientsExperiment
 from .experiment import AnyExperiment, run_experiment

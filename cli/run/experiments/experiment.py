@@ -15,7 +15,7 @@ from simulator.contract import CarriedState, GroupResult, Load, Role, RunResult,
 
 from ...plan.disturbances import add_pauses, check_pauses, check_times
 from ...plan.planning import PlannedRun, PlannedSeries, share_devices
-from ...plan.requests import Request
+from ...plan.request import Request
 from ...plan.workloads import check_history
 from ...results.limits import Outcome, sum_up
 from ...results.model import Result

@@ -22,7 +22,8 @@ from ...plan.planning import (
     plan_queries,
     share_devices,
 )
-from ...plan.requests import InsertRequest, MixedRequest, QueryRequest, Request
+from ...plan.request import Request
+from ...plan.requests import InsertRequest, MixedRequest, QueryRequest
 from ...results.model import Result
 from ...show.notes import describe_answers, list_outages, summarize_notes
 from ...show.stored import tabulate_figures, tabulate_readers, tabulate_stages

@@ -23,7 +23,7 @@ from simulator.workloads.base import CLOCK_FACTOR, WorkloadOptions
 from ...plan.config import Config, load_config
 from ...plan.disturbances import Action, Disturbance, check_disturbances, parse_disturbance
 from ...plan.planning import QUERIES, merge_options, option_names, split_options
-from ...plan.requests import Request
+from ...plan.request import Request
 from ...plan.target import ExecutorName, Target, hide_values
 from ...plan.workloads import ChosenWorkload, choose_workload, complete_data, read_options
 from ...system.errors import ConfigError

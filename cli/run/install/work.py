@@ -15,7 +15,7 @@ import click
 from tabulate import tabulate
 
 from ...plan.config import Config
-from ...plan.requests import Request
+from ...plan.request import Request
 from ...system.errors import ConfigError, RunFailed
 from ...system.installation import CONFIG_FILE, program
 from ...system.output import print_text

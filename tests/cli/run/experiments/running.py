@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from cli.plan.requests import Request
+from cli.plan.request import Request
 from cli.results.store import ResultFolder, now
 from cli.run.executors.base import Executor, Series, Watch
 from cli.run.experiments.context import RunContext

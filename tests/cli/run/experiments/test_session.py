@@ -11,7 +11,8 @@ from typing import Any, cast
 import pytest
 
 from cli.plan.disturbances import parse_disturbance
-from cli.plan.requests import ClientsRequest, InsertRequest, QueryRequest, Request, TuneRequest
+from cli.plan.request import Request
+from cli.plan.requests import ClientsRequest, InsertRequest, QueryRequest, TuneRequest
 from cli.run.embedded import EmbeddedPostgres
 from cli.run.experiments.clients import ClientsExperiment
 from cli.run.experiments.session import Session, open_session
