@@ -102,6 +102,8 @@ class Schema:
     """Where the device's name and the tags are stored."""
     tags_of: str | None = None
     """The table by whose name the tags' table is called; None: `table`."""
+    given_indexes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    """Name and columns of each index, where they don't follow from the queries."""
 
     def column(self, name: str) -> Column:
         """The column of that name; KeyError if there is none."""
@@ -140,6 +142,29 @@ class Schema:
     def row_key(self) -> tuple[str, ...]:
         """The columns of `row` that together identify an event."""
         return tuple(ID if self.is_apart(name) else name for name in self.key)
+
+    @property
+    def indexes(self) -> dict[str, tuple[str, ...]]:
+        """Name -> columns of each index that the events' table has with `create_indices`: on device and time,
+        which tell events apart, and on what the workload's own queries (without any, those that all workloads
+        have) filter by. A query goes by one index: on device and time if it is about some devices, on time
+        if it has a window, else on the column of its condition."""
+        if self.given_indexes:
+            indexes = dict(self.given_indexes)
+        else:
+            indexes = {"device_ts": (self.device, self.time)}
+            for query in self.descriptions:
+                by_device = query.devices != "all" or query.newest
+                if by_device or (self.queries and query.name not in self.queries):
+                    continue
+                if query.window is not None:
+                    indexes[f"by_{self.time}"] = (self.time,)
+                elif query.where is not None and not self.is_apart(query.where.column):
+                    indexes[f"by_{query.where.column}"] = (query.where.column,)
+        return {
+            name: tuple(ID if self.is_apart(column) else column for column in columns)
+            for name, columns in indexes.items()
+        }
 
     def description(self, name: str) -> Query | None:
         """The query of that name, or None."""

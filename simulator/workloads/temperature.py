@@ -68,6 +68,11 @@ class Temperature(Workload):
         time="timestamp",
         device="device_id",
         key=("device_id", "timestamp", "sequence_number"),
+        # Those of the comparison that this tool was made for.
+        given_indexes=(
+            ("device_ts", ("device_id", "timestamp", "temperature")),
+            ("temp", ("temperature",)),
+        ),
     )
     queries: ClassVar[tuple[Query, ...]] = QUERIES
     high = ("temperature", 30.0)

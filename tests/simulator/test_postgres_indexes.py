@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from simulator.modules import load_module
 from simulator.modules.base import Job
+from simulator.modules.kit.module import IndexedModule
 from simulator.modules.options import parse_options
 from simulator.modules.postgres.dialects import PostgresSql
 from simulator.modules.postgres.server import list_statements, name_index
+from simulator.testing.events import make_schema
+from simulator.workloads import load_workload
+from simulator.workloads.base import Workload, describe_queries
 from simulator.workloads.drawing import BoundQuery
+from simulator.workloads.queries import Query
+from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
 _LOOK_UP = (
@@ -84,7 +91,66 @@ def test_names_of_indexes_differ_however_long_those_of_tables_are() -> None:
     assert len(names) == 8
     assert {len(name) for name in names} == {63}
     schema = Temperature(tags="table").schema
-    statements = list_statements(schema, ["events0", "events1"], PostgresSql(), "ASC")
+    tables = ["events0", "events1"]
+    statements = list_statements(schema, schema.indexes, tables, PostgresSql(), "ASC")
     assert list(statements) == [
         "events0_device_ts", "events0_temp", "events1_device_ts", "events1_temp", "events_tags_device",
     ]  # fmt: skip
+
+
+def list_made(module: str, workload: Workload) -> list[str]:
+    """Tables and columns of the indexes that it makes."""
+    kind = load_module(module)
+    options = parse_options(kind.options_model, {"connection_string": "host=none"}, str)
+    built = kind(options, Job(workload.schema))
+    assert isinstance(built, IndexedModule)
+    return [statement.partition(" ON ")[2] for statement in built.describe_indexes()]
+
+
+def test_the_references_workload_keeps_its_indexes() -> None:
+    assert list_made("postgres", Temperature()) == [
+        '"events" ("device_id" ASC, "timestamp" ASC, "temperature" ASC)',
+        '"events" ("temperature" ASC)',
+    ]
+    assert list_made("postgres", Temperature(tags="table"))[0].startswith('"events" ("tags_id" ASC')
+
+
+def test_a_hypertable_which_has_an_index_on_time_gets_no_other() -> None:
+    workload = load_workload("machines")()
+    by_device = '"machines" ("machine" ASC, "measured_at" {})'
+    assert list_made("postgres", workload) == [
+        by_device.format("ASC"),
+        '"machines" ("measured_at" ASC)',
+    ]
+    assert list_made("timescaledb", workload) == [by_device.format("DESC")]
+
+
+_OF_SOME = Query.model_validate(
+    {"name": "of-some", "devices": 1, "window": {"span": "1h"},
+     "where": {"column": "pressure", "above": 9}, "events": ["pressure"]}
+)  # fmt: skip
+_OF_TIME = _OF_SOME.model_copy(update={"name": "of-time", "devices": "all"})
+_OF_ALL = _OF_TIME.model_copy(update={"name": "of-all", "window": None})
+_COUNTED = Query.model_validate({"name": "all", "compute": [{"function": "count"}]})
+_BY_DEVICE, _BY_TIME, _BY_VALUE = ("pump", "at"), ("at",), ("pressure",)
+
+
+@pytest.mark.parametrize(
+    ("queries", "indexes"),
+    [
+        ([_COUNTED], [_BY_DEVICE]),
+        ([_OF_SOME], [_BY_DEVICE]),
+        ([_OF_TIME], [_BY_DEVICE, _BY_TIME]),
+        ([_OF_ALL, _OF_TIME], [_BY_DEVICE, _BY_VALUE, _BY_TIME]),
+        # The ones that all workloads have, among them windows of all devices.
+        ([], [_BY_DEVICE, _BY_TIME]),
+    ],
+)
+def test_indexes_are_on_what_a_workloads_own_queries_filter_by(
+    queries: list[Query], indexes: list[tuple[str, ...]]
+) -> None:
+    schema = make_schema("pumps", Column("pressure", ColumnType.FLOAT64), device="pump")
+    described = describe_queries(queries, schema, 1000, ("pressure", 9.0))
+    names = tuple(query.name for query in queries)
+    schema = replace(schema, descriptions=described, queries=names)
+    assert list(schema.indexes.values()) == indexes

@@ -268,12 +268,11 @@ class Arangodb(
     def _indexes(self) -> dict[str, dict[str, list[str]]]:
         """Collection -> name -> fields of each index that `create_indices` gives it."""
         schema = self.job.schema
-        values = [column.name for column in schema.row if column.type is ColumnType.FLOAT32]
         device = f"{schema.device}.{schema.device_path}" if schema.device_path else schema.device
-        first = ID if schema.is_apart(schema.device) else device
-        columns = {"device_ts": [first, schema.time, *values]} | (
-            {"temp": values} if values else {}
-        )
+        columns = {
+            index: [device if name == schema.device else name for name in names]
+            for index, names in schema.indexes.items()
+        }
         tables = dict.fromkeys(self.job.table_names, columns)
         tables |= {table: {"device": [device]} for table in self.job.tags_tables}
         return {

@@ -253,7 +253,7 @@ class TableModule(CountingModule[OptionsT, ConnectionT]):
 
 
 class CreateIndices(StrEnum):
-    """When the indexes on device, time and temperature are made."""
+    """When the indexes that `Schema.indexes` derives are made."""
 
     NO = "no"
     BEFORE = "before"
@@ -282,9 +282,9 @@ class IndexOptions(Options):
         Condition.SCHEMA,
     ] = Field(
         CreateIndices.NO,
-        description="indexes on device, time and temperature: no, before (made with the"
-        " tables, so that inserts maintain them; true means the same) or after"
-        " (built once the events are loaded, and timed); with them, queries for"
+        description="indexes on device and time, and on what the workload's queries filter by: no,"
+        " before (made with the tables, so that inserts maintain them; true means the"
+        " same) or after (built once the events are loaded, and timed); with them, queries for"
         " each device's newest event use the form that the indexes serve",
     )
 

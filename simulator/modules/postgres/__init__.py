@@ -201,7 +201,9 @@ class Postgres(
         " WHERE n.nspname = current_schema() AND c.relname IN ({names})"
     )
     TIME_ORDER: ClassVar[str] = "ASC"
-    """The order of time in the index on device and time."""
+    """The order of time in the indexes."""
+    TIME_INDEX: ClassVar[bool] = False
+    """Whether every table has an index on time alone."""
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
     """The key of a table with an `id`, unless the options name another."""
 
@@ -395,8 +397,11 @@ class Postgres(
     @property
     def index_names(self) -> Mapping[str, str]:
         """Name -> statement of each index."""
+        schema = self.job.schema
+        there = [(schema.time,)] if self.TIME_INDEX else []
+        indexes = {name: names for name, names in schema.indexes.items() if names not in there}
         return list_statements(
-            self.job.schema, self.job.table_names, self.dialect.SQL, self.TIME_ORDER
+            schema, indexes, self.job.table_names, self.dialect.SQL, self.TIME_ORDER
         )
 
     def describe_indexes(self) -> list[str]:

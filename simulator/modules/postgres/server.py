@@ -4,7 +4,7 @@ of itself, of indexes and of storage."""
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 from zlib import crc32
@@ -14,7 +14,7 @@ import numpy as np
 from ...contract import Allocation, Retention, Storage
 from ...encoding.columns import BIG_ENDIAN, quote_name
 from ...errors import OptionError, Retryable, SimulatorError, one_line
-from ...workloads.schema import ID, ColumnType, Schema, Tags
+from ...workloads.schema import Schema, Tags
 from ..base import Job
 from ..kit.libpq import Connection, Connector, ServerError, server_name
 from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
@@ -316,30 +316,34 @@ def name_index(table: str, index: str) -> str:
 
 
 def list_statements(
-    schema: Schema, tables: Sequence[str], dialect: SqlDialect, time_order: str
+    schema: Schema,
+    indexes: Mapping[str, Sequence[str]],
+    tables: Sequence[str],
+    dialect: SqlDialect,
+    time_order: str,
 ) -> dict[str, str]:
-    """Name -> statement of each index of the events' tables, and of the tags' table."""
-    apart = schema.tags is Tags.TABLE
-    name = f"({dialect.device(schema)})" if schema.device_path else quote_name(schema.device)
-    device = quote_name(ID) if apart else name
+    """Name -> statement of each of these indexes (see `Schema.indexes`) of the events' tables, and of that of
+    the tags' table."""
+    device = f"({dialect.device(schema)})" if schema.device_path else quote_name(schema.device)
     # YugabyteDB would hash the first column if nothing were said of its order: no help for a
     # minimum or a range.
-    values = [f"{quote_name(c.name)} ASC" for c in schema.row if c.type is ColumnType.FLOAT32]
     columns = {
-        "device_ts": [f"{device} ASC", f"{quote_name(schema.time)} {time_order}", *values],
-        "temp": values,
+        index: [
+            f"{device if name == schema.device else quote_name(name)}"
+            f" {time_order if name == schema.time else 'ASC'}"
+            for name in names
+        ]
+        for index, names in indexes.items()
     }
-    indexes = [
-        (table, index, indexed) for table in tables for index, indexed in columns.items() if indexed
-    ]
-    if apart:
-        indexes.append((schema.tags_table, "device", [f"{name} ASC"]))
+    placed = [(table, index, indexed) for table in tables for index, indexed in columns.items()]
+    if schema.tags is Tags.TABLE:
+        placed.append((schema.tags_table, "device", [f"{device} ASC"]))
     return {
         name_index(
             table, index
         ): f"CREATE INDEX IF NOT EXISTS {quote_name(name_index(table, index))}"
         f" ON {quote_name(table)} ({', '.join(indexed)})"
-        for table, index, indexed in indexes
+        for table, index, indexed in placed
     }
 
 

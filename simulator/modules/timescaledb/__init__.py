@@ -87,6 +87,8 @@ class Timescaledb(Postgres):
         ageing=Ageing("drop_chunks, with chunks as long as a step"),
     )
     TIME_ORDER = "DESC"
+    # https://www.tigerdata.com/docs/api/latest/hypertable/create_hypertable/: `create_default_indexes`
+    TIME_INDEX = True
     KEY_CONSTRAINT = None
 
     options: TimescaleOptions
