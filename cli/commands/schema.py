@@ -54,7 +54,7 @@ def _make_workload() -> Schema:
 
 def _make_campaign() -> Schema:
     from ..plan.requests import REQUESTS
-    from ..run.campaign.definition import COMMANDS, SIZES, Definition
+    from ..run.campaign.definition import COMMANDS, Definition
     from ..run.campaign.plan import OWN
 
     made = describe_model(Definition)
@@ -80,22 +80,10 @@ def _make_campaign() -> Schema:
     defs["Target"]["additionalProperties"] = False
     fields["options"] = options
     fields["variants"] = {"type": "object", "additionalProperties": options}
-    target = _allow({"$ref": "#/$defs/Target"}, {"type": "null"})
-    fields["targets"] = {
-        "description": fields["targets"]["description"],
-        "anyOf": [
-            {"type": "array", "items": {"type": "string"}},
-            {"type": "object", "additionalProperties": target},
-        ],
-    }
     fields["steps"]["items"] = _allow({"$ref": "#/$defs/Step"}, {"enum": list(COMMANDS)})
     for part in (fields, defs["Target"]["properties"]):
         part["install"] = _allow(part["install"], {"type": "boolean"})
         part["nodes"] = _allow(part["nodes"], {"type": "integer"})
-    fields[SIZES] = {
-        "description": "Sizes of the campaign: a name, and keys over those of the file.",
-        "additionalProperties": {"type": "object"},
-    }
     return made
 
 

@@ -186,7 +186,7 @@ def show_default(field: FieldInfo) -> str:
     """The option's default, as a user would write it."""
     if field.is_required():
         return "required"
-    value = field.get_default(call_default_factory=False)
+    value = field.get_default(call_default_factory=True)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, list):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -144,6 +144,8 @@ class Target(_Part):
     """The command that starts its server before each of its turns; needs `stop`."""
     stop: Command | None = None
     """The command that stops it afterwards."""
+    variants: list[str] | None = None
+    """Names of the variants that it is measured with; default: all; `[]`: as it is."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -178,18 +180,28 @@ class Step(_Part):
     """An insert in whose runs something is done to the database."""
     label: str | None = None
     """What results call the step; default: its kind."""
-    _without: frozenset[str] = PrivateAttr(frozenset())
+    _by_target: Mapping[str, Options | None] = PrivateAttr(default_factory=dict)
 
-    @property
-    def without(self) -> frozenset[str]:
-        """Labels of the targets that don't have it, since they can't do what it is about."""
-        return self._without
-
-    def leave_out(self, targets: Iterable[str]) -> Step:
-        """The same step without these targets."""
+    def vary(self, by_target: Mapping[str, Options | None]) -> Step:
+        """The same step with options for single targets, by their labels; None: they don't have it, since
+        they can't do what it is about."""
         step = self.model_copy()
-        step._without = frozenset(targets)
+        step._by_target = by_target
         return step
+
+    def change(self, options: Options) -> Step:
+        """The same step with these options over its own, those for single targets among them."""
+        step = self.model_copy(update={self.kind: merge_values(self.options, options)})
+        step._by_target = {
+            target: None if own is None else merge_values(own, options)
+            for target, own in self._by_target.items()
+        }
+        return step
+
+    def find_options(self, target: str) -> dict[str, Any] | None:
+        """The step's own options for a target; None: it doesn't have the step."""
+        own = self._by_target.get(target, {})
+        return None if own is None else self.options | own
 
     @model_validator(mode="before")
     @classmethod
@@ -256,8 +268,11 @@ class Definition(_Part):
 
     title: str = Field("Campaign", min_length=1)
     """The heading of its report."""
-    targets: Annotated[dict[str, Target], BeforeValidator(_read_targets)] = Field(min_length=1)
-    """Names of targets, or labels with options."""
+    targets: Annotated[
+        dict[str, Target],
+        BeforeValidator(_read_targets, json_schema_input_type=list[str] | dict[str, Target | None]),
+    ] = Field(min_length=1)
+    """Names of targets, as in `[embedded]`, or labels with options."""
     variants: dict[str, Options] = {}
     """A name, and options of the command line: each target is measured with each of them."""
     options: Options = {}
@@ -280,6 +295,15 @@ class Definition(_Part):
     """The order of the turns follows from it."""
     settle: float = Field(0.0, ge=0)
     """Seconds between two jobs."""
+    sizes: dict[str, dict[str, Any]] = {}
+    """What `--size NAME` changes: a name, and keys of this file with other values; below `steps`, options of
+    steps by their names, those that follow from requirements among them."""
+    _of_size: Mapping[str, Options] = PrivateAttr(default_factory=dict)
+
+    @property
+    def of_size(self) -> Mapping[str, Options]:
+        """What the chosen size says of steps that the file doesn't name: these follow from requirements."""
+        return self._of_size
 
     @field_validator("settle", mode="before")
     @classmethod
@@ -292,6 +316,23 @@ class Definition(_Part):
         if isinstance(value, dict) and "requirements" in value:
             return {"repeats": REPEATS_OF_VERDICT, **value}
         return value
+
+    def list_variants(self, label: str) -> list[str | None]:
+        """The variants that a target is measured with; None: as it is."""
+        own = self.targets[label].variants
+        return list(self.variants if own is None else own) or [None]
+
+    @model_validator(mode="after")
+    def _check_variants(self) -> Definition:
+        for label, target in self.targets.items():
+            for name in target.variants or ():
+                if name not in self.variants:
+                    raise ValueError(
+                        f"target {label}: there is no variant {name!r}"
+                        f"{did_you_mean(name, self.variants)} (there are:"
+                        f" {', '.join(self.variants) or 'none'})"
+                    )
+        return self
 
     @model_validator(mode="after")
     def _has_steps(self) -> Definition:
@@ -397,27 +438,33 @@ def load_definition(path: Path, size: str | None = None) -> Definition:
         raise ConfigError(
             f"{path}:1: a campaign needs the key `targets:`, and `steps:` or `requirements:`"
         )
-    document = _choose_size(document, size, path)
+    document, of_size = _choose_size(document, size, path)
     try:
-        return Definition.model_validate(document)
+        definition = Definition.model_validate(document)
     except ValidationError as error:
         raise ConfigError(_locate(error, root, path)) from error
+    definition._of_size = of_size
+    return definition
 
 
-def _choose_size(document: Mapping[str, Any], size: str | None, path: Path) -> Mapping[str, Any]:
+def _choose_size(
+    document: Mapping[str, Any], size: str | None, path: Path
+) -> tuple[Mapping[str, Any], dict[str, Options]]:
     """The document with what it says below `sizes` for this size over the rest: keys of the file, and options
-    of steps by the steps' names."""
+    of steps by the steps' names. Without steps in the file these are left: steps follow."""
     rest = dict(document)
     sizes = rest.pop(SIZES, None) or {}
     if size is None:
-        return rest
+        return rest, {}
     changes = sizes.get(size) if isinstance(sizes, dict) else None
     if not isinstance(changes, dict):
         names = ", ".join(map(str, sizes)) or "none"
         raise ConfigError(f"{path}: there is no size {size!r} below `{SIZES}` (there are: {names})")
     over = dict(changes.get("steps") or {})
     rest = merge_values(rest, {key: value for key, value in changes.items() if key != "steps"})
-    steps = list(rest.get("steps") or [])
+    if not rest.get("steps"):
+        return rest, over
+    steps = list(rest["steps"])
     for place, step in enumerate(steps):
         if isinstance(step, dict):
             kind = next((name for name in COMMANDS if name in step), "")
@@ -426,7 +473,7 @@ def _choose_size(document: Mapping[str, Any], size: str | None, path: Path) -> M
     rest["steps"] = steps
     if over:
         raise ConfigError(f"{path}: {SIZES}.{size}.steps: there is no step {', '.join(over)}")
-    return rest
+    return rest, {}
 
 
 def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:

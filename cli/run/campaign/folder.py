@@ -291,11 +291,18 @@ def keep_common(
     kept_before, kept_now = dict(before), dict(now)
     for key in ("targets", "variants"):
         old, new = before.get(key) or {}, now.get(key) or {}
-        kept_before[key] = {name: part for name, part in old.items() if name in new}
-        kept_now[key] = {name: part for name, part in new.items() if name in old}
+        # A target's variants are candidates, too.
+        kept_before[key], kept_now[key] = (
+            {name: _without(part, "variants") for name, part in own.items() if name in other}
+            for own, other in ((old, new), (new, old))
+        )
     if now.get("repeats", 1) >= before.get("repeats", 1):
         kept_before["repeats"] = kept_now["repeats"] = None
     return kept_before, kept_now
+
+
+def _without(part: Mapping[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != key}
 
 
 def join_definitions(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ the disk, each fault. And what the requirements are checked against: the workloa
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
@@ -31,8 +31,8 @@ from ...results.evidence import Question
 from ...results.requirements import Requirements, find_pause_s
 from ...system.errors import ConfigError
 from ..experiments.session import find_module
-from .definition import Definition, Step, locate_key
-from .plan import name_targets, normalize
+from .definition import Definition, Options, Step, locate_key
+from .plan import name_targets, normalize, read_pairs
 
 WORKERS = 4
 """The workers of a step for which the file names none."""
@@ -60,6 +60,7 @@ DISK_BATCH = 1000
 _LENGTHS = ("duration", "warm-up")
 """Options that are left out where a number of events ends a run."""
 _VALUE_BYTES = 8
+_NONE = "0s"
 
 
 def make_question(definition: Definition, config: Config, file: Path) -> Question | None:
@@ -151,10 +152,32 @@ def add_steps(
     try:
         _check_options(definition, question.needed)
         _check_disturbances(definition, config)
-        steps = list(_Follow(definition, question, config).list_steps())
+        steps = _change(_Follow(definition, question, config).list_steps(), definition.of_size)
     except ConfigError as error:
         raise ConfigError(f"{file}: {error.message}") from error
     return definition.model_copy(update={"steps": steps})
+
+
+def _change(steps: Iterable[Step], of_size: Mapping[str, Options]) -> list[Step]:
+    """The steps with what the chosen size says of them. ConfigError if it names another."""
+    made = {step.name: step for step in steps}
+    for name, options in of_size.items():
+        if name not in made:
+            raise ConfigError(
+                f"sizes: there is no step {name!r}{did_you_mean(name, made)} (there are: {', '.join(made)})"
+            )
+        own = normalize(options)
+        made[name] = made[name].change(own | _fit_warm_up(made[name].options, own))
+    return list(made.values())
+
+
+def _fit_warm_up(made: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, str]:
+    """The warm-up of a step for which the file says another duration, but no warm-up."""
+    if "warm-up" in said or "duration" not in said or made.get("warm-up", _NONE) == _NONE:
+        return {}
+    with suppress(ValueError):  # what is no duration is refused as the option that it is
+        return {"warm-up": f"{read_duration_s(said['duration']) / WARM_UP:.3g}s"}
+    return {}
 
 
 def _check_options(definition: Definition, needed: Requirements) -> None:
@@ -169,6 +192,7 @@ def _check_options(definition: Definition, needed: Requirements) -> None:
     places = {"options": definition.options}
     places |= {f"target {name}": target.options for name, target in definition.targets.items()}
     places |= {f"variant {name}": options for name, options in definition.variants.items()}
+    places |= {f"step {name} of the size": options for name, options in definition.of_size.items()}
     for place, options in places.items():
         for key in normalize(options):
             if key in fixed:
@@ -193,12 +217,7 @@ def _check_disturbances(definition: Definition, config: Config) -> None:
 
 def _list_workload_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The workload's options, whether they are written as keys or as texts."""
-    written = normalize(options).get("workload-option") or {}
-    if isinstance(written, Mapping):
-        return dict(written)
-    texts = written if isinstance(written, list) else [written]
-    pairs = [str(text).partition("=") for text in texts]
-    return {key.strip(): value for key, _, value in pairs}
+    return read_pairs(normalize(options).get("workload-option"))
 
 
 def _list_workload_pairs(definition: Definition) -> list[str]:
@@ -238,12 +257,16 @@ class _Follow:
             offer = self._offer(SHORTEST_WINDOW_S, "duration")
             offer = {key: value for key, value in offer.items() if not key.startswith("prefill-")}
             options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
-            yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
+            step = self._make("insert", "retention", options, kept=_LENGTHS)
+            yield step.vary(dict.fromkeys(unable))
 
     def _list_disk(self) -> Iterator[Step]:
         if self.question.needed.retention is not None:
             kept = ("num-inserts", "steps", *_LENGTHS)
-            yield self._make("insert", "disk", self._fill_disk(), kept)
+            step = self._make("insert", "disk", self._fill_disk(), kept)
+            yield step.vary({
+                label: {"num-inserts": self._count_disk(label)} for label in self.definition.targets
+            })  # fmt: skip
 
     def _store(self, number: str = "prefill") -> dict[str, Any]:
         """The options for what is stored before; `number`: the option for a number of events."""
@@ -270,7 +293,9 @@ class _Follow:
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
     ) -> Step:
         """A step. The file's options for all steps override these, except for `kept` and the workload's."""
-        own = {key: value for key, value in options.items() if key not in self._said or key in kept}
+        said = {key: value for key, value in self._said.items() if key not in kept}
+        own = {key: value for key, value in options.items() if key not in said}
+        own |= _fit_warm_up(own, said)
         if self.question.needed.devices is not None:
             devices = {"devices": self.question.needed.devices}
             own["workload-option"] = _list_workload_options(self.definition.options) | devices
@@ -374,30 +399,34 @@ class _Follow:
         return True
 
     def _fill_disk(self) -> dict[str, Any]:
-        """Options for so many events that all databases show growth from one fill level to the next."""
+        """Options of the step that measures the disk, but for how many events."""
+        return {
+            "workers": self._workers, "batch": DISK_BATCH, "steps": DISK_LEVELS, "runs": 1, "compact": True,
+            **{name: None for name in _LENGTHS if name in self._said},
+        }  # fmt: skip
+
+    def _count_disk(self, label: str) -> int:
+        """So many events of each worker and fill level that a target shows growth from one to the next."""
         schema = _read_workload(self.definition, self.config).schema
         size = Storage(event_bytes=_VALUE_BYTES * len(schema.columns))
         events = LEAST_ON_DISK
-        for label in self.definition.targets:
-            for name in name_targets(self.definition, label):
-                target = self.config.target(name)
-                allocation = find_module(self.config, target).CAPABILITIES.allocation
-                events = max(events, DISK_MARGIN * (estimate_events(size, allocation) or 0))
+        for name in name_targets(self.definition, label):
+            module = find_module(self.config, self.config.target(name))
+            needed = estimate_events(size, module.CAPABILITIES.allocation) or 0
+            events = max(events, DISK_MARGIN * needed)
+        return ceil(min(events, MOST_ON_DISK) / self._workers / DISK_LEVELS)
+
+    @property
+    def _workers(self) -> int:
         workers = self._said.get("workers", WORKERS)
-        count = workers if isinstance(workers, int) and workers > 0 else WORKERS
-        inserts = ceil(min(events, MOST_ON_DISK) / count / DISK_LEVELS)
-        return {
-            "workers": count, "batch": DISK_BATCH, "num-inserts": inserts, "steps": DISK_LEVELS,
-            "runs": 1, "compact": True,
-            **{name: None for name in _LENGTHS if name in self._said},
-        }  # fmt: skip
+        return workers if isinstance(workers, int) and workers > 0 else WORKERS
 
     def _strike(self, fault: str, outage_s: float) -> dict[str, Any]:
         """The options for the required inserts through a fault, tried again until long after the outage
         should be over."""
         return {
             **self._base, **self._store(), "rate": self.question.rate_per_s,
-            "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": "0s",
+            "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": _NONE,
             "patience": f"{ceil(2 * outage_s + AFTER_S)}s",
             "disturb": [f"{BEFORE_S}s {fault}"], "runs": 1,
         }  # fmt: skip

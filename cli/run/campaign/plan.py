@@ -105,14 +105,16 @@ def plan_turns(definition: Definition) -> list[Turn]:
     candidates = [
         Candidate(target, variant, nodes)
         for target in definition.targets
-        for nodes, variant in product(definition.list_nodes(target), definition.variants or [None])
+        for nodes, variant in product(
+            definition.list_nodes(target), definition.list_variants(target)
+        )
     ]
     _check_shared(definition)
     return [
         [
             _read_job(definition, candidate, step, repeat)
             for step in definition.steps
-            if candidate.target not in step.without
+            if step.find_options(candidate.target) is not None
         ]
         for candidate, repeat in order_turns(
             candidates,
@@ -158,13 +160,14 @@ def _read_job(definition: Definition, candidate: Candidate, step: Step, number: 
     keys = find_keys(kind)
     target = definition.targets[candidate.target]
     variant = definition.variants[candidate.variant] if candidate.variant else {}
+    own = step.find_options(candidate.target) or {}
     merged: dict[str, Any] = {}
-    for options in (definition.options, step.options, target.options, variant):
+    for options in (definition.options, own, target.options, variant):
         for key, value in normalize(options).items():
             if key not in keys:
                 continue  # of another step: `_check_shared` has seen to that
             before = merged.get(key)
-            if value is None and before is not None and options is step.options:
+            if value is None and before is not None and options is own:
                 del merged[key]
             elif isinstance(before, Mapping) and isinstance(value, Mapping):
                 merged[key] = {**before, **value}
@@ -210,6 +213,15 @@ def name_targets(definition: Definition, label: str) -> list[str]:
 def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
     """Options by their long names, however the file writes them."""
     return {str(key).replace("_", "-"): value for key, value in options.items()}
+
+
+def read_pairs(written: object) -> dict[str, Any]:
+    """The value of an option such as `extra-option`, whether it is written as keys or as texts."""
+    if isinstance(written, Mapping):
+        return dict(written)
+    texts = written if isinstance(written, list) else [written or ""]
+    pairs = [str(text).partition("=") for text in texts]
+    return {key.strip(): value for key, _, value in pairs if key.strip()}
 
 
 def _check_shared(definition: Definition) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -22,7 +23,17 @@ from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions
 from .installing import Installer, TurnServer
-from .plan import Estimate, Job, Turn, check_schemas, estimate_left, list_left, model_job
+from .plan import (
+    Estimate,
+    Job,
+    Turn,
+    check_schemas,
+    estimate_left,
+    list_left,
+    model_job,
+    normalize,
+    read_pairs,
+)
 from .reporting import report_campaign, write_report
 
 
@@ -36,7 +47,8 @@ def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
         try:
             experiments[key] = campaign.open_job(job)
         except CliError as error:
-            raise ConfigError(f"{campaign.file}: {job.name}: {error.message}") from error
+            way_out = _suggest_variants(campaign, job, error.message)
+            raise ConfigError(f"{campaign.file}: {job.name}: {error.message}{way_out}") from error
         _refuse_secrets(campaign, job, experiments[key])
     jobs = {job.name: experiments[(job.command, *job.arguments)] for job in campaign.jobs}
     try:
@@ -44,6 +56,21 @@ def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
     except ConfigError as error:
         raise ConfigError(f"{campaign.file}: {error.message}") from error
     return jobs
+
+
+def _suggest_variants(campaign: Campaign, job: Job, message: str) -> str:
+    """How to leave a variant out for a target that can't be measured with it, if the message names one of its
+    options."""
+    label, variant = job.candidate.target, job.candidate.variant
+    options = normalize(campaign.definition.variants[variant]) if variant else {}
+    extra = read_pairs(options.pop("extra-option", None))
+    if not any(re.search(rf"\b{re.escape(key)}\b", message) for key in [*options, *extra]):
+        return ""
+    others = [name for name in campaign.definition.list_variants(label) if name != variant]
+    return (
+        f"\nTo leave variant {variant} out for this target: targets: {{{label}: {{variants:"
+        f" [{', '.join(filter(None, others))}]}}}}"
+    )
 
 
 def _refuse_secrets(campaign: Campaign, job: Job, prepared: AnyExperiment) -> None:

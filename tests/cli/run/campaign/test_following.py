@@ -46,11 +46,11 @@ requirements:
 """
 
 
-def _open(folder: Path, text: str = FILE, *without: str) -> Campaign:
+def _open(folder: Path, text: str = FILE, *without: str, size: str | None = None) -> Campaign:
     file, config = folder / "needs.yaml", folder / "config.yaml"
     file.write_text(text)
     config.write_text(CONFIG)
-    return open_campaign(file, config, folder / "out", Interrupts(), without)
+    return open_campaign(file, config, folder / "out", Interrupts(), without, size)
 
 
 def _read_options(job: Job) -> dict[str, list[str]]:
@@ -99,10 +99,13 @@ def test_the_search_keeps_to_the_same_limits(tmp_path: Path) -> None:
     assert "query:last-values:p99=1s" in _read_options(often.turns[0][1])["limit"]
 
 
-def test_the_disk_takes_as_many_events_as_the_databases_need(tmp_path: Path) -> None:
+def test_the_disk_takes_as_many_events_as_each_database_needs(tmp_path: Path) -> None:
     disk = _read_options(_open(tmp_path).turns[0][2])
     both = _open(tmp_path, FILE.replace("[one]", "[one, two]"))
-    more = _read_options(both.turns[0][2])
+    of = {turn[0].candidate.target: _read_options(turn[2]) for turn in both.turns}
+    # A database isn't filled for the sake of another.
+    assert of["one"] == disk
+    more = of["two"]
     # Half of them for each of two fill levels.
     assert disk["steps"] == ["2"]
     assert int(more["num-inserts"][0]) > int(disk["num-inserts"][0]) >= 25_000
@@ -142,6 +145,32 @@ def test_who_can_not_delete_by_age_has_no_step_for_it(tmp_path: Path) -> None:
     assert steps["three"] == ["load", "capacity", "disk"]
     alone = _open(tmp_path, FILE.replace("[one]", "[three]"))
     assert "retention" not in [job.step for job in alone.turns[0]]
+
+
+def test_a_size_reaches_steps_that_follow(tmp_path: Path) -> None:
+    sizes = "{quick: {repeats: 2, steps: {load: {duration: 60s}, disk: {num-inserts: 10k}}}}"
+    sized = FILE.replace("[one]", f"[one, two]\nsizes: {sizes}")
+    assert _read_options(_open(tmp_path, sized).turns[0][0])["duration"] == ["360s"]
+    turns = _open(tmp_path, sized, size="quick").turns
+    assert len(turns) == 4
+    for turn in turns:
+        load, disk = _read_options(turn[0]), _read_options(turn[2])
+        # With another duration, the warm-up is a sixth of that.
+        assert (load["duration"], load["warm-up"]) == (["60s"], ["10s"])
+        assert disk["num-inserts"] == ["10k"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ("{laod: {duration: 9s}}", "sizes: there is no step 'laod'; did you mean load?"),
+        ("{load: {rate: 9}}", "step load of the size: rate follows from requirements"),
+    ],
+)
+def test_a_size_with_other_steps_is_refused(tmp_path: Path, sizes: str, said: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        _open(tmp_path, FILE + f"sizes: {{quick: {{steps: {sizes}}}}}\n", size="quick")
+    assert said in refused.value.message
 
 
 def test_own_steps_stay(tmp_path: Path) -> None:
@@ -201,6 +230,26 @@ def test_the_example_is_short_and_right(tmp_path: Path) -> None:
 
 
 TWO = FILE.replace("[one]", "[one, two]") + "variants: {small: {}, large: {in-flight: 4}}\n"
+
+
+def test_a_target_has_the_variants_that_it_names(tmp_path: Path) -> None:
+    text = TWO.replace("[one, two]", "{one: {}, two: {variants: [small]}}")
+    names = [str(candidate) for candidate in _open(tmp_path, text).list_candidates()]
+    assert names == ["one small", "one large", "two small"]
+    without = text.replace("[small]", "[]")
+    assert "two" in [str(candidate) for candidate in _open(tmp_path, without).list_candidates()]
+    with pytest.raises(ConfigError, match=r"there is no variant 'smal'; did you mean small\?"):
+        _open(tmp_path, text.replace("[small]", "[smal]"))
+
+
+def test_how_to_leave_a_variant_out_is_said(tmp_path: Path) -> None:
+    text = TWO.replace("small: {}", "indexed: {extra-option: {create_indices: before}}")
+    with pytest.raises(ConfigError) as refused:
+        prepare(_open(tmp_path, text))
+    assert "two indexed load 1: --extra-option: unknown option 'create_in" in refused.value.message
+    way_out = "To leave variant indexed out for this target: targets: {two: {variants: [large]}}"
+    assert refused.value.message.splitlines()[-1] == way_out
+    prepare(_open(tmp_path, text.replace("[one, two]", "{one: {}, two: {variants: [large]}}")))
 
 
 @pytest.mark.parametrize(
