@@ -21,6 +21,7 @@ import click
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from cli.commands.options import MeasuringCommand
 from cli.commands.schema import KINDS, make_schema, read_docs, walk_models
 from cli.commands.targets import cell, show_default
 from cli.main import COMMANDS, commands
@@ -107,18 +108,18 @@ def make_options() -> str:
     for name, command in _walk_commands(commands, ()):
         context = click.Context(command, info_name=f"iotbench {name}", max_content_width=100)
         usage = command.get_usage(context).removeprefix("Usage: ")
-        rows = [
-            [f"`{record[0]}`", record[1]]
-            for parameter in command.params
-            if isinstance(parameter, click.Option)
-            and (record := parameter.get_help_record(context))
-        ]
+        records = [parameter.get_help_record(context) for parameter in command.params]
+        groups = {"": list(filter(None, records))}
+        if isinstance(command, MeasuringCommand):
+            groups = command.list_groups(context)
         parts += [
             f"## {name}",
             inspect.cleandoc(command.help or ""),
             f"```\n{' '.join(usage.split())}\n```",
         ]
-        parts += [_table(["option", "what it does"], rows)]
+        for title, options in groups.items():
+            rows = [[f"`{option}`", about] for option, about in options]
+            parts += [title and f"**{title}**", _table(["option", "what it does"], rows)]
     return _join(*parts)
 
 

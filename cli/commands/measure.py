@@ -15,10 +15,18 @@ from ..plan.requests import (
     QueryRequest,
     TuneRequest,
 )
-from .options import FolderType, config_option, debug_option, live_options, options_of, run
+from .options import (
+    FolderType,
+    MeasuringCommand,
+    config_option,
+    debug_option,
+    live_options,
+    options_of,
+    run,
+)
 
 
-@click.command()
+@click.command(cls=MeasuringCommand)
 @options_of(InsertRequest)
 @click.pass_context
 def insert(ctx: click.Context, /, **given: Any) -> None:
@@ -30,7 +38,7 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
     run(ctx)
 
 
-@click.command()
+@click.command(cls=MeasuringCommand)
 @options_of(QueryRequest)
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:
@@ -42,7 +50,7 @@ def query(ctx: click.Context, /, **given: Any) -> None:
     run(ctx)
 
 
-@click.command()
+@click.command(cls=MeasuringCommand)
 @options_of(MixedRequest)
 @click.pass_context
 def mixed(ctx: click.Context, /, **given: Any) -> None:
@@ -54,7 +62,7 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
     run(ctx)
 
 
-@click.command()
+@click.command(cls=MeasuringCommand)
 @options_of(CapacityRequest)
 @click.pass_context
 def capacity(ctx: click.Context, /, **given: Any) -> None:
@@ -66,7 +74,7 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
     run(ctx)
 
 
-@click.command()
+@click.command(cls=MeasuringCommand)
 @options_of(TuneRequest)
 @click.pass_context
 def tune(ctx: click.Context, /, **given: Any) -> None:
@@ -78,7 +86,7 @@ def tune(ctx: click.Context, /, **given: Any) -> None:
     run(ctx)
 
 
-@click.command()
+@click.command(cls=MeasuringCommand)
 @options_of(ClientsRequest)
 @click.pass_context
 def clients(ctx: click.Context, /, **given: Any) -> None:

@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ..plan.fields import Option, describe_problem, find_options
+from ..plan.fields import Group, Option, describe_problem, find_options
 from ..plan.request import Request
 from ..plan.requests import REQUESTS
 from ..plan.values import Choice, File, Flag, Folder, Kind, Number, Whole
@@ -127,6 +127,25 @@ def combine(*options: Callable[[Function], Function]) -> Callable[[Function], Fu
         return function
 
     return add
+
+
+class MeasuringCommand(click.Command):
+    """A command that makes a request: its help shows the options in their groups."""
+
+    def list_groups(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
+        """Heading -> its options, and what help says of each."""
+        declared = find_options(REQUESTS[self.name or ""])
+        groups: dict[str, list[tuple[str, str]]] = {group: [] for group in Group}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                own = declared.get(parameter.name or "")  # all but --help have one
+                groups[own[1].group if own else Group.OUTPUT].append(record)
+        return {title: records for title, records in groups.items() if records}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        for title, records in self.list_groups(ctx).items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
 
 def options_of(kind: type[Request], *names: str, **changes: Any) -> Callable[[Function], Function]:

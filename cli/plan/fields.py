@@ -13,14 +13,32 @@ from typing import Any, get_args
 from pydantic import BaseModel, Field, ValidationError
 from pydantic.fields import FieldInfo
 
+from simulator.contract import DataSet, Role, fields_of
+
 from ..system.errors import ConfigError
 from .values import Amount, Choice, Duration, Flag, Kind, Rate
+
+
+class Group(StrEnum):
+    """The headings below which `--help` and the reference show options, in order."""
+
+    TARGET = "Target and workload"
+    LOAD = "Load"
+    QUERIES = "Queries"
+    DATA = "Stored data"
+    COMPARISON = "Comparison"
+    LIMITS = "Limits"
+    DISTURBANCES = "Disturbances"
+    PLACE = "Where it runs"
+    RESULT = "Result"
+    OUTPUT = "While it runs"
 
 
 @dataclass(frozen=True)
 class Option:
     """How a field is written."""
 
+    group: Group
     kind: Kind
     flags: tuple[str, ...]
     """`-w` and `--workers`, or `--clean/--no-clean`."""
@@ -90,9 +108,9 @@ def _write_scalar(value: Any) -> str:
     raise ValueError(f"{value!r} can't be the value of an option: write a text or a number")
 
 
-def option(kind: Kind, default: Any, about: str, *flags: str, **how: Any) -> Any:
+def option(group: Group, kind: Kind, default: Any, about: str, *flags: str, **how: Any) -> Any:
     """A field that is an option. `how`: see `Option`."""
-    own = Option(kind, flags, **how)
+    own = Option(group, kind, flags, **how)
     return Field(default, alias=own.key, description=about, json_schema_extra=own)
 
 
@@ -126,17 +144,16 @@ def of(model: type[BaseModel], name: str, flag: str | None = None, **changes: An
     own = changes.pop("kind", own)
     default = changes.pop("default", field.default)
     about = changes.pop("about", field.description)
-    return option(own, default, about, flag, **how | changes)
+    group = Group.DATA if model is DataSet else Group.LOAD
+    if name in fields_of(model, Role.READ) - fields_of(model):
+        group = Group.QUERIES
+    return option(changes.pop("group", group), own, default, about, flag, **how | changes)
 
 
 def find_options(kind: type[BaseModel]) -> dict[str, tuple[FieldInfo, Option]]:
-    """Field -> its declaration, of a request's fields that are options; one that a class declares anew stands
-    where that class has it."""
-    names: dict[str, None] = {}
-    for base in reversed(kind.__mro__):
-        for name in get_annotations(base):
-            names.pop(name, None)
-            names[name] = None
+    """Field -> its declaration, of a request's fields that are options: first its own, then what others have,
+    too."""
+    names = dict.fromkeys(name for base in kind.__mro__ for name in get_annotations(base))
     fields = kind.model_fields
     return {
         name: (fields[name], own)

@@ -3,6 +3,7 @@ follow from the fields of one."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
@@ -18,8 +19,12 @@ from pydantic import (
 from simulator.contract import (
     DataSet,
     Load,
+    PrimaryKey,
+    RateStage,
     Role,
     RunLimit,
+    Tables,
+    Timestamps,
     fields_of,
     find_mean_rate,
     sum_durations_s,
@@ -27,7 +32,7 @@ from simulator.contract import (
 
 from ..system.installation import CONFIG_FILE
 from ..system.processes import END_PATIENCE_S
-from .fields import Option, of, option
+from .fields import Group, Option, of, option
 from .values import (
     Choice,
     Duration,
@@ -37,6 +42,7 @@ from .values import (
     Kind,
     Label,
     Pair,
+    WeightedQueries,
 )
 
 _Model = TypeVar("_Model", bound=BaseModel)
@@ -97,68 +103,90 @@ class Request(BaseModel):
     disturbed: ClassVar[bool] = False
     """Whether a target's disturbances are done in its runs: only if it measures what they do."""
 
-    target: str = option(Kind(), ..., "Name of the target in the config file.", "-t", "--target")
+    target: str = option(
+        Group.TARGET, Kind(), ..., "Name of the target in the config file.", "-t", "--target"
+    )
     config_file: Path = option(
-        File(dir_okay=True), Path(CONFIG_FILE), "Config file with the targets.", "-c", "--config",
-        shown=True,
+        Group.TARGET, File(dir_okay=True), Path(CONFIG_FILE), "Config file with the targets.", "-c",
+        "--config", shown=True,
     )  # fmt: skip
     extra_options: tuple[str, ...] = option(
-        Kind(), (), "Option for the database module, over the target's own; may be repeated.",
+        Group.TARGET, Kind(), (), "Option for the database module, over the target's own; may be repeated.",
         "--extra-option", multiple=True, metavar="KEY=VALUE",
     )  # fmt: skip
     timeout_s: float = option(
-        Duration(), 0.0, "How long one run may take: 10m, or a number of seconds; 0: no limit.",
+        Group.PLACE, Duration(), 0.0, "How long one run may take: 10m, or a number of seconds; 0: no limit.",
         "--timeout", shown=True,
     )  # fmt: skip
-    workload: str = of(DataSet, "workload")
+    workload: str = of(DataSet, "workload", group=Group.TARGET)
     workload_pairs: tuple[str, ...] = option(
-        Kind(), (), "Option of the workload, over the target's own; may be repeated.",
+        Group.TARGET, Kind(), (), "Option of the workload, over the target's own; may be repeated.",
         "--workload-option", multiple=True, metavar="KEY=VALUE",
     )  # fmt: skip
+    seed: int = of(DataSet, "seed")
     executor: str | None = option(
-        Choice(["local", "kubernetes"]), None,
+        Group.PLACE, Choice(["local", "kubernetes"]), None,
         "Where collector and workers run; default: the target's, or else kubernetes.", "--executor",
     )  # fmt: skip
     kubeconfig: str | None = option(
-        Kind(), None, "Kubeconfig file; default: $KUBECONFIG, ~/.kube/config.", "--kubeconfig"
+        Group.PLACE,
+        Kind(),
+        None,
+        "Kubeconfig file; default: $KUBECONFIG, ~/.kube/config.",
+        "--kubeconfig",
     )
     context: str | None = option(
-        Kind(), None, "Context of the kubeconfig; default: its current one.", "--context"
+        Group.PLACE,
+        Kind(),
+        None,
+        "Context of the kubeconfig; default: its current one.",
+        "--context",
     )
     namespace: str | None = option(
-        Kind(), None, "Kubernetes namespace; default: the config file's.", "--namespace"
+        Group.PLACE,
+        Kind(),
+        None,
+        "Kubernetes namespace; default: the config file's.",
+        "--namespace",
     )
     output: Any = option(
-        Folder(), Path("results"),
+        Group.RESULT, Folder(), Path("results"),
         "Folder in which a new folder with the result is made; or an address such as"
         " s3://bucket/folder, to which it is copied from results/.", "--output", shown=True,
         metavar="FOLDER|URL",
     )  # fmt: skip
     label: str | None = option(
-        Label(), None, "Name of the result, usable wherever its ID is.", "--label"
+        Group.RESULT, Label(), None, "Name of the result, usable wherever its ID is.", "--label"
     )
     tags: tuple[tuple[str, str], ...] = option(
-        Pair(), (), "Tag stored with the result, to filter by; may be repeated.", "--tag",
+        Group.RESULT, Pair(), (), "Tag stored with the result, to filter by; may be repeated.", "--tag",
         multiple=True, metavar="KEY=VALUE",
     )  # fmt: skip
     json_file: Path | None = option(
-        File(), None, "Write a copy of result.json to this file.", "--json"
+        Group.RESULT, File(), None, "Write a copy of result.json to this file.", "--json"
     )
     live: bool = option(
+        Group.OUTPUT,
         Flag(),
         False,
         "Serve a page on this machine that shows the command while it runs.",
         "--live",
     )
-    open_live: bool = option(Flag(), False, "Serve that page, and open it in a browser.", "--open")
+    open_live: bool = option(
+        Group.OUTPUT, Flag(), False, "Serve that page, and open it in a browser.", "--open"
+    )
     prometheus_file: Path | None = option(
-        File(), None,
+        Group.OUTPUT, File(), None,
         "Serve that page, and write this file for Prometheus' file-based discovery.", "--prometheus",
     )  # fmt: skip
     quiet: bool = option(
-        Flag(), False, "Print no progress: only the result, warnings and errors.", "--quiet"
+        Group.OUTPUT,
+        Flag(),
+        False,
+        "Print no progress: only the result, warnings and errors.",
+        "--quiet",
     )
-    debug: bool = option(Flag(), False, "Show a traceback with an error.", "--debug")
+    debug: bool = option(Group.OUTPUT, Flag(), False, "Show a traceback with an error.", "--debug")
 
     job: JobId | None = None
     """The job of a campaign that it is."""
@@ -284,3 +312,85 @@ class Request(BaseModel):
         if isinstance(rate, list):
             fields |= {"stages": rate, "rate_per_s": find_mean_rate(rate)}
         return fields
+
+
+# --- what several requests have ------------------------------------------------------------------
+
+
+def queries_option(before: str = "", **how: Any) -> Any:
+    """`before`: what comes before their meaning."""
+    return option(
+        Group.QUERIES, WeightedQueries(), None,
+        f"{before}The queries to ask; with --duration also how often in proportion to each other, as in"
+        " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
+        "--queries", **how,
+    )  # fmt: skip
+
+
+def reader_in_flight_option() -> Any:
+    about = "Queries that each reader may have in flight."
+    return of(
+        Load, "in_flight", "--reader-in-flight", default=1, about=about, shown=True, group=Group.QUERIES
+    )  # fmt: skip
+
+
+def take_queries(weights: Mapping[str, float] | None) -> dict[str, Any]:
+    """The fields of `Load` that say what readers ask."""
+    return {"weights": weights, "queries": list(weights)} if weights else {}
+
+
+class Writing(Request):
+    """A request whose workers insert."""
+
+    batch: int = of(Load, "batch")
+    in_flight: int | None = of(Load, "in_flight")
+    patience_s: float | None = of(Load, "patience_s")
+    primary_key: PrimaryKey = of(Load, "primary_key")
+    tables: Tables = of(Load, "tables")
+
+
+class Storing(Writing):
+    """One that may go on with what is stored, and in whose runs something may be done to the database."""
+
+    disturbed: ClassVar = True
+
+    prefill: int = of(DataSet, "prefill")
+    prefill_span_s: float | None = of(DataSet, "prefill_span_s")
+    prefill_every_s: float | None = of(DataSet, "prefill_every_s")
+    clean: bool = of(DataSet, "clean")
+    compact: bool = of(DataSet, "compact")
+    retention_s: float | None = of(DataSet, "retention_s")
+    timestamps: Timestamps = of(DataSet, "timestamps")
+    disturb: tuple[str, ...] = option(
+        Group.DISTURBANCES, Kind(), (),
+        "Do something to the database during the run: '30s restart-server', '30s kill-server',"
+        " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
+        " '30s run COMMAND'; or cut the devices off for a while, and have them send their events"
+        " afterwards: '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
+        "--disturb", multiple=True, metavar="'WHEN ACTION ...'",
+    )  # fmt: skip
+    disturb_grace_s: float = option(
+        Group.DISTURBANCES, Duration(), END_PATIENCE_S,
+        "How long a `run COMMAND` that outlasts the run, or is interrupted, has to undo what it did: it"
+        f" gets SIGTERM, and after this time SIGKILL. Default: {END_PATIENCE_S:g}s.", "--disturb-grace",
+    )  # fmt: skip
+
+
+class Asking(Request):
+    """A request that has readers beside the writers."""
+
+    reader_count: int = 0
+    query_rate: float | list[RateStage] | None = None
+    queries: dict[str, float] | None = queries_option()
+    reader_in_flight: int = reader_in_flight_option()
+    redraw: bool = of(Load, "redraw")
+    check: bool = of(Load, "check")
+
+    def _make_readers(self) -> Load | None:
+        if not self.reader_count:
+            return None
+        names = ("duration_s", "warm_up_s", "arrivals", "redraw", "check")
+        shared = {name: value for name in names if (value := getattr(self, name)) is not None}
+        own = {"workers": self.reader_count, "in_flight": self.reader_in_flight}
+        rate = self._take_rate("query_rate")
+        return Load(role=Role.READ, **shared | own | rate | take_queries(self.queries))

@@ -11,27 +11,31 @@ from simulator.contract import (
     Arrivals,
     DataSet,
     Load,
-    PrimaryKey,
     RateStage,
     Role,
     RunLimit,
-    Tables,
-    Timestamps,
     format_stages,
 )
 
-from ..system.processes import END_PATIENCE_S
-from .fields import of, option
-from .request import Request, public_data, public_load
+from .fields import Group, of, option
+from .request import (
+    Asking,
+    Request,
+    Storing,
+    Writing,
+    public_data,
+    public_load,
+    queries_option,
+    reader_in_flight_option,
+    take_queries,
+)
 from .values import (
-    Duration,
     Flag,
     Kind,
     Limit,
     Number,
     Share,
     StagedRate,
-    WeightedQueries,
     Whole,
     WorkerCounts,
 )
@@ -43,109 +47,64 @@ WARM_UP_SHARE = 6
 """The first sixth of each run of a search is warm-up, unless another is asked for."""
 
 
-def _count(about: str, *flags: str, default: int = 1, least: int = 1) -> Any:
-    return option(Whole(least, MAX_WORKERS), default, about, *flags, shown=True)
+def _workers(about: str) -> Any:
+    return option(Group.LOAD, Whole(1, MAX_WORKERS), 1, about, "-w", "--workers", shown=True)
+
+
+def _readers(least: int) -> Any:
+    about = "Workers that query at the same time."
+    return option(Group.QUERIES, Whole(least, MAX_WORKERS), least, about, "--readers", shown=True)
 
 
 def _times(about: str) -> Any:
-    return option(Whole(1), 3, about, "-r", "--runs", shown=True)
+    return option(Group.LOAD, Whole(1), 3, about, "-r", "--runs", shown=True)
 
 
 def _limits(whose: str, more: str) -> Any:
     """`whose`: what must keep to them; `more`: what else there is to know."""
     return option(
-        Limit(), (),
+        Group.LIMITS, Limit(), (),
         f"What {whose} must keep to: p50, p90, p99, p99_9 (response times) or service_p99, as in"
         f" p99=100ms; error_share=0.1%. May be repeated. {more}", "--limit", multiple=True,
     )  # fmt: skip
 
 
-def _queries(before: str = "", **how: Any) -> Any:
-    """`before`: what comes before their meaning."""
-    return option(
-        WeightedQueries(), None,
-        f"{before}The queries to ask; with --duration also how often in proportion to each other, as in"
-        " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
-        "--queries", **how,
-    )  # fmt: skip
-
-
 def _query_rate(kind: Kind, more: str = "") -> Any:
     about = f"Queries per second of all readers together; default: as fast as possible. {more}"
-    return option(kind, None, about.rstrip(), "--query-rate")
-
-
-def _reader_in_flight() -> Any:
-    about = "Queries that each reader may have in flight."
-    return of(Load, "in_flight", "--reader-in-flight", default=1, about=about, shown=True)
+    return option(Group.QUERIES, kind, None, about.rstrip(), "--query-rate")
 
 
 def _abort() -> Any:
     about = "End a run as soon as it can no longer keep a limit."
-    return option(Flag(), False, about, "--abort-on-limit")
+    return option(Group.LIMITS, Flag(), False, about, "--abort-on-limit")
 
 
-def _disturb() -> Any:
-    return option(
-        Kind(), (),
-        "Do something to the database during the run: '30s restart-server', '30s kill-server',"
-        " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
-        " '30s run COMMAND'; or cut the devices off for a while, and have them send their events"
-        " afterwards: '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
-        "--disturb", multiple=True, metavar="'WHEN ACTION ...'",
-    )  # fmt: skip
-
-
-def _disturb_grace() -> Any:
-    return option(
-        Duration(), END_PATIENCE_S,
-        "How long a `run COMMAND` that outlasts the run, or is interrupted, has to undo what it did: it"
-        f" gets SIGTERM, and after this time SIGKILL. Default: {END_PATIENCE_S:g}s.", "--disturb-grace",
-    )  # fmt: skip
-
-
-class InsertRequest(Request):
+class InsertRequest(Storing):
     """Inserts by several worker counts, or on growing data."""
 
     command: ClassVar = "insert"
-    disturbed: ClassVar = True
 
     workers: tuple[int, ...] = option(
-        WorkerCounts(MAX_WORKERS), (1, 4, 8, 12, 16), "Worker counts to try, separated by commas.",
-        "-w", "--workers", shown=True, written="1,4,8,12,16",
+        Group.LOAD, WorkerCounts(MAX_WORKERS), (1, 4, 8, 12, 16),
+        "Worker counts to try, separated by commas.", "-w", "--workers", shown=True, written="1,4,8,12,16",
     )  # fmt: skip
     runs: int = _times("Runs per worker count.")
-    primary_key: PrimaryKey = of(Load, "primary_key")
-    tables: Tables = of(Load, "tables")
     events: int = of(Load, "events")
-    prefill: int = of(DataSet, "prefill")
-    prefill_span_s: float | None = of(DataSet, "prefill_span_s")
-    prefill_every_s: float | None = of(DataSet, "prefill_every_s")
-    batch: int = of(Load, "batch")
-    in_flight: int | None = of(Load, "in_flight")
-    patience_s: float | None = of(Load, "patience_s")
     rate_per_s: float | list[RateStage] | None = of(
         Load, "rate_per_s", kind=StagedRate(), about=_RATE
     )
     arrivals: Arrivals = of(Load, "arrivals")
     duration_s: float | None = of(Load, "duration_s")
     warm_up_s: float = of(Load, "warm_up_s")
-    clean: bool = of(DataSet, "clean")
-    compact: bool = of(DataSet, "compact")
-    retention_s: float | None = of(DataSet, "retention_s")
     steps: int = option(
-        Whole(0), 0,
+        Group.LOAD, Whole(0), 0,
         "Make this many runs on growing data; needs one worker count, --runs 1 and no --prefill.",
         "--steps", shown=True,
     )  # fmt: skip
-    timestamps: Timestamps = of(DataSet, "timestamps")
-    seed: int = of(DataSet, "seed")
     limits: tuple[RunLimit, ...] = _limits("each run", _STATUS_3)
     abort_on_limit: bool = _abort()
-    disturb: tuple[str, ...] = _disturb()
-    disturb_grace_s: float = _disturb_grace()
     columns: str | None = option(
-        Kind(), None,
+        Group.RESULT, Kind(), None,
         "Columns of the table of inserts; default: all, or on a terminal those that fit in one table.",
         "--columns", metavar="all|NAME,...",
     )  # fmt: skip
@@ -163,17 +122,16 @@ class QueryRequest(Request):
     command: ClassVar = "query"
     role: ClassVar = Role.READ
 
-    workers: int = _count("Workers that query at the same time.", "-w", "--workers")
+    workers: int = _workers("Workers that query at the same time.")
     runs: int = _times("How many times each worker runs each query.")
-    queries: dict[str, float] | None = _queries()
-    reader_in_flight: int = _reader_in_flight()
+    queries: dict[str, float] | None = queries_option()
+    reader_in_flight: int = reader_in_flight_option()
     duration_s: float | None = of(Load, "duration_s")
     warm_up_s: float = of(Load, "warm_up_s")
     rate_per_s: float | list[RateStage] | None = of(
         Load, "rate_per_s", kind=StagedRate(), about=_RATE
     )
     arrivals: Arrivals = of(Load, "arrivals")
-    seed: int = of(DataSet, "seed")
     prefill_span_s: float | None = of(
         DataSet, "prefill_span_s", about="Length of the history that the insert stored."
     )
@@ -199,37 +157,13 @@ class QueryRequest(Request):
         return {**own, **public_load(self.load), **events, **self.list_limits()}
 
 
-def take_queries(weights: Mapping[str, float] | None) -> dict[str, Any]:
-    """The fields of `Load` that say what readers ask."""
-    return {"weights": weights, "queries": list(weights)} if weights else {}
-
-
-class _WithReaders(Request):
-    """A request that has readers beside the writers."""
-
-    reader_count: int = 0
-    query_rate: float | list[RateStage] | None = None
-    queries: dict[str, float] | None = None
-    reader_in_flight: int = 1
-
-    def _make_readers(self) -> Load | None:
-        if not self.reader_count:
-            return None
-        names = ("duration_s", "warm_up_s", "arrivals", "redraw", "check")
-        shared = {name: value for name in names if (value := getattr(self, name)) is not None}
-        own = {"workers": self.reader_count, "in_flight": self.reader_in_flight}
-        rate = self._take_rate("query_rate")
-        return Load(role=Role.READ, **shared | own | rate | take_queries(self.queries))
-
-
-class MixedRequest(_WithReaders):
+class MixedRequest(Asking, Storing):
     """Inserts and queries on one data set, several times."""
 
     command: ClassVar = "mixed"
-    disturbed: ClassVar = True
 
-    workers: int = _count("Workers that insert.", "-w", "--workers")
-    reader_count: int = _count("Workers that query at the same time.", "--readers")
+    workers: int = _workers("Workers that insert.")
+    reader_count: int = _readers(1)
     runs: int = _times("Number of runs.")
     duration_s: float | None = of(Load, "duration_s", default=60.0, shown="60s")
     warm_up_s: float = of(Load, "warm_up_s")
@@ -241,34 +175,15 @@ class MixedRequest(_WithReaders):
     )
     query_rate: float | list[RateStage] | None = _query_rate(StagedRate(), "In stages, too.")
     arrivals: Arrivals = of(Load, "arrivals")
-    queries: dict[str, float] | None = _queries()
-    reader_in_flight: int = _reader_in_flight()
     baseline: bool = option(
-        Flag(), False,
+        Group.COMPARISON, Flag(), False,
         "Also run writers alone and readers alone, and show what each costs the other.", "--baseline",
     )  # fmt: skip
-    batch: int = of(Load, "batch")
-    in_flight: int | None = of(Load, "in_flight")
-    patience_s: float | None = of(Load, "patience_s")
-    primary_key: PrimaryKey = of(Load, "primary_key")
-    tables: Tables = of(Load, "tables")
-    prefill: int = of(DataSet, "prefill")
-    prefill_span_s: float | None = of(DataSet, "prefill_span_s")
-    prefill_every_s: float | None = of(DataSet, "prefill_every_s")
-    clean: bool = of(DataSet, "clean")
-    compact: bool = of(DataSet, "compact")
-    retention_s: float | None = of(DataSet, "retention_s")
-    timestamps: Timestamps = of(DataSet, "timestamps")
-    seed: int = of(DataSet, "seed")
-    redraw: bool = of(Load, "redraw")
-    check: bool = of(Load, "check")
     limits: tuple[RunLimit, ...] = _limits(
         "each run",
         f"These are for writers; those for readers name the query: query:NAME:p99=2s. {_STATUS_3}",
     )
     abort_on_limit: bool = _abort()
-    disturb: tuple[str, ...] = _disturb()
-    disturb_grace_s: float = _disturb_grace()
 
     def list_options(self) -> dict[str, Any]:
         readers = self.readers
@@ -292,13 +207,13 @@ def _find_warm_up(request: CapacityRequest | TuneRequest, flag: str, noun: str) 
     return request.warm_up_s
 
 
-class CapacityRequest(_WithReaders):
+class CapacityRequest(Asking, Writing):
     """Which capacity to search for. The load is the writers' in each step, but for its rate, and has a
     duration; readers beside them ask in each step."""
 
     command: ClassVar = "capacity"
 
-    workers: int = _count("Workers that insert.", "-w", "--workers")
+    workers: int = _workers("Workers that insert.")
     limits: tuple[RunLimit, ...] = _limits(
         "a rate",
         "With --readers also query:NAME:p99=2s. Without a limit: that the database keeps up.",
@@ -314,11 +229,13 @@ class CapacityRequest(_WithReaders):
         about="How much of each step's beginning to exclude from all figures; default: a sixth.",
     )
     precision: float = option(
-        Share(0.01, 1.0), 0.05,
+        Group.COMPARISON, Share(0.01, 1.0), 0.05,
         "How close the highest rate that holds and the lowest that fails must be.", "--precision",
         shown=True, written="5%",
     )  # fmt: skip
-    max_steps: int = option(Whole(1), 24, "Maximum number of steps.", "--max-steps", shown=True)
+    max_steps: int = option(
+        Group.COMPARISON, Whole(1), 24, "Maximum number of steps.", "--max-steps", shown=True
+    )
     prefill: int = of(
         DataSet,
         "prefill",
@@ -338,26 +255,14 @@ class CapacityRequest(_WithReaders):
         about="With --prefill-span: drop and recreate the tables before the first step, or keep the existing"
         " history.",
     )
-    reader_count: int = _count(
-        "Workers that query at the same time.", "--readers", default=0, least=0
-    )
+    reader_count: int = _readers(0)
     query_rate: float | list[RateStage] | None = _query_rate(Number(0, above=True))
-    queries: dict[str, float] | None = _queries()
-    reader_in_flight: int = _reader_in_flight()
-    batch: int = of(Load, "batch")
-    in_flight: int | None = of(Load, "in_flight")
-    patience_s: float | None = of(Load, "patience_s")
-    primary_key: PrimaryKey = of(Load, "primary_key")
-    tables: Tables = of(Load, "tables")
     arrivals: Arrivals = of(
         Load,
         "arrivals",
         about="How requests follow each other: at equal intervals, or independently.",
     )
-    seed: int = of(DataSet, "seed")
     compact: bool = of(DataSet, "compact")
-    redraw: bool = of(Load, "redraw")
-    check: bool = of(Load, "check")
 
     def _make_load(self) -> Load:
         return self._fill(Load, warm_up_s=_find_warm_up(self, "--step-duration", "step"))
@@ -385,14 +290,14 @@ class CapacityRequest(_WithReaders):
         }
 
 
-class TuneRequest(Request):
+class TuneRequest(Writing):
     """Which settings to vary. The load is that of a run of the first stage, but for what is varied, and has a
     duration; `runs` is the number for each finalist."""
 
     command: ClassVar = "tune"
 
     over: tuple[str, ...] = option(
-        Kind(), (),
+        Group.COMPARISON, Kind(), (),
         "A setting and the values to try: workers, batch, in_flight, primary_key, tables, or an option"
         " of the module, as in batch=100,1000 or copy_format=text,binary; may be repeated.", "--over",
         multiple=True, metavar="SETTING=VALUE,...",
@@ -412,16 +317,10 @@ class TuneRequest(Request):
         default=None,
         about="How much of each run's beginning to exclude from all figures; default: a sixth.",
     )
-    workers: int = _count("Workers, if they aren't varied.", "-w", "--workers")
+    workers: int = _workers("Workers, if they aren't varied.")
     prefill: int = of(
         DataSet, "prefill", "--fill", about="Insert this many events before each run."
     )
-    batch: int = of(Load, "batch")
-    in_flight: int | None = of(Load, "in_flight")
-    patience_s: float | None = of(Load, "patience_s")
-    primary_key: PrimaryKey = of(Load, "primary_key")
-    tables: Tables = of(Load, "tables")
-    seed: int = of(DataSet, "seed")
 
     precision: float = 0.05
     max_steps: int = 16
@@ -438,34 +337,28 @@ _ASKING_S = 10.0
 """How long each run of `clients --queries` asks by default."""
 
 
-class ClientsRequest(Request):
+class ClientsRequest(Writing):
     """Which clients to compare; `runs` is the number for each. With readers these ask, and the load says how
     the events that they ask about are inserted."""
 
     command: ClassVar = "clients"
 
     clients: tuple[str, ...] = option(
-        Kind(), (),
+        Group.COMPARISON, Kind(), (),
         "What to compare with the lean path, as in official; may be repeated. Default: all clients of the"
         " module that insert with --batch and the target's insert mode, or query with --queries.",
         "--client", multiple=True,
     )  # fmt: skip
-    queries: dict[str, float] | None = _queries("Ask instead of inserting. ", alone={})
-    workers: int = _count("Workers that insert, or query with --queries.", "-w", "--workers")
+    queries: dict[str, float] | None = queries_option("Ask instead of inserting. ", alone={})
+    workers: int = _workers("Workers that insert, or query with --queries.")
     runs: int = _times("Runs of each client; clients take turns.")
     events: int = of(Load, "events")
-    batch: int = of(Load, "batch")
-    in_flight: int | None = of(Load, "in_flight")
-    reader_in_flight: int = _reader_in_flight()
+    reader_in_flight: int = reader_in_flight_option()
     rate_per_s: float | None = of(Load, "rate_per_s")
     arrivals: Arrivals = of(Load, "arrivals")
     duration_s: float | None = of(Load, "duration_s")
     warm_up_s: float = of(Load, "warm_up_s")
-    patience_s: float | None = of(Load, "patience_s")
-    primary_key: PrimaryKey = of(Load, "primary_key")
-    tables: Tables = of(Load, "tables")
     prefill: int = of(DataSet, "prefill")
-    seed: int = of(DataSet, "seed")
 
     @property
     def asks(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -9,6 +10,8 @@ import click
 import pytest
 
 from cli.main import COMMANDS, commands, main
+from cli.plan.fields import Group, find_options
+from cli.plan.requests import REQUESTS
 
 CONFIG = "targets:\n  here: {module: blackhole}\n  there: {module: blackhole}\n"
 
@@ -145,3 +148,15 @@ def test_a_data_folder_that_cannot_be_written_starts_nothing(
     assert status == 2
     assert "/file/pg for the embedded PostgreSQL: Not a directory; set EMBEDDED_DATA_DIR" in err
     assert not list((tmp_path / "results").iterdir())
+
+
+@pytest.mark.parametrize("command", list(REQUESTS))
+def test_the_help_of_a_command_shows_each_option_in_its_group(command: str) -> None:
+    own = commands.get_command(click.Context(commands), command)
+    assert own is not None
+    parts = re.split(r"^(\w.*):\n", own.get_help(click.Context(own)), flags=re.MULTILINE)
+    groups = dict(zip(parts[1::2], parts[2::2], strict=True))
+    for _, option in find_options(REQUESTS[command]).values():
+        assert re.search(rf"{option.flags[-1].partition('/')[0]}\b", groups[option.group])
+    assert list(groups) == [group for group in Group if group in groups]
+    assert "--help" in groups[Group.OUTPUT]
