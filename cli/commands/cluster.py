@@ -23,7 +23,7 @@ from .options import (
 if TYPE_CHECKING:
     from ..plan.config import Config
     from ..run.cluster import Place
-    from ..run.install.work import Consent, Database
+    from ..run.install import Consent, Database
 
 
 _of_all = combine(config_option, place_options, debug_option)
@@ -77,8 +77,8 @@ def db() -> None:
 @click.pass_context
 def install(ctx: click.Context, /, **given: Any) -> None:
     """Install TARGET's database, wait until it answers, and print the next command."""
+    from ..run.install import install_database
     from ..run.install.recipes import choose
-    from ..run.install.work import install_database
 
     database = _open_database(ctx, given)
     choice = choose(
@@ -93,7 +93,7 @@ def install(ctx: click.Context, /, **given: Any) -> None:
 @_of_all
 def status(**given: Any) -> None:
     """Show which databases are installed in the namespace, and whether they are ready."""
-    from ..run.install.work import print_status
+    from ..run.install import print_status
 
     config, place = _open_place(given)
     print_status(config, given["target"], place)
@@ -112,7 +112,7 @@ def uninstall(ctx: click.Context, /, **given: Any) -> None:
 
     An operator that was installed for it stays: other databases may depend on it.
     """  # fmt: skip
-    from ..run.install.work import uninstall_database
+    from ..run.install import uninstall_database
 
     uninstall_database(_open_database(ctx, given), given["delete_volumes"], _consent(given))
 
@@ -127,7 +127,7 @@ def _open_place(values: dict[str, Any]) -> tuple[Config, Place]:
 
 
 def _open_database(ctx: click.Context, values: dict[str, Any]) -> Database:
-    from ..run.install.work import Database
+    from ..run.install import Database
 
     interrupts = ctx.obj
     assert isinstance(interrupts, Interrupts)
@@ -136,7 +136,7 @@ def _open_database(ctx: click.Context, values: dict[str, Any]) -> Database:
 
 
 def _consent(values: dict[str, Any]) -> Consent:
-    from ..run.install.work import Consent
+    from ..run.install import Consent
 
     return Consent(values["yes"], values["confirm_context"])
 

@@ -183,7 +183,7 @@ def campaign(
     from ..run.campaign.definition import EXAMPLES
     from ..run.campaign.running import report_only as make_report
     from ..run.campaign.running import run_campaign, show_plan
-    from ..run.install.work import Consent
+    from ..run.install import Consent
     from ..run.live import choose_live
     from ..system.installation import read_example
     from ..system.output import print_text

@@ -49,10 +49,9 @@ def compare(
     --fail-if is for rate, p50, p90, p99, p99_9, max, service_p99 and so on, bytes_per_event, or
     query:NAME, which is a query's mean time.
     """
-    from ..results.comparison import check_comparable, find_failures
+    from ..results.comparison import check_comparable, find_breaches, find_failures, parse_threshold
     from ..results.naming import name_results
     from ..results.store import open_results
-    from ..results.thresholds import find_breaches, parse_threshold
     from ..show.comparison import describe_comparison
     from ..system.output import note, print_text, terminal_width, write_whole
 

@@ -38,7 +38,6 @@ from ..modules import build
 from ..oracle.checking import Checker, add_answers
 from .barrier import HOLD_S, Barrier
 from .database import CallThread, Preparation
-from .limits import NOTICE_S, LimitWatch
 from .lookup import describe_wrong, look_up_events
 from .report import (
     add_long_windows,
@@ -50,7 +49,7 @@ from .report import (
     place_amid,
 )
 from .retention import Deleter, find_last_limit, leave_out_deleted
-from .status import PhaseTracker
+from .status import NOTICE_S, LimitWatch, PhaseTracker
 
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")

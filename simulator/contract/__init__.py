@@ -22,8 +22,7 @@ from .figures import (
     WorkerSpan,
     WorkerTimeline,
 )
-from .limits import Measure, RunLimit
-from .message import Bounded, Message
+from .message import Bounded, Measure, Message, RunLimit
 from .messages import (
     AFTER_HEADER,
     FAILURE_PREFIX,

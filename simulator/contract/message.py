@@ -1,7 +1,8 @@
-"""What all messages have in common."""
+"""What all messages have in common, and the limits that settings and results name."""
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
@@ -42,3 +43,66 @@ class Message(Bounded, BaseModel):
     a value."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
+
+
+# --- limits ------------------------------------------------------------------------------------------
+
+
+class Measure(StrEnum):
+    """What a limit of a run is about."""
+
+    P50 = "p50"
+    P90 = "p90"
+    P99 = "p99"
+    P99_9 = "p99_9"
+    """These are percentiles of response times: from when a request was due; in a closed loop from when it was
+    sent."""
+    SERVICE_P99 = "service_p99"
+    """The p99 of service times: from when a request was sent."""
+    ERROR_SHARE = "error_share"
+    """Requests that failed, cured by a retry or not, ÷ all that were sent."""
+
+    @property
+    def is_time(self) -> bool:
+        """Whether the measure is in milliseconds; otherwise it is a share."""
+        return self is not Measure.ERROR_SHARE
+
+    @property
+    def percent(self) -> float | None:
+        """Which percentile it is; None for a share."""
+        return _PERCENTS.get(self)
+
+
+_PERCENTS = {
+    Measure.P50: 50.0, Measure.P90: 90.0, Measure.P99: 99.0, Measure.P99_9: 99.9,
+    Measure.SERVICE_P99: 99.0,
+}  # fmt: skip
+
+
+class RunLimit(Bounded, BaseModel):
+    """What a run must not exceed."""
+
+    measure: Measure
+    query: str | None = None
+    """Of this query; None: of the inserts."""
+    at_most: float
+    """Milliseconds, or a share."""
+
+    @property
+    def name(self) -> str:
+        """As it is written on a command line, `p99` or `query:NAME:p99`."""
+        return self.measure if self.query is None else f"query:{self.query}:{self.measure}"
+
+    def __str__(self) -> str:
+        """`p99=100ms`, `p99=2s`, `error_share=0.1%`."""
+        if self.measure.is_time and self.at_most >= 1000:
+            return f"{self.name}={self.at_most / 1000:.10g}s"
+        if self.measure.is_time:
+            return f"{self.name}={self.at_most:.10g}ms"
+        return f"{self.name}={100 * self.at_most:.10g}%"
+
+    def show(self, value: float) -> str:
+        """A value that was measured, with its unit."""
+        if self.measure.is_time:
+            return f"{value:.3g} ms" if value < 999.5 else f"{value:,.0f} ms"
+        return f"{100 * value:.3g}%"

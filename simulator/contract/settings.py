@@ -11,8 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from ..conditions import Condition
 from ..units import parse_amount, parse_duration_s
-from .limits import RunLimit
-from .message import Message, Seconds
+from .message import Message, RunLimit, Seconds
 from .resources import SHORTEST_S
 
 MAX_WORKERS = 100_000

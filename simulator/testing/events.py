@@ -13,9 +13,9 @@ import orjson
 
 from ..modules.base import AnyModule, connect
 from ..modules.sending import Payload, Writer
-from ..worker.feed import Feed, store_devices
 from ..worker.loop import insert_all
 from ..worker.measure import Recorder
+from ..worker.writing import Feed, store_devices
 from ..workloads import WORKLOADS
 from ..workloads.base import Workload
 from ..workloads.defined import define

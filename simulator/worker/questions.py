@@ -21,8 +21,8 @@ from ..workloads.base import SHARING_WORKERS, Workload
 from ..workloads.drawing import BoundQuery, Stored, bind, draw, draw_block, find_row_count
 from ..workloads.queries import Query
 from ..workloads.schema import Schema
-from .feed import short_switch_interval
 from .schedule import lower_priority
+from .writing import short_switch_interval
 
 _FIRST_AT_ONCE, _MOST_AT_ONCE = 16, 512
 _AT_ONCE_S = 0.003

@@ -28,7 +28,7 @@ from simulator.modules.base import AnyModule, Job
 from simulator.modules.cassandra import Cassandra
 from simulator.modules.cassandra import wire as cassandra_wire
 from simulator.modules.cassandra.asking import CassandraAsker
-from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.cassandra.encoding import CassandraOptions
 from simulator.modules.kit.http_connection import SOCKET_OPTIONS
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import insert, insert_with, most_at_once, rows_of

@@ -10,9 +10,8 @@ import pytest
 
 from cli.plan.config import load_config
 from cli.run.cluster import Place
-from cli.run.install import recipes
+from cli.run.install import next_command, recipes
 from cli.run.install.recipes import choose, install_arguments, load_recipe, read_env, recipe_of
-from cli.run.install.work import next_command
 from cli.system.errors import ConfigError
 
 from ..e2e.tool import Done, Tool

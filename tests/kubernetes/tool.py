@@ -32,7 +32,7 @@ _PATIENCES = (
     f"{_TOLD_SOON} import cli.run.executors.kubernetes.access as k; k.find_patience_s = lambda *_: 3.0;"
     " import cli.run.executors.kubernetes.release as r; r._REMOVAL_PATIENCE_S = 3.0;"
     " import cli.run.cluster as c; c.UNINSTALL_TIMEOUT_S = 5.0;"
-    " import cli.run.install.work as w; w._ANSWER_PATIENCE_S = 3.0;"
+    " import cli.run.install as w; w._ANSWER_PATIENCE_S = 3.0;"
     " import cli.main as m; m.main()"
 )
 

@@ -23,8 +23,12 @@ from azure.kusto.ingest.ingestion_blob_info import IngestionBlobInfo
 from simulator.contract import Load, StoredPart, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.azure_data_explorer import AdxOptions, AzureDataExplorer
-from simulator.modules.azure_data_explorer.encoding import MAPPING, CsvEncoder, encode_devices
-from simulator.modules.azure_data_explorer.ingestion import make_message
+from simulator.modules.azure_data_explorer.ingestion import (
+    MAPPING,
+    CsvEncoder,
+    encode_devices,
+    make_message,
+)
 from simulator.modules.azure_data_explorer.queries import (
     compile_query,
     select_ids,
@@ -257,7 +261,7 @@ def test_devices_are_stored_in_commands_of_limited_size(monkeypatch: pytest.Monk
     workload = Cpu(device_spread=100, tags="table")
     [rows] = workload.device_rows(7)
     [whole] = encode_devices(workload.schema, rows)
-    monkeypatch.setattr("simulator.modules.azure_data_explorer.encoding.COMMAND_BYTES", 5_000)
+    monkeypatch.setattr("simulator.modules.azure_data_explorer.ingestion.COMMAND_BYTES", 5_000)
     parts = encode_devices(workload.schema, rows)
     assert b"\n".join(parts) == whole
     assert max(map(len, parts)) <= 5_000 < len(whole)

@@ -25,7 +25,7 @@ from simulator.contract import Load, PrimaryKey, Tables
 from simulator.errors import OptionError, Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
-from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.cassandra.encoding import CassandraOptions
 from simulator.modules.cassandra.queries import (
     Computation,
     compare,
@@ -328,7 +328,7 @@ def test_names_without_an_address_are_named() -> None:
 WITHOUT_LIBEV = """
 import sys
 from simulator.modules.cassandra import Cassandra
-from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.cassandra.encoding import CassandraOptions
 from simulator.modules.options import Job
 from simulator.workloads.temperature import Temperature
 

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from simulator.worker.feed import Feed
+from simulator.worker.writing import Feed
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
@@ -32,14 +32,14 @@ def test_a_feed_gives_each_event_once_and_in_order(count: int, batch: int) -> No
 
 def test_chunks_grow_as_long_as_one_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fixed cost of each then counts less; chunks that cost much stay as they are."""
-    monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", math.inf)
+    monkeypatch.setattr("simulator.worker.writing._SHORT_CHUNK_S", math.inf)
     source, blocks = feed(300_000, 1000)
     assert sum(payload.events for payload in source) == 300_000
     assert [size for _, size in blocks][:4] == [17_000, 34_000, 34_000, 34_000]
     source, blocks = feed(60_000, 1000, punctual=True)
     assert sum(payload.events for payload in source) == 60_000
     assert {size for _, size in blocks[:-1]} == {17_000}
-    monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", 0.0)
+    monkeypatch.setattr("simulator.worker.writing._SHORT_CHUNK_S", 0.0)
     source, blocks = feed(100_000, 1000)
     assert sum(payload.events for payload in source) == 100_000
     assert {size for _, size in blocks[:-1]} == {17_000}

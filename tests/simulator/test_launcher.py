@@ -12,8 +12,7 @@ from ..helpers import settings
 
 _NO_FORKS = """
 import errno, os
-from simulator.launcher import run_launcher
-from simulator.main import import_all
+from simulator.main import run_launcher
 
 fork, left = os.fork, [errno.EAGAIN, errno.ENOMEM]
 def refuse():
@@ -21,7 +20,7 @@ def refuse():
         raise OSError(left[0], os.strerror(left.pop(0)))
     return fork()
 os.fork = refuse
-run_launcher(import_all)
+run_launcher()
 """
 
 

@@ -8,7 +8,7 @@ from math import sqrt
 
 import pytest
 
-from simulator.collector.limits import NOTICE_S, LimitWatch, find_loss
+from simulator.collector.status import NOTICE_S, LimitWatch, find_loss
 from simulator.contract import (
     Arrivals,
     Group,
@@ -169,7 +169,7 @@ def test_a_limit_is_lost_when_it_was_found_so_twice_and_not_in_the_warm_up() -> 
 def test_all_workers_are_told_the_same_end_and_the_run_is_verified(
     database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("simulator.collector.limits.LOOK_INTERVAL_S", 0.0)
+    monkeypatch.setattr("simulator.collector.status.LOOK_INTERVAL_S", 0.0)
     limit = RunLimit(measure=Measure.P99, at_most=100.0)
 
     async def story(run: Run) -> None:

@@ -19,10 +19,10 @@ from simulator.errors import Retryable
 from simulator.histograms import Histogram
 from simulator.modules.sending import Outcome, Payload, Writer
 from simulator.testing.events import insert
-from simulator.worker.feed import Feed
 from simulator.worker.loop import insert_all
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, Schedule, make_schedule
+from simulator.worker.writing import Feed
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 

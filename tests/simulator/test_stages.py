@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.collector.limits import find_loss
 from simulator.collector.merge import merge_group
+from simulator.collector.status import find_loss
 from simulator.collector.verdicts import extend_offers
 from simulator.contract import (
     MOST_STAGES,

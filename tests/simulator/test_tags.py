@@ -17,7 +17,7 @@ from simulator.modules.base import Job, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.sending import Rows
 from simulator.testing.events import Sundry, rows_of
-from simulator.worker.feed import store_devices
+from simulator.worker.writing import store_devices
 from simulator.workloads.base import Workload, device_ids
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.defined import define

@@ -13,7 +13,7 @@ from simulator.errors import Retryable, SimulatorError
 from simulator.modules.arangodb.encoding import ArangoOptions
 from simulator.modules.arangodb.server import Connection as ArangoConnection
 from simulator.modules.base import Job
-from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.cassandra.encoding import CassandraOptions
 from simulator.modules.cassandra.server import translate
 from simulator.modules.cratedb.encoding import CratedbOptions
 from simulator.modules.cratedb.server import Connection as CratedbConnection

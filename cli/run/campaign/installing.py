@@ -24,8 +24,8 @@ from ..cluster import Place
 from ..diagnosis import check_database
 from ..experiments import AnyExperiment
 from ..faults import run_command
+from ..install import Consent, Database, Installed, confirm, removal_arguments
 from ..install.recipes import Choice, choose, recipe_of
-from ..install.work import Consent, Database, Installed, confirm, removal_arguments
 from .definition import Definition
 from .plan import Job, Turn, name_target
 

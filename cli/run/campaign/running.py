@@ -18,7 +18,7 @@ from ...system.output import NO_ROOM, note, print_prose, print_text, terminal_wi
 from ...system.processes import Interrupted
 from ..exclusion import Lease, claim_databases
 from ..experiments import AnyExperiment, run_experiment
-from ..install.work import Consent
+from ..install import Consent
 from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions

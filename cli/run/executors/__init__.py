@@ -1,14 +1,295 @@
-"""Where collector and workers run. One file per executor; `base` says what an executor is."""
+"""Where collector and workers run. An executor starts runs, watches them, hands back their reports, and
+cleans up. Here is what all share, and the wait for a run's report, the same whether pods or processes of this
+machine make the run; each executor has a file of its own."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
 from typing import Any
 
+from simulator.contract import Phase, Report, RunSettings, Status
+
+from ...plan.disturbances import Action, Disturbance
 from ...plan.target import ExecutorName
+from ...system.errors import RunFailed
+from ...system.output import note
 from ...system.processes import Interrupts
 from ..cluster import Place
-from .base import Executor
+from ..faults import Doer
+
+Watch = Callable[[Status], None]
+"""Called about twice a second with the collector's status, and what the executor sees of the database."""
+
+
+class Series(ABC):
+    """Runs of one worker count, made one after the other."""
+
+    @abstractmethod
+    def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
+        """The next run; `timeout_s`: 0 for none.
+
+        Raises RunFailed if there is no report: then no further run can be made. The report's
+        `phases_s` have the phases that only the executor sees: start and clean_up.
+        """
+
+
+class Executor(ABC):
+    """Use as a context manager around all runs of a command."""
+
+    @abstractmethod
+    def __enter__(self) -> Executor: ...
+
+    @abstractmethod
+    def __exit__(self, *_: object) -> None: ...
+
+    def check_capacity(  # noqa: B027 - not all need it
+        self, worker_counts: Sequence[int], in_flight: int
+    ) -> None:
+        """Before the first run: ConfigError if runs with so many workers, with so many requests in flight
+        each, can certainly not be made here."""
+
+    def find_doers(self) -> Mapping[Action, Doer]:
+        """What can be done to the database where it runs, by this executor alone."""
+        return {}
+
+    def check_disturbances(self, disturbances: Sequence[Disturbance]) -> None:  # noqa: B027 - as above
+        """Before the first run: ConfigError if one of these can't be done."""
+
+    @abstractmethod
+    def open_series(
+        self, settings: Sequence[RunSettings], logs: Path
+    ) -> AbstractContextManager[Series]:
+        """Ready for the runs with these settings, which differ in what is stored before them alone.
+
+        `logs`: folder for the processes' logs. Nothing of the runs is left when the context ends.
+        """
+
+
+# --- the wait for a report ------------------------------------------------------------------------
+
+POLL_S = 0.5
+"""How often the collector is asked for its status."""
+
+_EASY_WORKERS = 250
+"""Up to so many, an API server is asked as often as there may be something new."""
+
+
+def ease(workers: int) -> float:
+    """How many times as long to wait between two questions to the API server, which has so many pods to look
+    after: of a run of 1,000 workers it gets fewer than 50 a minute."""
+    return max(1.0, workers / _EASY_WORKERS)
+
+
+@dataclass(frozen=True)
+class ReportArrived:
+    """The run is over, and this is its report."""
+
+    report: Report
+
+
+@dataclass(frozen=True)
+class Failed:
+    """There will be no report."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class PartChanged:
+    """Something has happened to a part of the run; only its executor knows what that means. A text is for the
+    user."""
+
+    news: Any
+
+
+Event = ReportArrived | Failed | PartChanged | Status
+"""What the threads of an executor find out, in a queue."""
+
+_THREADS_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A reason to end the run, if it lasts for `patience_s`: some pass by themselves."""
+
+    text: str
+    patience_s: float = 0.0
+    rank: int = 0
+    """If there are several, the lowest rank is reported: a pod's says more than its Job's."""
+
+
+class Problems:
+    """What is wrong with each part of a run, and since when."""
+
+    def __init__(self) -> None:
+        self._problems: dict[str, tuple[float, Problem]] = {}
+
+    def note(self, part: str, problem: Problem | None) -> None:
+        """Remember what is wrong with a part; None: nothing is wrong with it any more."""
+        if problem is None:
+            self._problems.pop(part, None)
+            return
+        since, before = self._problems.get(part, (time.monotonic(), None))
+        if before != problem:
+            self._problems[part] = (since, problem)
+
+    def first_due(self) -> float | None:
+        """When the next problem has lasted too long, by `time.monotonic()`."""
+        due = (since + problem.patience_s for since, problem in self._problems.values())
+        return min(due, default=None)
+
+    def raise_due(self) -> None:
+        """RunFailed if a problem has lasted too long."""
+        now = time.monotonic()
+        due = [
+            (problem.rank, since + problem.patience_s, problem.text)
+            for since, problem in self._problems.values()
+            if since + problem.patience_s <= now
+        ]
+        if due:
+            raise RunFailed(min(due)[2])
+
+    def find_lasting(self, seconds: float) -> Problem | None:
+        """The first problem that has lasted for that long, due or not."""
+        until = time.monotonic() - seconds
+        problems = self._problems.values()
+        return next((problem for since, problem in problems if since <= until), None)
+
+    def first_text(self) -> str | None:
+        """The most telling problem, due or not."""
+        ranked = [(problem.rank, since, problem.text) for since, problem in self._problems.values()]
+        return min(ranked)[2] if ranked else None
+
+
+class RunUnderWay(ABC):
+    """What has been started for one run or several, as the wait for a report sees it."""
+
+    def __init__(self) -> None:
+        self.events: SimpleQueue[Event] = SimpleQueue()
+        self.problems = Problems()
+        self._threads: list[threading.Thread] = []
+
+    def begin(self, work: Callable[..., None], *arguments: Any, vital: bool = True) -> None:
+        """Do `work` in a thread, until `end_threads`. If it can't go on, nor can the run; unless it isn't
+        `vital`: then the user is told."""
+
+        def do() -> None:
+            try:
+                work(*arguments)
+            except Exception as error:  # noqa: BLE001 - whatever it is, nobody must wait for it
+                text = (
+                    f"{work.__name__} failed: unexpected {type(error).__name__}: {error}; a defect"
+                )
+                self.events.put(
+                    Failed(text) if vital else PartChanged(f"warning: {text}; the run goes on")
+                )
+
+        thread = threading.Thread(target=do, name=work.__name__, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def end_threads(self, stop: Callable[[], None], patience_s: float) -> None:
+        """See that all threads have ended: one that reads when the interpreter ends can abort it."""
+        until = time.monotonic() + patience_s
+        for thread in self._threads:
+            while thread.is_alive() and time.monotonic() < until:
+                stop()
+                thread.join(_THREADS_POLL_S)
+
+    def take(self, news: Any) -> None:
+        """Tell the user, or `notice` what has happened to a part."""
+        if isinstance(news, str):
+            note(news)
+        else:
+            self.notice(news)
+
+    @abstractmethod
+    def notice(self, news: Any) -> None:
+        """Take note of something that has happened to a part, and of what is wrong with it."""
+
+    def check(self) -> None:  # noqa: B027 - not all need it
+        """Called at least twice a second: look after what no event tells."""
+
+    @abstractmethod
+    def describe_start(self) -> str:
+        """What a run that has no status yet still waits for, in a few words."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A report, and what only the wait for it could see."""
+
+    report: Report
+    heard_at: float | None
+    """When the collector was first heard, by `time.monotonic()`; None if only by its report."""
+    age_s: float
+    """How old the collector was then."""
+
+
+def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Watch) -> Arrival:
+    """Wait for the run's report; RunFailed if there will be none, or not by the deadline."""
+    began = time.monotonic()
+    heard_at: float | None = None
+    age_s = 0.0
+    last: Status | None = None
+    while True:
+        event = _next_event(run, deadline)
+        if isinstance(event, ReportArrived):
+            return Arrival(event.report, heard_at, age_s)
+        if isinstance(event, Failed):
+            raise RunFailed(event.reason)
+        if isinstance(event, PartChanged):
+            run.take(event.news)
+        elif isinstance(event, Status):
+            if event.run_id == run_id:  # not of the run before, read a moment too late
+                if heard_at is None:
+                    heard_at, age_s = time.monotonic(), event.age_s
+                last = event
+                show(event)
+        elif last is None:
+            show(Status(phase=Phase.START, age_s=time.monotonic() - began))
+        run.check()
+        run.problems.raise_due()
+        raise_if_late(run, deadline, last)
+
+
+def _next_event(run: RunUnderWay, deadline: float | None) -> Event | None:
+    """The next event, or None when there is something to look after first."""
+    due = [at for at in (deadline, run.problems.first_due()) if at is not None]
+    wait_s = min([POLL_S, *(at - time.monotonic() for at in due)])
+    try:
+        return run.events.get(timeout=max(0.0, wait_s))
+    except Empty:
+        return None
+
+
+def raise_if_late(run: RunUnderWay, deadline: float | None, last: Status | None) -> None:
+    """RunFailed if the deadline is past: how far the run has come, and what is wrong with it."""
+    if deadline is None or time.monotonic() < deadline:
+        return
+    text = "the run was not done when --timeout was reached: "
+    text += describe_progress(last) if last else run.describe_start()
+    problem = run.problems.first_text()
+    raise RunFailed(f"{text}; {problem}" if problem else text)
+
+
+def describe_progress(status: Status) -> str:
+    """Where a run is, for the text of an error."""
+    text = f"phase {status.phase}"
+    for group in status.groups:
+        text += f", {group.done}" + (f" of {group.total} done" if group.total else " done")
+    if status.elapsed_s is not None and status.duration_s:
+        text += f", {status.elapsed_s:.0f} of {status.duration_s:g} s"
+    if status.phase is Phase.BARRIER and status.waiting_for:
+        text += f", waiting for workers {', '.join(map(str, status.waiting_for))}"
+    return text
 
 
 def make_executor(

@@ -22,7 +22,7 @@ from simulator.errors import one_line
 from simulator.units import format_span
 
 from ...show.status import seconds_left
-from .base import POLL_S, Event, Failed, PartChanged, ReportArrived
+from . import POLL_S, Event, Failed, PartChanged, ReportArrived
 
 TOLD_AFTER_S = 30.0
 """How long the collector may be out of reach before the user is told what is waited for."""

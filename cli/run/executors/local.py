@@ -1,4 +1,4 @@
-"""Collector and workers as processes of this machine, forked by a launcher (simulator/launcher.py)."""
+"""Collector and workers as processes of this machine, forked by a launcher (simulator/main.py)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,8 @@ from ...system.errors import ConfigError, RunFailed
 from ...system.installation import environment_for_processes
 from ...system.output import explain
 from ...system.processes import Interrupts, kill_group
-from ..probes.machine import BackgroundLoadSampler
-from .asking import CollectorAsker
-from .base import (
+from ..probes import BackgroundLoadSampler
+from . import (
     POLL_S,
     Event,
     Executor,
@@ -39,6 +38,7 @@ from .base import (
     await_report,
     raise_if_late,
 )
+from .asking import CollectorAsker
 
 _END_PATIENCE_S = 3.0
 _THREADS_PATIENCE_S = 1.0
@@ -47,7 +47,7 @@ _REASON_PATIENCE_S = 5.0
 
 
 class LocalExecutor(Executor):
-    """Keeps one launcher process (simulator/launcher.py) for all runs, which forks the others."""
+    """Keeps one launcher process (simulator/main.py) for all runs, which forks the others."""
 
     def __init__(self, interrupts: Interrupts, database_pids: Collection[int] = ()) -> None:
         self._interrupts = interrupts

@@ -26,8 +26,7 @@ from ...system.installation import PACKAGES, program
 from ...system.processes import Interrupts
 from ..embedded import EmbeddedPostgres
 from ..exclusion import claim_databases
-from ..executors import make_executor
-from ..executors.base import Executor, Series, Watch
+from ..executors import Executor, Series, Watch, make_executor
 from ..faults import Doer, FaultInjector
 from ..live import choose_live, serve_live
 from .long_runs import coarsen_run

@@ -64,7 +64,7 @@ from ..kit.http_database import SHOWN
 from ..kit.module import INSERT_REMEDY, MARK, Found, TableModule
 from ..kit.options import IN_FLIGHT_MEANING, check_url
 from ..options import PAYLOAD, InsertMode, Options
-from .encoding import MAPPING, CsvEncoder, encode_devices
+from .ingestion import MAPPING, CsvEncoder, encode_devices
 from .queries import SHAPES, Compiled, compile_query, quote_name, select_ids, take_statement
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from ...workloads.schema import ColumnType, EventBlock
 from ..kit.http_database import SHOWN
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, list_columns
 from ..sending import Rows, deal_block
-from .encoding import MAPPING, Part
-from .ingestion import report_unclear
+from .ingestion import MAPPING, Part, report_unclear
 from .queries import Compiled
 from .server import Connection, PartsWriter
 

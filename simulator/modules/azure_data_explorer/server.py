@@ -44,8 +44,7 @@ from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.sql_queries import Template
 from ..sending import Encoder, Payload, Received, Rows
 from . import STREAMED_VISIBLE_S, AdxOptions
-from .encoding import MAPPING, Part
-from .ingestion import QueuedIngestion, make_context
+from .ingestion import MAPPING, Part, QueuedIngestion, make_context
 from .queries import LITERALS, Compiled, Read, quote_name, select_stored
 
 if TYPE_CHECKING:

@@ -75,13 +75,14 @@ from ...workloads.schema import ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.module import MARK, ConnectedModule, Found, nothing_to_query
 from ..kit.options import BATCH_MODES
-from .encoding import CassandraEncoder, has_key_column
-from .options import (
+from .encoding import (
     ALLOCATION,
     CLIENTS,
+    CassandraEncoder,
     CassandraOptions,
     Flavor,
     ReplicationStrategy,
+    has_key_column,
 )
 
 if TYPE_CHECKING:

@@ -34,8 +34,7 @@ from ..kit.series import Row
 from ..options import InsertMode
 from ..sending import Encoder, Payload, Rows, carry_out, number_tables
 from ..waiting import limit_wait
-from .encoding import BatchType, CassandraEncoder, sort_by_device
-from .options import EXECUTE_CONCURRENT
+from .encoding import EXECUTE_CONCURRENT, BatchType, CassandraEncoder, sort_by_device
 from .queries import Parts, Plan, Selection
 from .server import AT_ONCE, ERRORS, ClusterSession, is_late
 

@@ -24,7 +24,7 @@ from ..kit import series
 from ..kit.series import Row, put_in_order
 from ..own_statements import write_constants
 from ..sending import carry_out
-from .options import CassandraOptions, Flavor
+from .encoding import CassandraOptions, Flavor
 
 _SHOWN = 2
 """How many rows of parameters are shown to a person."""

@@ -57,8 +57,7 @@ from ..kit.http_connection import SOCKET_OPTIONS
 from ..kit.module import CONNECTION_LOST, MARK, connection_lost, lost_table, missing_table
 from ..kit.series import Row
 from . import wire
-from .encoding import CONSISTENCY_CODES, Prepared
-from .options import ALLOCATION, CassandraOptions, Flavor
+from .encoding import ALLOCATION, CONSISTENCY_CODES, CassandraOptions, Flavor, Prepared
 
 RECONNECT_S = 2.0
 """How long one retry waits for a node to talk to again."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from cli.results.comparison import METRICS
 from cli.results.entries import QUERY_TABLE, list_entries, split_queries
 from cli.results.export import COLUMNS, list_rows
 from cli.results.figures import EXPORTED, FIGURES, LIMITED, TABLES, read_all
-from cli.results.thresholds import METRICS
 from cli.show.tables import tabulate_reads
 from simulator.contract import Resources
 

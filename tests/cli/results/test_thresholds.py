@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from cli.results.comparison import METRICS, collect_values, find_breaches, parse_threshold
 from cli.results.figures import LIMITED, READERS
 from cli.results.model import Result
-from cli.results.thresholds import METRICS, collect_values, find_breaches, parse_threshold
 from cli.system.errors import ConfigError
 from simulator.contract import Resources
 

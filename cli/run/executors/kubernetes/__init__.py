@@ -20,10 +20,9 @@ from ....system.errors import ConfigError, RunFailed
 from ....system.output import note
 from ....system.processes import Interrupts
 from ...cluster import Helm, Place, check_namespace, merge_chart_values
-from ...faults import Doer
+from ...faults import Doer, PodFaultInjector
 from ...leftovers import describe_others
-from ...pod_faults import PodFaultInjector
-from ..base import Executor, Series, Watch
+from .. import Executor, Series, Watch
 from .release import Release
 
 # Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.

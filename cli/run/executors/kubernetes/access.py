@@ -36,8 +36,8 @@ from simulator.errors import one_line
 from ....system.output import note
 from ...cluster import read_refusal
 from ...kubeclient import COLLECTOR, UNREACHABLE, Item, KubeClient, Timeout, is_running
+from .. import POLL_S, Event, Failed, ReportArrived
 from ..asking import Silence, explain_format, find_patience_s
-from ..base import POLL_S, Event, Failed, ReportArrived
 
 LOG_PATIENCE_S = 30.0
 """How long the log may be refused of a collector that was never heard."""

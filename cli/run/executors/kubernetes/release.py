@@ -37,7 +37,7 @@ from ...kubeclient import (
     read_component,
 )
 from ...probes.kubelets import PodSampler, place_pods
-from ..base import PartChanged, RunUnderWay, Series, Watch, await_report, ease
+from .. import PartChanged, RunUnderWay, Series, Watch, await_report, ease
 from .access import CollectorAccess
 from .watching import NODE_PATIENCE, Change, ReleaseWatch
 

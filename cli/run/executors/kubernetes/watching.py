@@ -26,7 +26,7 @@ from ...kubeclient import (
     KubeClient,
     read_component,
 )
-from ..base import Event, Failed, PartChanged, Problem, Problems
+from .. import Event, Failed, PartChanged, Problem, Problems
 
 # The API server ends a watch after this long, and another is begun. If nothing is heard of one for
 # longer, it is lost. https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes

@@ -9,7 +9,7 @@ import pytest
 
 from cli.run.campaign.campaign import Campaign, ask_permission, list_permissions, open_campaign
 from cli.run.campaign.running import prepare, run_campaign, show_plan
-from cli.run.install.work import Consent
+from cli.run.install import Consent
 from cli.system.errors import ConfigError
 from cli.system.processes import Interrupts
 from simulator.conditions import find_access

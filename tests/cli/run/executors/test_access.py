@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from cli.run.executors import asking
-from cli.run.executors.base import Event, Failed, PartChanged, ReportArrived
+from cli.run.executors import Event, Failed, PartChanged, ReportArrived, asking
 from cli.run.executors.kubernetes import access
 from cli.run.executors.kubernetes.access import CollectorAccess
 from cli.run.kubeclient import KubeClient

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from cli.run.executors import asking
-from cli.run.executors.asking import CollectorAsker, Silence, find_patience_s
-from cli.run.executors.base import (
+from cli.run.executors import (
     Event,
     Failed,
     PartChanged,
     ReportArrived,
     RunUnderWay,
+    asking,
     await_report,
 )
+from cli.run.executors.asking import CollectorAsker, Silence, find_patience_s
 from cli.system.errors import RunFailed
 from simulator.contract import GroupStatus, Phase, Role, Status
 

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from kubernetes.client.exceptions import ApiException
 
-from cli.run.executors.base import ease
+from cli.run.executors import ease
 from cli.run.executors.kubernetes.release import MOST_LOGS, choose_logged, describe_environment
 from cli.run.kubeclient import NODE, KubeClient
 from cli.run.probes import kubelets

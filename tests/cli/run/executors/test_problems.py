@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from cli.run.executors.base import Problems
+from cli.run.executors import Problems
 from cli.run.executors.kubernetes.watching import (
     Change,
     ReleaseWatch,

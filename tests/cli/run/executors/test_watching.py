@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.run.executors.base import (
+from cli.run.executors import (
     Failed,
     PartChanged,
     Problem,

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from cli.plan.request import Request
 from cli.results.store import ResultFolder, now
-from cli.run.executors.base import Executor, Series, Watch
+from cli.run.executors import Executor, Series, Watch
 from cli.run.experiments.context import RunContext
 from cli.run.experiments.experiment import AnyExperiment, Runner
 from cli.run.experiments.session import Session, open_session

@@ -18,7 +18,7 @@ from cli.results.caveats import Kind
 from cli.results.model import Result
 from cli.results.store import read_result
 from cli.results.verdicts import find_caveats
-from cli.run.executors.base import Series, Watch
+from cli.run.executors import Series, Watch
 from cli.run.experiments.experiment import (
     Experiment,
     Plan,

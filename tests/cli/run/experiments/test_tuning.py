@@ -31,7 +31,7 @@ from cli.show.searches import advise, describe_tuning, tabulate_tuning
 from cli.show.words import describe_measurement, describe_validity, write_headline
 from cli.system.errors import ConfigError, RunFailed
 from simulator.contract import DataSet, Load, Offered, RunResult, RunSettings
-from simulator.modules.cassandra.options import CassandraOptions
+from simulator.modules.cassandra.encoding import CassandraOptions
 from simulator.modules.postgres.encoding import PostgresOptions
 
 from ....helpers import insert_run

@@ -12,7 +12,7 @@ import pytest
 from cli.plan.planning import PlannedRun
 from cli.plan.requests import InsertRequest
 from cli.results.store import read_result
-from cli.run.executors.base import Watch
+from cli.run.executors import Watch
 from cli.run.experiments.experiment import run_experiment
 from cli.run.experiments.long_runs import UnfinishedRun
 from cli.run.experiments.measuring import InsertExperiment

@@ -16,9 +16,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from cli.run.probes import machine as machine_module
+from cli.run import probes
+from cli.run.probes import BackgroundLoadSampler
 from cli.run.probes.database import Counters, Use, merge_uses
-from cli.run.probes.machine import BackgroundLoadSampler
 from cli.run.probes.timeline import AgingSeries, read_families, take_snapshot
 from cli.system.processes import Interrupted
 from simulator.contract import Machine
@@ -60,9 +60,9 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
     monkeypatch.setattr("cli.run.probes.timeline.NAMED", 1000)
     monkeypatch.setattr("cli.run.probes.timeline.NAMED_SHARE", 0.0)
     # As if looks at all processes took so long that there can be but two.
-    monkeypatch.setattr(machine_module, "_MOST_SHARE", 1e-9)
-    monkeypatch.setattr(machine_module, "_INTERVAL_S", 0.1)
-    monkeypatch.setattr(machine_module, "_MOST_DATABASE_SHARE", 1.0)
+    monkeypatch.setattr(probes, "_MOST_SHARE", 1e-9)
+    monkeypatch.setattr(probes, "_INTERVAL_S", 0.1)
+    monkeypatch.setattr(probes, "_MOST_DATABASE_SHARE", 1.0)
     with ExitStack() as stack:
         port = stack.enter_context(busy_orphan(tmp_path / "busy-server"))
         stack.enter_context(busy_orphan(tmp_path / "busy-bee"))
@@ -96,7 +96,7 @@ def test_a_server_that_the_run_is_connected_to_is_not_among_the_others(
 def test_looks_that_fail_unforeseen_are_told_of(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(machine_module, "take_snapshot", {}.__getitem__)
+    monkeypatch.setattr(probes, "take_snapshot", {}.__getitem__)
     watch = BackgroundLoadSampler([], list)
     watch.start()
     watch.stop()
