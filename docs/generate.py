@@ -27,8 +27,8 @@ from cli.commands.targets import cell, show_default
 from cli.main import COMMANDS, commands
 from cli.plan.target import TARGET_KEYS, Target
 from cli.results.columns import READERS as READ_TABLE
+from cli.results.columns import STEPS, Column
 from cli.results.columns import WRITERS as INSERT_TABLE
-from cli.results.columns import Column
 from cli.results.entries import QUERY_TABLE, QueryFigure
 from cli.results.figures import BOTH, FIGURES, TABLES, WRITERS
 from cli.results.model import FORMAT, Result
@@ -75,10 +75,11 @@ def make_figures() -> str:
                 ", ".join(also),
             ]
         )
-    tables: dict[str, Iterable[Column | QueryFigure]] = {
+    tables: dict[str, Iterable[Column[Any] | QueryFigure]] = {
         "## Of each query, over all runs (times in ms)": QUERY_TABLE,
         "## Of inserts, by number of workers or level": INSERT_TABLE.values(),
         "## Of readers, by number of workers": READ_TABLE.values(),
+        "## Of a capacity's steps": STEPS,
     }
     return _join(
         "# Figures",

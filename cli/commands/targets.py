@@ -122,7 +122,7 @@ def _overview(config: Config) -> str:
         "Target", "Module", "Executor", "Insert modes", "In flight", "Primary keys",
         "Multiple tables", "Queries", "Indices", "Workloads",
     ]  # fmt: skip
-    return Table(headers, rows, left=headers).text(width=terminal_width())
+    return Table(headers, rows, left=headers, empty="no targets").text(width=terminal_width())
 
 
 _WIDEST_DEFAULT = 24

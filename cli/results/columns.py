@@ -1,4 +1,4 @@
-"""The columns of the tables of inserts and of readers, once: a row is about several runs. Pure."""
+"""The columns of the tables of inserts, of readers and of a search's steps, once. Pure."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from functools import cached_property
 from math import floor, log10
 from operator import attrgetter
 from statistics import fmean
+from typing import Generic, TypeVar
 
 from simulator.contract import GroupResult
 
+from .answers import CapacityStep
 from .entries import Entry
-from .figures import Form
+from .figures import FIGURES, Form
 from .model import InsertSummary
 from .rules import limit_of_clients_part
 from .statistics import Summary
@@ -53,12 +55,26 @@ class Runs:
 
 
 @dataclass(frozen=True)
-class Column:
-    """A column of a table whose rows are about several runs."""
+class Tried:
+    """What a row is about: a step of a search for a capacity."""
+
+    number: int
+    """0: the closed loop."""
+    step: CapacityStep
+    entry: Entry
+    """What its writers measured."""
+
+
+RowT = TypeVar("RowT", Runs, Tried)
+
+
+@dataclass(frozen=True)
+class Column(Generic[RowT]):
+    """A column of a table whose rows are about several runs, or a step."""
 
     heading: str
     about: str
-    show: Callable[[Runs], str]
+    show: Callable[[RowT], str]
     key: str | None = None
     """Key of the figure of a single run that it sums up, if there is one."""
     struck: bool = False
@@ -129,7 +145,7 @@ _WRITER, _READER = attrgetter("slowest"), attrgetter("slowest_readers")
 COST = "Cost/million"
 
 _C = Column
-_WRITERS = (
+_WRITERS: tuple[Column[Runs], ...] = (
     _C("Workers", "how many inserted at once", lambda runs: f"{runs.entries[0].group.workers:,}", "workers"),
     _C("Level", "events in the database before the step",
        lambda runs: Form.COUNT.show(runs.entries[0].group_run.run.fill_level), "fill_level"),
@@ -160,7 +176,7 @@ _WRITERS = (
 WRITERS = {column.heading: column for column in _WRITERS}
 """Heading -> column of the table of inserts."""
 
-_READERS = (
+_READERS: tuple[Column[Runs], ...] = (
     _C("Readers", "how many asked at once", lambda runs: f"{runs.entries[0].group.workers:,}", "workers"),
     _C("Min", "the lowest of a run", _of_rates("min", Form.FINE_RATE, always=True), "queries_per_s", True),
     _C("Max", "the highest", _of_rates("max", Form.FINE_RATE, always=True), "queries_per_s", True),
@@ -179,3 +195,29 @@ _READERS = (
 )  # fmt: skip
 READERS = {column.heading: column for column in _READERS}
 """Heading -> column of the table of readers."""
+
+
+def _of_step(heading: str, about: str, key: str) -> Column[Tried]:
+    return Column(heading, about, lambda tried: FIGURES[key].show(tried.entry), key, struck=True)
+
+
+def _show_client_of_step(tried: Tried) -> str:
+    client = tried.entry.group.client
+    return "-" if client is None else f"{client.cpu_share:.0%}{' bound' * client.bound}"
+
+
+STEPS: tuple[Column[Tried], ...] = (
+    _C("Step", "its number; `-`: the closed loop that comes first",
+       lambda tried: f"{tried.number:,}" if tried.number else "-"),
+    _C("Rate", "events per second that were asked for",
+       lambda tried: f"{rate:,.10g}" if (rate := tried.step.rate_per_s) is not None else "closed loop"),
+    _C("Offered/s", "what was due per second",
+       lambda tried: Form.RATE.show(find_offered_rate([tried.entry.group_run]))),
+    _of_step("Achieved/s", "what was done", "inserts_per_s"),
+    _of_step("p50 ms", "from when a request was due", "latency_p50_ms"),
+    _of_step("p99 ms", "the same", "latency_p99_ms"),
+    _of_step("p99.9 ms", "the same", "latency_p99_9_ms"),
+    _of_step("Service p99", "from when a request was sent", "service_p99_ms"),
+    _C("Client CPU", "of the busiest worker", _show_client_of_step, "client_cpu_share"),
+)  # fmt: skip
+"""The columns of a capacity's steps, before those of its other limits and the verdict."""

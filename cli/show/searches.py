@@ -13,7 +13,9 @@ from simulator.units import format_bytes, format_count
 from simulator.workloads.base import WorkloadOptions
 
 from ..results.answers import Capacity, Tuning, compare_candidates, is_best_shown, mean
-from ..results.columns import format_cost
+from ..results.columns import STEPS, Column, Tried, format_cost
+from ..results.entries import list_entries
+from ..results.figures import FIGURES, Form
 from ..results.model import Result
 from ..results.naming import find_changed_options, format_options, format_value
 from ..results.summaries import find_offered_rate
@@ -23,8 +25,6 @@ from .tables import (
     COST_HEADER,
     Table,
     describe_in_flight,
-    format_ms,
-    format_offered,
     format_rate,
     strike,
 )
@@ -69,42 +69,27 @@ _SHOWN = (Measure.P50, Measure.P99, Measure.P99_9, Measure.SERVICE_P99)
 
 def tabulate_capacity(result: Result, terminal: bool) -> Table:
     """The steps in the order in which they were made: what was offered, and whether it holds."""
-    writers = {group_run.run.run: group_run for group_run in result.writers}
+    writers = {entry.group_run.run.run: entry for entry in list_entries(result.writers, result)}
     steps = result.capacity.steps if result.capacity else []
     limits = result.capacity.limits if result.capacity else []
     more = [limit for limit in limits if limit.query or limit.measure not in _SHOWN]
+
+    def show(column: Column[Tried], tried: Tried) -> str:
+        text = column.show(tried)
+        is_struck = column.struck and not tried.entry.group.valid and text != "-"
+        return strike(text, terminal) if is_struck else text
+
     rows = []
     for number, step in enumerate(steps):
-        run = writers[step.run]
-        group, client = run.group, run.group.client
-        response, service = group.latency_ms, group.service_ms
-        times: list[float | None] = [None] * 3
-        if response is not None:
-            times = [response.p50, response.p99, response.p99_9]
-        times.append(service.p99 if response and service else None)
-        measured = [_show(group.rate_per_s, format_rate), *map(format_ms, times)]
-        if not group.valid:
-            measured = [text if text == "-" else strike(text, terminal) for text in measured]
+        tried = Tried(number, step, writers[step.run])
         reasons = "; ".join(step.reasons)
         verdict = "holds" if step.holds else reasons
         if step.holds is None:
             verdict = f"no verdict; {reasons}" if reasons else "-"
-        rows.append(
-            [
-                f"{number:,}" if number else "-",
-                "closed loop" if step.rate_per_s is None else f"{step.rate_per_s:,.10g}",
-                format_offered([run]),
-                *measured,
-                "-" if client is None else f"{client.cpu_share:.0%}{' bound' * client.bound}",
-                *(_show(step.figures.get(limit.name), limit.show) for limit in more),
-                verdict,
-            ]
-        )
-    headers = [
-        "Step", "Rate", "Offered/s", "Achieved/s", "p50 ms", "p99 ms", "p99.9 ms", "Service p99",
-        "Client CPU", *(limit.name for limit in more), "Verdict",
-    ]  # fmt: skip
-    return Table(headers, rows, left=("Verdict",))
+        figures = [_show(step.figures.get(limit.name), limit.show) for limit in more]
+        rows.append([*(show(column, tried) for column in STEPS), *figures, verdict])
+    headers = [*(column.heading for column in STEPS), *(limit.name for limit in more), "Verdict"]
+    return Table(headers, rows, left=("Verdict",), empty="no steps")
 
 
 def describe_steps(result: Result) -> str:
@@ -239,7 +224,7 @@ def tabulate_tuning(result: Result) -> Table:
     """Each combination, the best first: how far it came, and what it reached."""
     tuning = result.tuning
     if tuning is None:
-        return Table([], [])
+        return Table([], [], empty="nothing was tried")
     ranked = tuning.rank_finalists()
     last = {trial.candidate: trial.stage for trial in tuning.trials}
     reached = {candidate: tuning.find_rates(candidate) for candidate in last}
@@ -270,13 +255,14 @@ def tabulate_tuning(result: Result) -> Table:
                 *map(format_value, tuning.candidates[candidate].values()),
                 f"{last[candidate]:,}",
                 f"{len(rates):,}",
-                format_rate(mean(rates)) if rates else "-",
+                Form.RATE.show(mean(rates) if rates else None),
                 ", ".join(place) or "-",
             ]
         )
-    unit = "Capacity, events/s" if tuning.limits else "Inserts/s"
+    unit = "Capacity, events/s" if tuning.limits else FIGURES["inserts_per_s"].heading
     names = [setting.name for setting in tuning.over]
-    return Table([*names, "Stage", "Runs", unit, "Place"], rows, left=("Place",))
+    headers = [*names, "Stage", "Runs", unit, "Place"]
+    return Table(headers, rows, left=("Place",), empty="nothing was tried")
 
 
 def describe_trials(result: Result) -> str:

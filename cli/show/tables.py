@@ -18,7 +18,7 @@ from ..results.entries import QUERY_TABLE, Entry, list_entries
 from ..results.figures import FIGURES, SUMMED, TABLES, Figure
 from ..results.model import GroupRun, InsertSummary, QuerySummary, Result
 from ..results.statistics import count_events_per_cost, summarize
-from ..results.summaries import find_offered_rate, find_unanswered
+from ..results.summaries import find_unanswered
 from ..system.output import STRIKE, STRIKE_END, wrap_lines
 
 
@@ -32,12 +32,14 @@ class Table:
     """Columns that are aligned to the left; all others are aligned to the right."""
     spare: Sequence[Sequence[str]] = ()
     """Groups of columns that are left out first where there is no room for all."""
+    empty: str = "nothing to show"
+    """What it says without rows."""
 
     def text(self, markdown: bool = False, width: int | None = None) -> str:
         """For a terminal or a README. What is wider than `width`, in characters, goes on in further tables
         that begin with the same first column."""
         if not self.rows:
-            return "no runs"
+            return self.empty
         if width is not None and not markdown:
             return "\n\n".join(part._wrap(width).text() for part in self._fold(width))
         align = ["left" if header in self.left else "right" for header in self.headers]
@@ -65,7 +67,7 @@ class Table:
         """The table with its first column, which names the row, and these, in the order that they have."""
         places = [place for place, name in enumerate(self.headers) if place == 0 or name in headers]
         rows = [[row[place] for place in places] for row in self.rows]
-        return Table([self.headers[place] for place in places], rows, self.left, self.spare)
+        return replace(self, headers=[self.headers[place] for place in places], rows=rows)
 
     def _count_wide(self) -> int:
         return sum(self._measure()) + _BETWEEN * (len(self.headers) - 1)
@@ -188,13 +190,16 @@ def _tabulate_writers(
 
 
 def tabulate_columns(
-    columns: Sequence[Column], rows: Sequence[Runs], terminal: bool, last: Sequence[Column] = ()
+    columns: Sequence[Column[Runs]],
+    rows: Sequence[Runs],
+    terminal: bool,
+    last: Sequence[Column[Runs]] = (),
 ) -> Table:
     """A row for each of some runs, with the columns that only some results have before the `last`."""
     more = choose_more([entry for row in rows for entry in row.entries])
     names = [figure.heading for figure in more]
 
-    def show(column: Column, row: Runs) -> str:
+    def show(column: Column[Runs], row: Runs) -> str:
         text = column.show(row)
         is_struck = column.struck and not row.counts and text != "-"
         return strike(text, terminal) if is_struck else text
@@ -210,6 +215,7 @@ def tabulate_columns(
             for row in rows
         ],
         spare=[*([name] for name in reversed(names)), *_SPARE],
+        empty="no runs",
     )
 
 
@@ -228,7 +234,7 @@ def tabulate_queries(
     dashes = ["-"] * (len(headers) - 3)
     rows += [[name, "failed", *dashes, f"{count:,}"] for name, count in failed.items()]
     rows += [[name, "-", *dashes, "-"] for name in unasked]
-    return Table(headers, rows)
+    return Table(headers, rows, empty="no queries")
 
 
 def describe_durations(result: Result) -> str:
@@ -278,12 +284,6 @@ _SPARE = (
 )  # fmt: skip
 """The columns that may be left out, the least needed first; those that only some results have go before
 them."""
-
-
-def format_offered(runs: Sequence[GroupRun]) -> str:
-    """What was due per second, see `find_offered_rate`."""
-    rate = find_offered_rate(runs)
-    return "-" if rate is None else format_rate(rate)
 
 
 def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
@@ -338,7 +338,9 @@ def tabulate_runs(title: str, result: Result, runs: Sequence[GroupRun], terminal
         if any(figure.read(entry) is not None for figure in figures)
     ]
     headers = [] if is_query else ["Workers", "Run", "Level"]
-    return Table([*headers, *(figure.heading for figure in figures)], rows, left=("By",))
+    return Table(
+        [*headers, *(figure.heading for figure in figures)], rows, left=("By",), empty="no runs"
+    )
 
 
 def _show(figure: Figure, entry: Entry, terminal: bool) -> str:

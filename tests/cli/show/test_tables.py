@@ -301,8 +301,10 @@ def test_markdown() -> None:
     ]
 
 
-def test_no_runs() -> None:
+def test_an_empty_table_says_what_there_is_none_of() -> None:
     assert tabulate_inserts([], [], terminal=False).text() == "no runs"
+    assert tabulate_queries([], {}).text() == "no queries"
+    assert Table(["Database"], []).text() == "nothing to show"
 
 
 @pytest.mark.parametrize(
