@@ -37,9 +37,10 @@ from simulator import __version__
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import AnyModule
-from simulator.modules.capabilities import OfficialClient
+from simulator.modules.capabilities import Capabilities, OfficialClient
 from simulator.modules.options import Options
 from simulator.workloads.definition import Definition as Workload
+from simulator.workloads.queries import Shape
 
 FOLDER = Path("docs/reference")
 _MADE = "Made from the code by `make docs`."
@@ -196,10 +197,19 @@ def _list_capabilities(module: type[AnyModule]) -> list[list[str]]:
         ["tags in a table of their own", str(can.tags_table)],
         ["indexes", str(can.indices)],
         ["queries", cell(can.queries) if can.queries else "unsupported"],
+        ["queries with", ", ".join(shape for shape in Shape if shape in can.shapes) or "none"],
+        ["percentiles", _describe_percentiles(can)],
         ["statements of your own", can.statements or "unsupported"],
         ["retention", can.ageing.way or f"unsupported: {can.ageing.reason}"],
         ["official client", _describe_official(official) if official else "none"],
     ]
+
+
+def _describe_percentiles(can: Capabilities) -> str:
+    if Shape.PERCENTILE not in can.shapes:
+        return "missing"
+    alone = "" if Shape.PERCENTILE_OF_ALL in can.shapes else ", of one device a row"
+    return f"{can.percentiles}{alone}"
 
 
 def _describe_official(client: OfficialClient) -> str:

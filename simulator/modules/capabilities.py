@@ -10,7 +10,7 @@ from enum import StrEnum
 from ..contract import ANY_ALLOCATION, STEPS, Allocation, PrimaryKey, Retention
 from ..errors import OptionError
 from ..workloads import WORKLOADS
-from ..workloads.queries import Function, Shape
+from ..workloads.queries import EXACT_PERCENTILES, Exactness, Function, Percentiles, Shape
 from ..workloads.schema import ColumnType, Schema, Tags
 
 
@@ -146,6 +146,8 @@ class Capabilities:
     rounded: Collection[Function] = ()
     """What the database computes of whole numbers in floats of 64 bits: beyond 2**53 it is rounded, which is
     no wrong answer."""
+    percentiles: Percentiles = EXACT_PERCENTILES
+    """How it finds percentiles, if it has any."""
     impossible_shapes: Collection[Shape] = ()
     """Shapes that the database itself can't answer."""
     ageing: Ageing = Ageing()
@@ -161,6 +163,11 @@ class Capabilities:
     def __post_init__(self) -> None:
         if not self.queries and self.shapes:
             object.__setattr__(self, "queries", self._claim_queries())
+
+    @property
+    def exactness(self) -> Exactness:
+        """How exactly the database computes."""
+        return Exactness(self.rounded, self.percentiles)
 
     def _claim_queries(self) -> dict[str, Support]:
         """Which of the workloads' own queries can be asked by these shapes."""

@@ -3,7 +3,7 @@ differs first."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..workloads.drawing import BoundQuery, Range, Stored, unite
-from ..workloads.queries import Every, Function, Query
+from ..workloads.queries import Every, Exactness, Function, Query
 from ..workloads.schema import ColumnType, EventBlock, Schema
 from .columns import WHOLE, Values, join, rank, rank_rows, to_values
 from .computing import Block, Devices, Evaluation, evaluate
 
 Row = tuple[Any, ...]
+
+EXACT = Exactness()
 
 
 @dataclass(frozen=True)
@@ -58,21 +60,21 @@ def read_row(columns: Sequence[Values], place: int) -> Row:
     return tuple(column.take(rows).plain()[0] for column in columns)
 
 
-def answer(bound: BoundQuery, stored: Stored, rounded: Collection[Function] = ()) -> Answer:
+def answer(bound: BoundQuery, stored: Stored, exactness: Exactness = EXACT) -> Answer:
     """The right answer. Memory grows with its rows, and with the groups it is computed of."""
-    return answer_all([bound], stored, rounded=rounded)[0]
+    return answer_all([bound], stored, exactness=exactness)[0]
 
 
 def answer_all(
     bounds: Sequence[BoundQuery],
     stored: Stored,
     note: Callable[[int], object] = lambda _: None,
-    rounded: Collection[Function] = (),
+    exactness: Exactness = EXACT,
 ) -> list[Answer]:
     """The right answers of several queries: events are generated once, those that no query is about not at
-    all. `note` is called with how many have been generated, each time that there are more. `rounded`: what a
-    database computes of whole numbers in 64-bit floats, which may be off beyond 2**53."""
-    evaluations = [evaluate(bound, stored.workload.schema, rounded) for bound in bounds]
+    all. `note` is called with how many have been generated, each time that there are more. `exactness`: how
+    exactly the database computes, whose answers are compared with these."""
+    evaluations = [evaluate(bound, stored.workload.schema, exactness) for bound in bounds]
     devices = Devices()
     done = 0
     for block in stored.blocks(find_needed(bounds, stored)):
@@ -86,7 +88,7 @@ def answer_all(
 
 def answer_blocks(bound: BoundQuery, schema: Schema, blocks: Iterable[EventBlock]) -> Answer:
     """The right answer if these were all events."""
-    evaluation, devices = evaluate(bound, schema, ()), Devices()
+    evaluation, devices = evaluate(bound, schema, EXACT), Devices()
     for block in blocks:
         evaluation.add(Block(block, devices))
     return _finish(evaluation)
@@ -124,6 +126,8 @@ def find_needed(bounds: Iterable[BoundQuery], stored: Stored) -> list[Range]:
 _GROUP_BYTES, _VALUE_BYTES = 200, 200
 """What a group takes at most, and each of its values besides: 320 to 400 bytes were measured of one or
 two."""
+_SAMPLE_BYTES = 64
+"""What each value of a percentile takes at most: it is kept with its group, and sorted by both."""
 
 
 def estimate_memory(bound: BoundQuery, stored: Stored) -> int:
@@ -141,7 +145,9 @@ def estimate_memory(bound: BoundQuery, stored: Stored) -> int:
         if isinstance(part, Every):
             groups *= (end - start) // part.every + 1
     values = len({aggregate.column for aggregate in query.compute} | set(query.events))
-    return groups * (_GROUP_BYTES + _VALUE_BYTES * values)
+    listed = len({a.column for a in query.compute if a.function.percent is not None})
+    events = sum(map(len, find_needed([bound], stored))) if listed else 0
+    return groups * (_GROUP_BYTES + _VALUE_BYTES * values) + events * _SAMPLE_BYTES * listed
 
 
 def describe_answer(query: Query, schema: Schema) -> list[tuple[str, ColumnType]]:
@@ -160,7 +166,8 @@ def describe_answer(query: Query, schema: Schema) -> list[tuple[str, ColumnType]
             continue
         kind = schema.column(aggregate.column or "").type
         is_sum = aggregate.function is Function.SUM and kind not in WHOLE
-        if is_sum or aggregate.function is Function.AVG:
+        is_between = aggregate.function is Function.AVG or aggregate.function.percent is not None
+        if is_sum or is_between:
             kind = ColumnType.FLOAT64
         columns.append((f"{aggregate.function} of {aggregate.column}", kind))
     return columns

@@ -108,8 +108,8 @@ class Checker:
         answers = self._choose(answers, stored, frontier_ms, kept_from_ms)
         bounds = list(dict.fromkeys(answer.bound for answer in answers if answer.malformed is None))
         total = sum(map(len, find_needed(bounds, stored)))
-        rounded = self._module.CAPABILITIES.rounded
-        answered = answer_all(bounds, stored, lambda done: note(done, total), rounded)
+        exactness = self._module.CAPABILITIES.exactness
+        answered = answer_all(bounds, stored, lambda done: note(done, total), exactness)
         right = dict(zip(bounds, answered, strict=True))
         for answer in answers:
             self._found.checked += len(answer.workers)

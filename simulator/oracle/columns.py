@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..workloads.queries import Percentiles
 from ..workloads.schema import ColumnType
 
 Rows = NDArray[np.intp] | slice
@@ -253,12 +254,72 @@ def sum_up(values: Values, groups: NDArray[np.intp], count: int) -> Sums:
 
 
 @dataclass(frozen=True)
+class Samples:
+    """A column's values, one by one, each with the place of its group."""
+
+    values: NDArray[Any]
+    groups: NDArray[np.intp]
+
+    @classmethod
+    def of(cls, values: Values, groups: NDArray[np.intp]) -> Samples:
+        """All values that there are."""
+        if values.missing is None:
+            return cls(values.array, groups)
+        return cls(values.array[~values.missing], groups[~values.missing])
+
+    @classmethod
+    def merge(cls, parts: Sequence[Samples], places: Sequence[NDArray[np.intp]]) -> Samples:
+        """The samples of several parts; `places`: where each part's groups are among all."""
+        moved = [place[part.groups] for part, place in zip(parts, places, strict=True)]
+        return cls(np.concatenate([part.values for part in parts]), np.concatenate(moved))
+
+    def find_percentile(
+        self, percent: float, how: Percentiles, count: int, precision: float
+    ) -> Values:
+        """A percentile of each of so many groups. `precision`: how far a value may be off, relative to
+        itself."""
+        order = np.lexsort((self.values, self.groups))
+        ranked = self.values[order].astype(np.float64)
+        sizes = np.bincount(self.groups, minlength=count)
+        missing = sizes == 0
+        if not len(ranked):
+            return Values(np.zeros(count), missing)
+        last = np.maximum(sizes - 1, 0)
+        starts = np.minimum(np.cumsum(sizes) - sizes, len(ranked) - 1)
+
+        def find(places: NDArray[np.float64]) -> NDArray[np.float64]:
+            """The values at these places of their groups, the first of which is 0, or between them."""
+            places = np.clip(places, 0, last)
+            lower = np.floor(places)
+            low, high = (
+                ranked[starts + np.minimum(at, last).astype(np.intp)] for at in (lower, lower + 1)
+            )
+            values: NDArray[np.float64] = low + (high - low) * (places - lower)
+            return values
+
+        places = last * (percent / 100)
+        values = find(places)
+        neighbours = find(np.floor(places)), find(np.ceil(places))
+        slack = (precision + DIGITS) * np.maximum(*map(np.abs, neighbours))
+        if how.estimate:
+            off = how.rank_error * sizes + 1
+            low, high = find(np.floor(places - off)), find(np.ceil(places + off))
+            low, high = (
+                low - how.relative_error * np.abs(low),
+                high + how.relative_error * np.abs(high),
+            )
+            values, slack = (low + high) / 2, slack + (high - low) / 2
+        return Values(values, missing, slack)
+
+
+@dataclass(frozen=True)
 class Part:
     """Groups, each with its key."""
 
     keys: Sequence[Values]
     events: NDArray[np.int64]
     sums: Mapping[str, Sums] = field(default_factory=dict)
+    samples: Mapping[str, Samples] = field(default_factory=dict)
     newest: NDArray[np.int64] | None = None
     """The time of each group's newest event, if `last` holds anything."""
     last: Mapping[str, Values] = field(default_factory=dict)
@@ -298,6 +359,9 @@ class Groups:
         newest = None
         if first.newest is not None:
             newest = np.concatenate([part.newest for part in parts if part.newest is not None])
+        # Where each part's groups are among all, which are in this order.
+        ends_of_parts = np.cumsum([len(part) for part in parts])[:-1]
+        places = np.split(numbers, ends_of_parts)
         # Of events of the same time, the one that came last is the newest: both sorts are stable.
         order = (
             np.argsort(numbers, kind="stable") if newest is None else np.lexsort((newest, numbers))
@@ -312,6 +376,10 @@ class Groups:
                 {
                     name: sums.merge([part.sums[name] for part in others], starts, order)
                     for name, sums in first.sums.items()
+                },
+                {
+                    name: Samples.merge([part.samples[name] for part in parts], places)
+                    for name in first.samples
                 },
                 None if newest is None else newest[ends],
                 {name: join([part.last[name] for part in parts]).take(ends) for name in first.last},

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..workloads.drawing import BoundQuery
-from ..workloads.queries import Every, Function
-from ..workloads.schema import ColumnType, EventBlock, Schema
+from ..workloads.queries import Every, Exactness, Function, Where
+from ..workloads.schema import Column, ColumnType, EventBlock, Schema, read_path
 from .columns import (
     DIGITS,
     PRECISION,
@@ -20,6 +20,7 @@ from .columns import (
     Groups,
     Part,
     Rows,
+    Samples,
     Values,
     combine,
     join,
@@ -73,9 +74,24 @@ class Block:
     def values(self, name: str, rows: Rows) -> Values:
         """A column's values."""
         block = self.events
+        if name != block.schema.device and name not in block.columns:
+            return self._read_documents(block.schema.column(name)).take(rows)
         array = block.devices if name == block.schema.device else block.columns[name]
         missing = block.missing.get(name)
         return Values(array[rows], None if missing is None else missing[rows])
+
+    def _read_documents(self, column: Column) -> Values:
+        """What is at a path in all events' documents, of which there are few different ones."""
+        documents = np.array([text.encode() for text in column.texts])
+        order = np.argsort(documents)
+        stored = self.values(column.stored_as, slice(None))
+        places = np.searchsorted(documents, stored.array, sorter=order)
+        known = to_values(column.type, read_path(column.texts, column.path))
+        values = known.take(order[np.minimum(places, len(order) - 1)])
+        if stored.missing is None:
+            return values
+        missing = stored.missing if values.missing is None else values.missing | stored.missing
+        return Values(values.array, missing)
 
 
 # --- computing ------------------------------------------------------------------------------------
@@ -113,13 +129,10 @@ class Evaluation(ABC):
             names, places = block.devices
             conditions.append(np.isin(names, self._names)[places])
         if where is not None:
-            values = block.events.columns[where.column]
-            limit: Any = where.above if where.above is not None else where.below
-            if values.dtype.kind == "f":
-                limit = values.dtype.type(limit)
-            conditions.append(values > limit if where.above is not None else values < limit)
-            if where.column in block.events.missing:
-                conditions.append(~block.events.missing[where.column])
+            values = block.values(where.column, slice(None))
+            conditions.append(_fulfil(where, values.array))
+            if values.missing is not None:
+                conditions.append(~values.missing)
         if not conditions:
             return slice(None)
         return np.flatnonzero(np.logical_and.reduce(conditions))
@@ -131,6 +144,18 @@ class Evaluation(ABC):
     @abstractmethod
     def collect(self, kinds: Sequence[ColumnType]) -> list[Values]:
         """The columns of all rows, in any order; `kinds`: the types of their values."""
+
+
+def _fulfil(where: Where, values: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which values, taken as present, fulfil a condition."""
+    if where.texts:
+        found = np.isin(values, np.array([text.encode() for text in where.texts]))
+        return found if where.one_of is not None else ~found
+    limit: Any = where.above if where.above is not None else where.below
+    if values.dtype.kind == "f":
+        limit = values.dtype.type(limit)
+    fulfilled: NDArray[np.bool_] = values > limit if where.above is not None else values < limit
+    return fulfilled
 
 
 class _Events(Evaluation):
@@ -151,10 +176,10 @@ class _Events(Evaluation):
 class _Grouped(Evaluation):
     """Values computed of groups of events; of each device's newest event, that event's."""
 
-    def __init__(self, bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> None:
+    def __init__(self, bound: BoundQuery, schema: Schema, exactness: Exactness) -> None:
         super().__init__(bound, schema)
         query = self.query
-        self._rounded = rounded
+        self._exactness = exactness
         self._groups = Groups()
         self._per = (schema.device,) if query.newest else query.per
         newest = [(Function.LAST, name) for name in query.events]
@@ -164,7 +189,12 @@ class _Grouped(Evaluation):
         ]
         named = [(function, name) for function, name in self._compute if name is not None]
         self._last = dict.fromkeys(name for function, name in named if function is Function.LAST)
-        self._summed = {name for function, name in named if function is not Function.LAST}
+        self._listed = {name for function, name in named if function.percent is not None}
+        self._summed = {
+            name
+            for function, name in named
+            if function is not Function.LAST and function.percent is None
+        }
 
     def _take(self, block: Block, rows: Rows) -> None:
         times = block.times[rows]
@@ -193,6 +223,7 @@ class _Grouped(Evaluation):
                 [key.take(examples) for key in keys],
                 np.bincount(groups, minlength=count),
                 {name: sum_up(block.values(name, rows), groups, count) for name in self._summed},
+                {name: Samples.of(block.values(name, rows), groups) for name in self._listed},
                 newest,
                 last,
             )
@@ -233,13 +264,16 @@ class _Grouped(Evaluation):
             return Values(groups.events)
         if function is Function.LAST:
             return groups.last[name]
+        kind = self.schema.column(name).type
+        if function.percent is not None:
+            samples, how = groups.samples[name], self._exactness.percentiles
+            return samples.find_percentile(function.percent, how, len(groups), PRECISION[kind])
         sums = groups.sums[name]
         if function is Function.COUNT:
             return Values(sums.count)
         missing = sums.count == 0
-        kind = self.schema.column(name).type
         whole = kind in WHOLE
-        in_floats = whole and function in self._rounded
+        in_floats = whole and function in self._exactness.rounded
         if function in (Function.MIN, Function.MAX):
             extreme = sums.low if function is Function.MIN else sums.high
             slack = round_off(np.abs(extreme.astype(np.float64)), 1) if in_floats else None
@@ -256,9 +290,9 @@ class _Grouped(Evaluation):
         return Values(means, missing, slack)
 
 
-def evaluate(bound: BoundQuery, schema: Schema, rounded: Collection[Function]) -> Evaluation:
-    """What computes the answer to a query. `rounded`: as in `answers.answer_all`."""
+def evaluate(bound: BoundQuery, schema: Schema, exactness: Exactness) -> Evaluation:
+    """What computes the answer to a query."""
     query = bound.query
     if query.compute or query.newest:
-        return _Grouped(bound, schema, rounded)
+        return _Grouped(bound, schema, exactness)
     return _Events(bound, schema)

@@ -189,11 +189,15 @@ columns:
   - {name: let, type: text, missing: 30%, signal: {kind: choice, values:
      [Küche, x, X, é, "e\u0301", a b, "tab\t", "line\nbreak", it''s, 'say "\"', \N, ﬀ, 🌡, 温度]}}
   - {name: in, type: json, missing: 20%, signal: {kind: choice, values:
-     [{a: 1}, {b: [null]}, {"\"\\": "a\\b\n\t'", é: 🌡}]}}
+     [{a: 1, r: {h: 40.5}, s: {"it's é": Küche}}, {a: 2, b: [null], r: {h: 2}, s: {"it's é": x}},
+      {"\"\\": "a\\b\n\t'", é: 🌡}]}}
   - {name: date, type: timestamp_ms, signal: {kind: uniform, low: 0, high: 1.0e+12}}
 """
 """Each type, each signal, tags and missing values. Its names are words of some query language; its texts
 have what some protocol escapes, and an order that differs by case, by accents, and in UTF-16."""
+
+PATHS = ("a", "r.h", "s.it's é")
+"""What is asked for in its documents."""
 
 Sundry = define(parse_definition(SUNDRY, "sundry.yaml"))
 Sundry.window = 20_000  # smaller than usual, so that tests are quick

@@ -8,8 +8,10 @@ document that names the device stands for its name. Rows come in any order unles
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 from typing import Annotated, Literal, NamedTuple
@@ -51,7 +53,8 @@ class Part(Written):
 
 
 class Function(StrEnum):
-    """What is computed. A missing value enters none but COUNT and LAST."""
+    """What is computed. A missing value enters none but COUNT and LAST. Percentiles are called `p` with
+    their percent."""
 
     COUNT = "count"
     """Of events. In code also of a column's values, which queries that people write can't ask for: they would
@@ -62,16 +65,63 @@ class Function(StrEnum):
     SUM = "sum"
     LAST = "last"
     """Of a device's newest event."""
+    P50 = "p50"
+    P90 = "p90"
+    P95 = "p95"
+    P99 = "p99"
+    P99_9 = "p99.9"
+
+    @property
+    def percent(self) -> float | None:
+        """Which percentile it is, such as 99.9; None: none."""
+        return float(self[1:]) if self[1:2].isdigit() else None
+
+
+@dataclass(frozen=True)
+class Percentiles:
+    """How a database finds the p-th percentile of a group's n values, put in order from 0 on: exactly, at
+    place (n - 1) * p / 100, by a straight line between the two values there (SQL's `percentile_cont`); or by
+    an estimate of that."""
+
+    estimate: str = ""
+    """What estimates it, in a few words; empty: it is exact."""
+    rank_error: float = 0
+    """By which share of n an estimate's place may be off."""
+    relative_error: float = 0
+    """By which share of itself an estimate may be off besides."""
+
+    def __str__(self) -> str:
+        if not self.estimate:
+            return "exact, interpolated between values"
+        limits = {"values' ranks": self.rank_error, "the value": self.relative_error}
+        within = " and ".join(
+            f"{100 * error:g} % of {what}" for what, error in limits.items() if error
+        )
+        return f"estimated by {self.estimate}, within {within}"
+
+
+EXACT_PERCENTILES = Percentiles()
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """How exactly a database computes."""
+
+    rounded: Collection[Function] = ()
+    """What it computes of whole numbers in floats of 64 bits: beyond 2**53 it is rounded, which is no wrong
+    answer."""
+    percentiles: Percentiles = EXACT_PERCENTILES
 
 
 class Aggregate(Part):
     """One value computed of many events."""
 
     function: Function
-    """`count` (of events), `min`, `max`, `avg`, `sum`, or `last` (of a device's newest event). A missing
-    value enters none but `count` and `last`."""
+    """`count` (of events), `min`, `max`, `avg`, `sum`, `last` (of a device's newest event), or a percentile:
+    `p50`, `p90`, `p95`, `p99`, `p99.9`. A missing value enters none but `count` and `last`."""
     column: str | None = None
-    """What it is computed of; `count` has none."""
+    """What it is computed of; `count` has none. `payload.a.b` is what is at `a`, `b` in the documents of
+    column `payload`."""
 
     @model_validator(mode="after")
     def _check(self) -> Aggregate:
@@ -101,25 +151,50 @@ class Window(Part):
     first time on)."""
 
 
+def _read_texts(value: object) -> object:
+    texts = value if isinstance(value, list | tuple) else [value]
+    for text in texts:
+        if not isinstance(text, str):
+            raise ValueError(f"{json.dumps(text, default=str)} is not a text: put it in quotes")
+    if not texts:
+        raise ValueError("name at least one text")
+    return tuple(texts)
+
+
+Texts = Annotated[
+    tuple[str, ...], BeforeValidator(_read_texts, json_schema_input_type=str | list[str])
+]
+
+
 class Where(Part):
-    """A condition on a numeric column, in the column's own precision. A missing value fulfils none."""
+    """A condition on a number, in the column's own precision, or on a text. A missing value fulfils none."""
 
     column: str
-    """The column that is compared."""
+    """The column that is compared, or a path into its documents, such as `payload.a.b`."""
     above: float | None = None
-    """Values must be higher than this."""
+    """Numbers must be higher than this."""
     below: float | None = None
-    """Values must be lower than this."""
+    """Numbers must be lower than this."""
+    one_of: Texts | None = Field(None, alias="is")
+    """Texts must be this, or one of these."""
+    none_of: Texts | None = Field(None, alias="is_not")
+    """Texts must be other than this, or than all of these."""
 
     @model_validator(mode="after")
     def _check(self) -> Where:
-        if (self.above is None) == (self.below is None):
-            raise ValueError("set one of above and below")
+        conditions = (self.above, self.below, self.one_of, self.none_of)
+        if sum(condition is not None for condition in conditions) != 1:
+            raise ValueError("set one of above, below, is and is_not")
         return self
 
     @property
+    def texts(self) -> tuple[str, ...]:
+        """What texts must or must not be; empty: it is a condition on a number."""
+        return self.one_of or self.none_of or ()
+
+    @property
     def comparison(self) -> tuple[str, float]:
-        """The sign between a value and its limit, and the limit."""
+        """The sign between a number and its limit, and the limit."""
         if self.above is not None:
             return ">", self.above
         assert self.below is not None
@@ -148,14 +223,29 @@ class Shape(StrEnum):
     DEVICES = "some devices"
     WINDOW = "a window of time"
     WHERE = "a condition on a value"
+    WHERE_TEXT = "a text that a column is"
+    WHERE_NOT = "a text that a column is not"
+    PATH = "a path into documents"
     COMPUTE = "computed values"
     LAST = "the last value of a group"
+    PERCENTILE = "a device's percentile"
+    PERCENTILE_OF_ALL = "a percentile of several devices' values"
     EVENTS = "events"
     PER_DEVICE = "a row per device"
     PER_TAG = "a row per tag"
+    PER_TEXT = "a row per text of events"
     PER_TIME = "a row per bucket of time"
     NEWEST = "newest events"
     ORDER = "an order of the rows"
+
+
+FURTHER = frozenset(
+    {
+        Shape.WHERE_TEXT, Shape.WHERE_NOT, Shape.PATH, Shape.PERCENTILE, Shape.PERCENTILE_OF_ALL,
+        Shape.PER_TEXT,
+    }
+)  # fmt: skip
+"""Shapes that not all modules have yet."""
 
 
 class Parameter(StrEnum):
@@ -225,7 +315,8 @@ class Query(Part):
     events: tuple[str, ...] = ()
     """Columns of the events themselves, instead of something computed."""
     per: tuple[str | Every, ...] = ()
-    """What there is a row for each of: the device's column, tags, or buckets of time (`{every: 1h}`)."""
+    """What there is a row for each of: the device's column, tags, columns of texts, paths to texts
+    (`payload.a.b`), or buckets of time (`{every: 1h}`)."""
     newest: bool = False
     """Each device's newest event only; with `events`, without `window` and `where`."""
     order: Order | None = None
@@ -267,6 +358,18 @@ class Query(Part):
     def width(self) -> int:
         """How many values a row has."""
         return len(self.per) + len(self.compute) + len(self.events) + self.newest
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns, and paths into documents, that it reads besides time and device."""
+        where = [self.where.column] if self.where else []
+        computed = [aggregate.column for aggregate in self.compute if aggregate.column is not None]
+        return [*where, *computed, *self.events, *(p for p in self.per if isinstance(p, str))]
+
+    @property
+    def has_percentiles(self) -> bool:
+        """Whether it computes any."""
+        return any(aggregate.function.percent is not None for aggregate in self.compute)
 
     @property
     def keys(self) -> int:

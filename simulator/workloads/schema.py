@@ -5,12 +5,14 @@ column, as they are generated and encoded.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import orjson
 from numpy.typing import NDArray
 
 from ..errors import OptionError, did_you_mean, list_names
@@ -69,6 +71,13 @@ class Column:
     """It describes the device and follows from its name alone."""
     texts: tuple[str, ...] = ()
     """The texts that a TEXT or JSON column takes, as far as they are known."""
+    path: tuple[str, ...] = ()
+    """Where in the documents of a JSON column the values are; its `texts` are these documents."""
+
+    @property
+    def stored_as(self) -> str:
+        """The name of the column of a table that it is, or is in."""
+        return self.name[: -sum(len(step) + 1 for step in self.path)] if self.path else self.name
 
     @property
     def is_number(self) -> bool:
@@ -106,11 +115,22 @@ class Schema:
     """Name and columns of each index, where they don't follow from the queries."""
 
     def column(self, name: str) -> Column:
-        """The column of that name; KeyError if there is none."""
+        """The column of that name, or the values at that path, as in `payload.a.b`; KeyError if there is
+        none."""
         for column in self.columns:
             if column.name == name:
                 return column
+        document, *path = name.split(".")
+        for column in self.columns:
+            if path and column.name == document and column.type is ColumnType.JSON:
+                return find_in_documents(column, tuple(path))
         raise KeyError(name)
+
+    def list_paths(self, document: str) -> list[Column]:
+        """What queries ask for in the documents of a column."""
+        names = [name for query in self.descriptions for name in query.columns if "." in name]
+        columns = map(self.column, dict.fromkeys(names))
+        return [column for column in columns if column.path and column.stored_as == document]
 
     def is_apart(self, name: str) -> bool:
         """Whether a column is stored in the tags' table: the device's, or a tag."""
@@ -191,6 +211,11 @@ class Schema:
 
     # --- what can be asked ----------------------------------------------------------------------
 
+    def has_one_device_per_row(self, query: Query) -> bool:
+        """Whether each row of a query's answer is computed of one device's events."""
+        is_named = isinstance(query.devices, tuple) and len(query.devices) == 1
+        return self.device in query.per or query.devices == 1 or is_named
+
     def orders_texts(self, query: Query) -> bool:
         """Whether the rows of a query's answer are in the order of a text."""
         if query.order is None:
@@ -201,15 +226,26 @@ class Schema:
 
     def shapes_of(self, query: Query) -> frozenset[Shape]:
         """The shapes that a query is made of."""
+        where = query.where
+        percentiles = query.has_percentiles
+        alone = self.has_one_device_per_row(query)
+        groups = [p for p in query.per if isinstance(p, str) and p != self.device]
+        tags = [self.column(name).tag for name in groups]
         shapes = {
             Shape.DEVICES: query.devices != "all",
             Shape.WINDOW: query.window is not None or query.instant,
-            Shape.WHERE: query.where is not None,
+            Shape.WHERE: where is not None and not where.texts,
+            Shape.WHERE_TEXT: where is not None and where.one_of is not None,
+            Shape.WHERE_NOT: where is not None and where.none_of is not None,
+            Shape.PATH: any(self.column(name).path for name in query.columns),
             Shape.COMPUTE: bool(query.compute),
             Shape.LAST: any(aggregate.function is Function.LAST for aggregate in query.compute),
+            Shape.PERCENTILE: percentiles and alone,
+            Shape.PERCENTILE_OF_ALL: percentiles and not alone,
             Shape.EVENTS: bool(query.events) and not query.newest,
             Shape.PER_DEVICE: self.device in query.per,
-            Shape.PER_TAG: any(isinstance(p, str) and p != self.device for p in query.per),
+            Shape.PER_TAG: any(tags),
+            Shape.PER_TEXT: not all(tags),
             Shape.PER_TIME: any(isinstance(part, Every) for part in query.per),
             Shape.NEWEST: query.newest,
             Shape.ORDER: query.order is not None,
@@ -223,23 +259,27 @@ class Schema:
 
     def find_query_problems(self, query: Query) -> Iterator[Problem]:
         """All that keeps a query from being asked of such events."""
-        if query.where:
+        if query.where and query.where.texts:
+            yield from self._require_text(query.where.column, "where", "column")
+        elif query.where:
             yield from self._require_number(query.where.column, "where", "column")
-        alone = self.device in query.per or query.devices == 1
+        alone = self.has_one_device_per_row(query)
         for number, aggregate in enumerate(query.compute):
             yield from self._check_aggregate(aggregate, alone, "compute", number)
         for number, name in enumerate(query.events):
-            yield from self._require_column(name, "events", number)
-            if name != self.device and any(
-                column.name == name and column.type is ColumnType.JSON for column in self.columns
-            ):
+            column = yield from self._require_column(name, "events", number)
+            if column is None or name == self.device:
+                continue
+            if column.path:
+                yield ("events", number), "a path into documents is for where, compute and per"
+            elif column.type is ColumnType.JSON:
                 yield ("events", number), f"{name} is a document, not a value"
         for number, part in enumerate(query.per):
             if isinstance(part, Every) or part == self.device:
                 continue
-            yield from self._require_column(part, "per", number)
-            if not any(column.name == part and column.tag for column in self.columns):
-                problem = f"{part} is neither the device ({self.device}) nor a tag"
+            column = yield from self._require_column(part, "per", number)
+            if column and not column.tag and column.type is not ColumnType.TEXT:
+                problem = f"{part} is neither the device ({self.device}), nor a tag, nor a text"
                 yield ("per", number), problem
         for module, text in query.statement.items():
             for problem in find_problems(text, query.parameters):
@@ -265,16 +305,82 @@ class Schema:
             yield way, problem
 
     def _require_number(self, name: str, *way: str | int) -> Iterator[Problem]:
-        yield from self._require_column(name, *way)
-        for column in self.columns:
-            if column.name == name and not column.is_number:
-                yield way, f"{name} is of type {column.type}, not a number"
+        column = yield from self._require_column(name, *way)
+        if column and not column.is_number:
+            yield way, f"{name} is of type {column.type}, not a number"
 
-    def _require_column(self, name: str, *way: str | int) -> Iterator[Problem]:
-        names = [column.name for column in self.columns]
-        if name not in names:
+    def _require_text(self, name: str, *way: str | int) -> Iterator[Problem]:
+        column = yield from self._require_column(name, *way)
+        if name == self.device:
+            yield way, f"{name} is the device: name devices by the query's key `devices`"
+        elif column and column.type is not ColumnType.TEXT:
+            remedy = "use above or below" if column.is_number else "is and is_not are for texts"
+            yield way, f"{name} is of type {column.type}, not a text: {remedy}"
+
+    def _require_column(
+        self, name: str, *way: str | int
+    ) -> Generator[Problem, None, Column | None]:
+        try:
+            return self.column(name)
+        except PathError as error:
+            yield way, str(error)
+        except KeyError:
+            names = [column.name for column in self.columns]
             hint = f"{did_you_mean(name, names)} (known: {list_names(names)})"
             yield way, f"there is no column {name!r}{hint}"
+        return None
+
+
+# --- values in documents --------------------------------------------------------------------------
+
+
+class PathError(ValueError):
+    """There are no values at a path into documents; the text says why."""
+
+
+@lru_cache(maxsize=256)
+def read_path(documents: Sequence[str], path: Sequence[str]) -> tuple[Any, ...]:
+    """What each of these documents has at a path; None: nothing."""
+    values = []
+    for text in documents:
+        value = orjson.loads(text)
+        for step in path:
+            value = value.get(step) if isinstance(value, dict) else None
+        values.append(value)
+    return tuple(values)
+
+
+_EXACT_INTEGERS = 2**53
+
+
+@lru_cache(maxsize=256)
+def find_in_documents(column: Column, path: tuple[str, ...]) -> Column:
+    """The values at a path into a JSON column, as a column: of whole numbers, floats or texts. PathError if
+    there are no such values."""
+    name = ".".join([column.name, *path])
+    if not column.texts:
+        raise PathError(f"the documents of {column.name} aren't known beforehand")
+    found = read_path(column.texts, path)
+    values = [value for value in found if value is not None]
+    kinds = {type(value) for value in values}
+    if dict in kinds:
+        names = sorted({key for value in values if isinstance(value, dict) for key in value})
+        raise PathError(f"{name} is a document: go on to one of its members ({list_names(names)})")
+    if not values:
+        above = read_path(column.texts, path[:-1])
+        names = sorted({key for value in above if isinstance(value, dict) for key in value})
+        hint = f"{did_you_mean(path[-1], names)} (known: {list_names(names)})" if names else ""
+        raise PathError(f"no document of {column.name} has {'.'.join(path)!r}{hint}")
+    if kinds == {str}:
+        kind = ColumnType.TEXT
+    elif kinds == {int} and max(map(abs, values)) <= _EXACT_INTEGERS:
+        kind = ColumnType.INT64
+    elif kinds <= {int, float}:
+        kind = ColumnType.FLOAT64
+    else:
+        raise PathError(f"{name} is not a number in all documents, nor a text in all")
+    nullable = column.nullable or len(values) < len(found)
+    return replace(column, name=name, type=kind, nullable=nullable, path=path)
 
 
 # --- tags in a table of their own -----------------------------------------------------------------

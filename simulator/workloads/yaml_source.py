@@ -118,7 +118,9 @@ def _describe(kind: str, way: Sequence[str | int], message: str) -> str:
     parts = [step for step in way if isinstance(step, str)]
     if kind == "extra_forbidden":
         part = _PARTS.get(parts[-2] if len(parts) > 1 else "")
-        keys = sorted(part.model_fields) if part else []
+        # A word of Python can't be a field's name, but its alias.
+        fields = part.model_fields.items() if part else ()
+        keys = sorted(field.alias or name for name, field in fields)
         listed = f" (known: {list_names(keys)})" if keys else ""
         return f"unknown key{did_you_mean(parts[-1], keys)}{listed}"
     if kind == "missing":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
@@ -16,9 +17,16 @@ from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.drawing import BoundQuery, Stored, draw
-from simulator.workloads.queries import Every, Function, Query
+from simulator.workloads.queries import Every, Exactness, Function, Percentiles, Query
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock
 from simulator.workloads.temperature import Temperature
+
+DOCUMENTS = (
+    '{"mode":"auto","motor":{"heat":40.5,"turns":3}}',
+    '{"mode":"manual","motor":{"heat":7}}',
+    '{"motor":{"heat":null,"turns":5}}',
+    "{}",
+)
 
 
 class Mixed(Workload):
@@ -33,6 +41,8 @@ class Mixed(Workload):
         Column("level", ColumnType.FLOAT32, decimals=1),
         Column("exact", ColumnType.FLOAT64, nullable=True),
         Column("on", ColumnType.BOOL, nullable=True),
+        Column("state", ColumnType.TEXT, nullable=True),
+        Column("payload", ColumnType.JSON, nullable=True, texts=DOCUMENTS),
     )
     high = ("level", 30.5)
     event_interval_ms = 60_000
@@ -51,9 +61,16 @@ class Mixed(Workload):
             "level": (numbers * 7919 % 500 / 10).astype(np.float32),
             "exact": numbers * 0.1 - 5,
             "on": numbers % 3 == 0,
+            "state": np.array([b"idle", b"failed", b"lost"])[numbers * 7 % 11 % 3],
+            "payload": np.array([text.encode() for text in DOCUMENTS])[numbers * 5 % 7 % 4],
         }
         # A device without any value of `small`.
-        missing = {"small": numbers % self.device_spread == 1, "exact": numbers % 11 == 0}
+        missing = {
+            "small": numbers % self.device_spread == 1,
+            "exact": numbers % 11 == 0,
+            "state": numbers % 13 == 0,
+            "payload": numbers % 17 == 0,
+        }
         return EventBlock(self.schema, worker, first, columns, devices, missing)
 
 
@@ -77,6 +94,11 @@ def all_of(column: str) -> list[dict[str, str]]:
     return [{"function": f, "column": column} for f in ("min", "max", "avg", "sum")]
 
 
+def percentiles_of(*columns: str) -> list[dict[str, str]]:
+    names = ("p50", "p90", "p95", "p99", "p99.9")
+    return [{"function": f, "column": column} for column in columns for f in names]
+
+
 QUERIES = [
     make(compute=[{"function": "count"}, *all_of("big"), *all_of("small"), *all_of("level")]),
     make(compute=[{"function": "count"}, *all_of("small"), *all_of("exact")], per=["device"]),
@@ -93,6 +115,19 @@ QUERIES = [
     make(events=["device", "at", "small", "on", "level", "exact"], window={"span": "30m"}),
     make(events=["device", "big"], where={"column": "exact", "above": 0}, order={"by": 1}, limit=7),
     make(events=["at"], devices=1, instant=True),
+    make(compute=[{"function": "count"}], where={"column": "state", "is": "failed"}),
+    make(compute=[{"function": "count"}], where={"column": "site", "is_not": ["south", "x"]}),
+    make(events=["state", "at"], where={"column": "state", "is": ["lost", "failed", "nowhere"]}),
+    make(events=["state", "at"], where={"column": "state", "is_not": "lost"}),
+    make(events=["at"], where={"column": "state", "is": "nowhere"}),
+    make(events=["at"], where={"column": "payload.mode", "is_not": "auto"}),
+    make(events=["at"], where={"column": "payload.motor.heat", "above": 7}),
+    make(compute=[{"function": "count"}, *all_of("payload.motor.heat")], per=["payload.mode"]),
+    make(compute=[{"function": "p50", "column": "payload.motor.turns"}], per=["state", "device"]),
+    make(compute=[{"function": "last", "column": "payload.motor.turns"}], per=["device"]),
+    make(compute=percentiles_of("small", "level", "exact", "big"), per=["device"]),
+    make(compute=percentiles_of("level"), per=[{"every": "2h"}, "site"]),
+    make(compute=percentiles_of("exact"), where={"column": "level", "above": 1e9}),
     make(events=["at", "exact", "site"], newest=True),
     make(events=["small"], newest=True, devices=2),
     make(
@@ -117,6 +152,11 @@ def list_events(stored: Stored) -> list[dict[str, Any]]:
             event = {name: plain(values[row]) for name, values in columns.items()}
             event |= dict.fromkeys(name for name, missing in block.missing.items() if missing[row])
             event[block.schema.device] = device.decode()
+            for path in ("mode", "motor.heat", "motor.turns") if "payload" in event else ():
+                value = json.loads(event["payload"] or "{}")
+                for step in path.split("."):
+                    value = value.get(step, {})
+                event[f"payload.{path}"] = None if value == {} else value
             events.append(event)
     return events
 
@@ -137,6 +177,8 @@ def search(bound: BoundQuery, stored: Stored) -> list[tuple[Any, ...]]:
         value = event[where.column]
         if value is None:
             return False
+        if where.texts:
+            return (value in where.texts) == (where.one_of is not None)
         limit = where.above if where.above is not None else where.below
         if schema.column(where.column).type is ColumnType.FLOAT32:
             value, limit = np.float32(value), float(np.float32(limit))
@@ -159,7 +201,7 @@ def search(bound: BoundQuery, stored: Stored) -> list[tuple[Any, ...]]:
         )
 
     def rows() -> Iterator[tuple[Any, ...]]:
-        for name, members in groupby(sorted(events, key=key), key):
+        for name, members in groupby(sorted(events, key=lambda e: repr(key(e))), key):
             yield name, list(members)
         if not events and not query.per:
             yield (), []
@@ -184,6 +226,10 @@ def compute(function: str, column: str | None, events: list[dict[str, Any]], tim
     values = [event[column] for event in events if event[column] is not None]
     if function == "count":
         return len(values)
+    if function.startswith("p"):
+        return (
+            float(np.percentile(np.array(values, float), float(function[1:]))) if values else None
+        )
     functions: dict[str, Callable[[list[Any]], Any]] = {
         "min": min, "max": max, "sum": sum, "avg": lambda numbers: sum(numbers) / len(numbers),
     }  # fmt: skip
@@ -310,7 +356,9 @@ def test_whole_numbers_are_rounded_where_that_is_declared() -> None:
     functions = (Function.MIN, Function.MAX, Function.SUM)
     aggregates = [{"function": f, "column": name} for name in ("big", "small") for f in functions]
     bound = draw(make(compute=aggregates), Stored(MIXED, PARTS), 0, 0)
-    exact, rounded = (answer(bound, Stored(MIXED, PARTS), how) for how in ((), functions))
+    exact, rounded = (
+        answer(bound, Stored(MIXED, PARTS), Exactness(how)) for how in ((), functions)
+    )
     row = exact.rows[0]
     floats = tuple(int(float(value)) for value in row)
     assert floats[:2] != row[:2]
@@ -321,6 +369,29 @@ def test_whole_numbers_are_rounded_where_that_is_declared() -> None:
     for place, off in ((0, 2**11), (1, 2**11), (2, 2**28), (3, 1), (4, 1), (5, 1)):
         wrong = tuple(value + off * (number == place) for number, value in enumerate(row))
         assert compare_answers(rounded, [wrong]) is not None, place
+
+
+def test_estimates_of_percentiles_may_be_off_as_far_as_declared() -> None:
+    """Among 453 values from 0 to 50, a hundredth of them is 5 places; and a percent of itself."""
+    bound = draw(make(compute=[{"function": "p90", "column": "level"}]), Stored(MIXED, PARTS), 0, 0)
+
+    def is_right(value: float, how: Percentiles) -> bool:
+        right = answer(bound, Stored(MIXED, PARTS), Exactness(percentiles=how))
+        return compare_answers(right, [(value,)]) is None
+
+    values = np.sort([event["level"] for event in list_events(Stored(MIXED, PARTS))])
+    exact = float(np.percentile(values.astype(float), 90))
+    place = round(0.9 * (len(values) - 1))
+    by_rank = Percentiles("a sketch", rank_error=0.01)
+    by_value = Percentiles("a histogram", relative_error=0.01)
+    assert is_right(exact, Percentiles())
+    assert not is_right(exact * 1.00001, Percentiles())
+    assert not is_right(float(values[place + 1]), Percentiles())
+    for off, right in ((-7, False), (-4, True), (4, True), (7, False)):
+        assert is_right(float(values[place + off]), by_rank) is right, off
+    for factor, right in ((0.97, False), (0.995, True), (1.005, True), (1.03, False)):
+        assert is_right(exact * factor, by_value) is right, factor
+    assert str(by_rank) == "estimated by a sketch, within 1 % of values' ranks"
 
 
 def test_equal_rows_are_counted() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -42,7 +43,22 @@ def make(**values: Any) -> Query:
         ({"events": ["a"], "newest": True, "window": {"span": 1}}, "newest needs events"),
         ({"events": ["a"], "instant": True}, "devices: 1 and no window"),
         ({"compute": [{"function": "max"}]}, "count has no column, all other functions have one"),
-        ({"compute": [COUNT], "where": {"column": "a"}}, "set one of above and below"),
+        ({"compute": [COUNT], "where": {"column": "a"}}, "set one of above, below, is and is_not"),
+        (
+            {"compute": [COUNT], "where": {"column": "a", "is": "b", "above": 1}},
+            "set one of above, below, is and is_not",
+        ),
+        (
+            {"compute": [COUNT], "where": {"column": "a", "is": True}},
+            "true is not a text: put it in",
+        ),
+        (
+            {"compute": [COUNT], "where": {"column": "a", "is": ["b", 5]}},
+            "5 is not a text: put it in",
+        ),
+        ({"compute": [COUNT], "where": {"column": "a", "is_not": []}}, "name at least one text"),
+        ({"compute": [{"function": "p98", "column": "a"}]}, "'p90', 'p95', 'p99' or 'p99.9'"),
+        ({"compute": [{"function": "p95"}]}, "count has no column, all other functions have one"),
         ({"compute": [COUNT], "where": {"column": "a", "above": float("nan")}}, "finite"),
         ({"compute": [COUNT], "window": {"span": "an hour"}}, "duration with its unit"),
         ({"compute": [COUNT], "window": {"span": 0}}, "greater than or equal to 1"),
@@ -62,7 +78,8 @@ SCHEMA = make_schema(
     "things",
     Column("site", ColumnType.TEXT, tag=True),
     Column("speed", ColumnType.FLOAT64),
-    Column("document", ColumnType.JSON),
+    Column("document", ColumnType.JSON, texts=('{"a":{"b":1,"c":"x"},"d":1}', '{"d":"x"}', "{}")),
+    Column("note", ColumnType.TEXT),
 )
 
 
@@ -78,7 +95,34 @@ SCHEMA = make_schema(
         ({"compute": [{"function": "avg", "column": "site"}]}, "avg: site is of type text"),
         ({"compute": [{"function": "avg", "column": "at"}]}, "avg: at is of type timestamp_ms"),
         ({"compute": [COUNT], "where": {"column": "device", "above": 1}}, "where: device is of"),
-        ({"compute": [COUNT], "per": ["speed"]}, "per: speed is neither the device (device) nor"),
+        ({"compute": [COUNT], "per": ["speed"]}, "per: speed is neither the device (device), nor"),
+        (
+            {"compute": [COUNT], "where": {"column": "speed", "is": "failed"}},
+            "where: speed is of type float64, not a text: use above or below",
+        ),
+        (
+            {"compute": [COUNT], "where": {"column": "device", "is": "x"}},
+            "device is the device: name devices by the query's key `devices`",
+        ),
+        ({"compute": [COUNT], "where": {"column": "note", "below": 1}}, "note is of type text"),
+        (
+            {"compute": [COUNT], "where": {"column": "document", "is": "x"}},
+            "document is of type json",
+        ),
+        ({"compute": [COUNT], "where": {"column": "note.a", "is": "x"}}, "no column 'note.a'"),
+        ({"compute": [COUNT], "where": {"column": "document.a", "is": "x"}}, "its members (b, c)"),
+        (
+            {"compute": [COUNT], "where": {"column": "document.a.d", "is": "x"}},
+            "where: no document of document has 'a.d' (known: b, c)",
+        ),
+        (
+            {"compute": [COUNT], "where": {"column": "document.d", "above": 1}},
+            "not a number in all",
+        ),
+        ({"compute": [COUNT], "per": ["document.a.b"]}, "per: document.a.b is neither the device"),
+        ({"compute": [{"function": "p95", "column": "note"}]}, "p95: note is of type text"),
+        ({"compute": [{"function": "p95", "column": "document.a.c"}]}, "a.c is of type text"),
+        ({"events": ["document.a.b"]}, "a path into documents is for where, compute and per"),
         ({"compute": [COUNT], "per": ["spot"]}, "per: there is no column 'spot'"),
         ({"compute": [{"function": "last", "column": "speed"}]}, "last needs per: [device]"),
     ],
@@ -93,6 +137,22 @@ def test_what_they_allow_is_not() -> None:
     newest = [{"function": "max", "column": "at"}, {"function": "last", "column": "speed"}]
     SCHEMA.check_query(make(compute=newest, per=["device", "site", {"every": "1h"}]))
     SCHEMA.check_query(make(events=["device", "at", "site"], newest=True))
+    where = {"column": "site", "is_not": ["nowhere", "elsewhere"]}
+    percentile = {"function": "p99.9", "column": "document.a.b"}
+    SCHEMA.check_query(make(compute=[percentile], where=where, per=["note", "document.a.c"]))
+
+
+def test_a_path_is_a_column_of_what_is_there() -> None:
+    found = SCHEMA.column("document.a.b")
+    assert (found.type, found.nullable, found.stored_as) == (ColumnType.INT64, True, "document")
+    query = make(compute=[{"function": "p50", "column": "document.a.b"}], per=["document.a.c"])
+    assert replace(SCHEMA, descriptions=(query,)).list_paths("document") == [
+        found,
+        SCHEMA.column("document.a.c"),
+    ]
+    assert SCHEMA.shapes_of(query) == {
+        Shape.COMPUTE, Shape.PATH, Shape.PERCENTILE_OF_ALL, Shape.PER_TEXT,
+    }  # fmt: skip
 
 
 def test_a_workload_whose_query_asks_for_no_column_of_its_own_is_refused() -> None:
@@ -114,7 +174,10 @@ def test_each_workload_with_numbers_has_the_common_queries(workload: Temperature
         assert query.about
     # All that a query can be made of, except for what these workloads have no columns for.
     shapes = frozenset[Shape]().union(*(schema.shapes_of(query) for query in schema.descriptions))
-    assert shapes == frozenset(Shape) - {Shape.LAST, Shape.PER_TAG}
+    assert shapes == {
+        Shape.DEVICES, Shape.WINDOW, Shape.WHERE, Shape.COMPUTE, Shape.EVENTS, Shape.PER_DEVICE,
+        Shape.PER_TIME, Shape.NEWEST, Shape.ORDER,
+    }  # fmt: skip
 
 
 def test_an_hour_is_longer_for_slow_devices_and_a_query_of_ones_own_replaces_a_common_one() -> None:

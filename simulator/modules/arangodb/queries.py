@@ -8,11 +8,11 @@ import numpy as np
 
 from ...encoding.columns import text_format
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
+from ...workloads.queries import FURTHER, Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 from ..own_statements import quote_json
 
-SHAPES = frozenset(Shape)
+SHAPES = frozenset(Shape) - FURTHER
 """The shapes that can be compiled."""
 
 _FUNCTIONS = {

@@ -17,11 +17,11 @@ from ...encoding.columns import text_format
 from ...errors import SimulatorError
 from ...units import write_duration
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Every, Function, Query, Shape
+from ...workloads.queries import FURTHER, Every, Function, Query, Shape
 from ...workloads.schema import FLOATS, ID, Column, ColumnType, EventBlock, Schema
 from ..own_statements import Literals, fill_statement
 
-SHAPES = frozenset(Shape)
+SHAPES = frozenset(Shape) - FURTHER
 
 # What `bin` counts from: the first of January of the year 1.
 _BINS_BEGIN_MS = -62_135_596_800_000

@@ -70,7 +70,7 @@ from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Shape
+from ...workloads.queries import FURTHER, Shape
 from ...workloads.schema import ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.module import MARK, ConnectedModule, Found, nothing_to_query
@@ -156,7 +156,7 @@ class Cassandra(ConnectedModule[CassandraOptions, "ClusterSession"]):
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         tags_table=Support.UNSUPPORTED,
-        shapes=frozenset(Shape),
+        shapes=frozenset(Shape) - FURTHER,
         statements="CQL",
         clients=CLIENTS,
     )

@@ -48,6 +48,7 @@ from ...contract import MIB, Allocation, Level, PrimaryKey, Storage
 from ...encoding.columns import quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
+from ...workloads.queries import FURTHER
 from ...workloads.schema import ID, Column, ColumnType
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.module import MARK
@@ -128,7 +129,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         # None with numbers: nothing counts rows.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.UUID),
-        shapes=ClickhouseDialect.SHAPES,
+        shapes=ClickhouseDialect.SHAPES - FURTHER,
         statements="SQL",
         indices=Support.UNSUPPORTED,
         column_types=TYPES,

@@ -46,6 +46,7 @@ from ...conditions import Condition
 from ...contract import MIB, Allocation, Level, PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
+from ...workloads.queries import FURTHER
 from ...workloads.schema import Column, ColumnType, Schema
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.http_connection import HttpRequest
@@ -177,7 +178,7 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
         insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences, and its random keys aren't UUIDs.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.DB),
-        shapes=CratedbDialect.SHAPES,
+        shapes=CratedbDialect.SHAPES - FURTHER,
         statements="SQL",
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,

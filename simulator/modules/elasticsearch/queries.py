@@ -18,7 +18,7 @@ from math import inf, prod
 from typing import Any
 
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
+from ...workloads.queries import FURTHER, Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ColumnType, Schema
 from ..kit.series import Row
 from .paging import (
@@ -34,7 +34,7 @@ from .paging import (
     Totals,
 )
 
-SHAPES = frozenset(Shape)
+SHAPES = frozenset(Shape) - FURTHER
 
 PAGE = 10_000
 """Buckets or documents in one page of an answer: the default of index.max_result_window, and well below that

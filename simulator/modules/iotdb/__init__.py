@@ -53,7 +53,7 @@ from ...contract import PrimaryKey, Storage
 from ...encoding.columns import quote_name
 from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Function
+from ...workloads.queries import FURTHER, Function
 from ...workloads.schema import Tags
 from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
 from ..kit.module import missing_table
@@ -186,7 +186,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         tags_table=Support.FULL,
         # Sums and means are DOUBLE.
         rounded=frozenset({Function.SUM, Function.AVG}),
-        shapes=IotdbDialect.SHAPES,
+        shapes=IotdbDialect.SHAPES - FURTHER,
         statements="SQL",
     )
     ENCODINGS = (

@@ -12,7 +12,7 @@ import numpy as np
 
 from ...encoding.columns import quote_name
 from ...workloads.drawing import BoundQueries, BoundQuery
-from ...workloads.queries import Aggregate, Every, Function, Query, Shape
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 from ..own_statements import Drawn, fill_statement
 
@@ -59,9 +59,29 @@ class SqlDialect:
         """A time, in ms since 1970, to compare an event's with."""
         return str(time_ms)
 
+    def read(self, column: Column) -> str:
+        """The expression for a column, or for what is at a path into one."""
+        return self.read_path(column) if column.path else quote_name(column.name)
+
+    def read_path(self, column: Column) -> str:
+        """The expression for what is at a path into documents, in the type of that column."""
+        *above, last = [quote_name(column.stored_as), *map(quote_text, column.path)]
+        text = f"({' -> '.join(above)} ->> {last})"
+        if column.type is ColumnType.TEXT:
+            return f"{text}{self.COLLATION}"
+        return f"CAST({text} AS {self.NUMBERS[column.type]})"
+
     def value(self, column: Column) -> str:
         """The expression for a column's value in an answer, where times are in ms since 1970."""
-        return quote_name(column.name)
+        return self.read(column)
+
+    def compare_texts(self, column: Column, where: Where) -> str:
+        """The condition that a text is one of some, or that it is there and none of them."""
+        texts = list(map(self.text, where.texts))
+        if len(texts) == 1:
+            return f"{self.read(column)} {'=' if where.one_of else '<>'} {texts[0]}"
+        among = "IN" if where.one_of else "NOT IN"
+        return f"{self.read(column)} {among} ({', '.join(texts)})"
 
     def text(self, text: str) -> str:
         """A text as a constant."""
@@ -103,16 +123,22 @@ class SqlDialect:
         """What computes a value of a group's events."""
         if aggregate.column is None:
             return "count(*)"
-        column = quote_name(aggregate.column)
-        if aggregate.function is Function.LAST:
-            return f"(array_agg({column} ORDER BY {quote_name(schema.time)} DESC))[1]"
-        if (
-            aggregate.function is Function.SUM
-            and schema.column(aggregate.column).type is ColumnType.FLOAT32
-        ):
+        column = schema.column(aggregate.column)
+        value, function = self.read(column), aggregate.function
+        if function is Function.LAST:
+            return f"(array_agg({value} ORDER BY {quote_name(schema.time)} DESC))[1]"
+        is_summed_real = function is Function.SUM and column.type is ColumnType.FLOAT32
+        is_ranked = function.percent is not None and column.type is not ColumnType.FLOAT64
+        if is_summed_real or is_ranked:
             # The sum of reals is a real, whose last digits would get lost on the way.
-            column = f"CAST({column} AS {self.NUMBERS[ColumnType.FLOAT64]})"
-        return f"{aggregate.function}({column})"
+            value = f"CAST({value} AS {self.NUMBERS[ColumnType.FLOAT64]})"
+        if function.percent is not None:
+            return self.percentile(value, function.percent)
+        return f"{function}({value})"
+
+    def percentile(self, value: str, percent: float) -> str:
+        """What computes a percentile of a group's values."""
+        return f"percentile_cont({percent / 100:g}) WITHIN GROUP (ORDER BY {value})"
 
     def name_events(self, schema: Schema) -> str:
         """What events are selected from, by the table's name."""
@@ -216,9 +242,12 @@ def _list_conditions(bound: BoundQuery, schema: Schema, dialect: SqlDialect) -> 
             conditions.append(f"{time} >= {start} AND {time} < {end}")
     if bound.query.where is not None:
         where = bound.query.where
-        sign, value = where.comparison
-        number = dialect.number(value, schema.column(where.column).type)
-        comparison = f"{quote_name(where.column)} {sign} {number}"
+        column = schema.column(where.column)
+        if where.texts:
+            comparison = dialect.compare_texts(column, where)
+        else:
+            sign, value = where.comparison
+            comparison = f"{dialect.read(column)} {sign} {dialect.number(value, column.type)}"
         apart = schema.is_apart(where.column)
         conditions.append(_among_tags(comparison, None, schema, dialect) if apart else comparison)
     return list(filter(None, conditions))

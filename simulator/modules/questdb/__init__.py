@@ -37,6 +37,7 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Role, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
+from ...workloads.queries import FURTHER
 from ...workloads.schema import ID, Column, EventBlock
 from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
 from ..kit.sql_module import SqlModule
@@ -90,7 +91,7 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences, and no values by default.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
-        shapes=QuestdbDialect.SHAPES,
+        shapes=QuestdbDialect.SHAPES - FURTHER,
         statements="SQL",
         # None on times and values; the option `index_devices` makes one on symbols.
         indices=Support.UNSUPPORTED,

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Aggregate, Every, Function, Shape
+from ...workloads.queries import FURTHER, Aggregate, Every, Function, Shape
 from ...workloads.schema import FLOATS, Column, ColumnType, Schema
 from ..kit.series import Row, field_columns, find_witness, name_tag, put_in_order, read_tag
 from .encoding import ALL_TIME, name_metric
@@ -48,7 +48,7 @@ from .forms import (
 )
 
 IMPOSSIBLE = frozenset({Shape.WHERE})
-SHAPES = frozenset(Shape) - IMPOSSIBLE
+SHAPES = frozenset(Shape) - IMPOSSIBLE - FURTHER
 
 _POINTS = 10_000
 """The points of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""

@@ -22,9 +22,16 @@ from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.drawing import BoundQuery, Stored, bind, draw, draw_block
 from ...workloads.queries import Query, Shape
-from ...workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema
+from ...workloads.schema import (
+    FIRST_TIMESTAMP_MS,
+    Column,
+    ColumnType,
+    EventBlock,
+    Schema,
+    read_path,
+)
 from ...workloads.temperature import Temperature
-from ..events import Sundry, make_schema
+from ..events import PATHS, Sundry, make_schema
 from ..server import ServerUnderTest, new_job
 from .test_queries import DEVICES, PARTS, SEED, fill, prepare_queries
 
@@ -76,6 +83,8 @@ def list_queries(workload: Workload) -> list[Query]:
                 {"events": texts[::-1], "order": order, "limit": 500},
             ]
         more += _list_for_each_field(schema)
+    more += _list_of_texts(schema)
+    more += _list_of_percentiles(schema)
     named = [
         Query.model_validate({"name": f"more-{i}", **description})
         for i, description in enumerate(more)
@@ -97,6 +106,64 @@ def _list_for_each_field(schema: Schema) -> Iterator[dict[str, object]]:
         # So many that those without a value are among them.
         order = {"by": 0, "descending": side == "above"}
         yield {"events": [name, schema.device, schema.time], "order": order, "limit": 980}
+
+
+def _list_of_texts(schema: Schema) -> Iterator[dict[str, object]]:
+    """Queries with conditions on texts and with rows per text: of tags, of columns, and in documents."""
+    count, number = {"function": "count"}, schema.fields[-1]
+    for column in _list_texts(schema):
+        first, *others = dict.fromkeys(schema_texts(column))
+        some = ["no'where\\", first, *others[1:]]
+        for condition in ({"is": first}, {"is": some}, {"is_not": first}, {"is_not": some}):
+            where = {"column": column.name, **condition}
+            yield {"compute": [count, {"function": "max", "column": number}], "where": where}
+        where = {"column": column.name, "is": first}
+        yield {"compute": [count], "where": where, "per": [schema.device, {"every": "1m"}]}
+        yield {"events": [schema.device, schema.time], "where": where, "window": {"span": "1m"}}
+        values = [count, {"function": "min", "column": number}]
+        yield {"compute": values, "per": [column.name], "order": {"by": 1}}
+        yield {"compute": values, "per": [{"every": "10m"}, column.name], "devices": 2}
+    for column in _list_paths(schema):
+        if column.is_number:
+            values = [{"function": f, "column": column.name} for f in ("min", "avg", "sum", "p90")]
+            yield {"compute": [count, *values]}
+            yield {"compute": values, "per": [schema.device], "order": {"by": 2}}
+            yield {"compute": [{"function": "last", "column": column.name}], "per": [schema.device]}
+            where = {"column": column.name, "above": 1.5}
+            yield {"events": [schema.device, schema.time], "where": where}
+
+
+def _list_texts(schema: Schema) -> list[Column]:
+    columns = [column for column in schema.columns if column.name != schema.device]
+    return [c for c in [*columns, *_list_paths(schema)] if c.type is ColumnType.TEXT]
+
+
+def _list_paths(schema: Schema) -> list[Column]:
+    """What is to be asked for in the documents of `Sundry`."""
+    columns = [c.name for c in schema.columns if c.type is ColumnType.JSON and c.texts]
+    return [schema.column(f"{name}.{path}") for name in columns for path in PATHS]
+
+
+def schema_texts(column: Column) -> Sequence[Any]:
+    """The texts that a column has."""
+    if not column.path:
+        return column.texts
+    return [text for text in read_path(column.texts, column.path) if text is not None]
+
+
+def _list_of_percentiles(schema: Schema) -> Iterator[dict[str, object]]:
+    """Percentiles of all groups that queries have."""
+    first, last = schema.fields[0], schema.fields[-1]
+    values = [{"function": f, "column": first} for f in ("p50", "p90", "p95", "p99", "p99.9")]
+    tags = [column.name for column in schema.columns if column.tag][:1]
+    for per in ([], [schema.device], [{"every": "1m"}, schema.device], [{"every": "1m"}], tags):
+        yield {"compute": [*values, {"function": "p95", "column": last}, *values[:1]], "per": per}
+    device = {"devices": 1, "window": {"span": "5m"}}
+    yield {"compute": values, **device, "per": [{"every": "1m"}]}
+    yield {"compute": values[2:3], "where": {"column": last, "above": 1}, "per": [schema.device]}
+    yield {"compute": values[:1], "where": {"column": last, "below": -1e9}}
+    descending = {"by": 1, "descending": True}
+    yield {"compute": values[1:2], "per": [schema.device], "order": descending, "limit": 4}
 
 
 DEFINED_PARTS = ((0, 0, 700), (1, 0, 300))
@@ -133,7 +200,8 @@ def fill_and_draw(server: ServerUnderTest, workload: Workload) -> Questions:
         for query in queries
         for execution in range(EXECUTIONS if query.is_drawn else 1)
     ]
-    return list(zip(bounds, answer_all(bounds, stored), strict=True))
+    exactness = server.module_type.CAPABILITIES.exactness
+    return list(zip(bounds, answer_all(bounds, stored, exactness=exactness), strict=True))
 
 
 def find_wrong(module: AnyModule, questions: Questions) -> dict[BoundQuery, str]:
@@ -186,7 +254,7 @@ def test_great_whole_numbers_are_rounded_as_declared(server: ServerUnderTest) ->
     bound = draw(query, stored, 0, 0)
     with prepare_queries(server, workload) as module:
         rows = module.fetch(module.compile(bound))
-    assert compare_answers(answer(bound, stored, can.rounded), rows) is None
+    assert compare_answers(answer(bound, stored, can.exactness), rows) is None
 
 
 def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
