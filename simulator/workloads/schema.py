@@ -168,7 +168,7 @@ class Schema:
         """Name -> columns of each index that the events' table has with `create_indices`: on device and time,
         which tell events apart, and on what the workload's own queries (without any, those that all workloads
         have) filter by. A query goes by one index: on device and time if it is about some devices, on time
-        if it has a window, else on the column of its condition."""
+        if it has a window, else on the column of its condition, unless that is what a text is not."""
         if self.given_indexes:
             indexes = dict(self.given_indexes)
         else:
@@ -179,8 +179,8 @@ class Schema:
                     continue
                 if query.window is not None:
                     indexes[f"by_{self.time}"] = (self.time,)
-                elif query.where is not None and not self.is_apart(query.where.column):
-                    indexes[f"by_{query.where.column}"] = (query.where.column,)
+                elif (where := query.where) and not (where.none_of or self.is_apart(where.column)):
+                    indexes[f"by_{where.column}"] = (where.column,)
         return {
             name: tuple(ID if self.is_apart(column) else column for column in columns)
             for name, columns in indexes.items()

@@ -17,7 +17,7 @@ from simulator.testing.events import make_schema
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload, describe_queries
 from simulator.workloads.drawing import BoundQuery
-from simulator.workloads.queries import Query
+from simulator.workloads.queries import Query, Where
 from simulator.workloads.schema import Column, ColumnType
 from simulator.workloads.temperature import Temperature
 
@@ -125,12 +125,29 @@ def test_a_hypertable_which_has_an_index_on_time_gets_no_other() -> None:
     assert list_made("timescaledb", workload) == [by_device.format("DESC")]
 
 
+def test_what_is_at_a_path_into_documents_has_an_index() -> None:
+    """An index on an expression serves the queries that have the same."""
+    document = Column("payload", ColumnType.JSON, texts=('{"it\'s":{"hot":1.5}}',))
+    indexes = {"by_payload.it's.hot": ("payload.it's.hot",)}
+    schema, dialect = make_schema("pumps", document), PostgresSql()
+    [statement] = list_statements(schema, indexes, ["pumps"], dialect, "ASC").values()
+    expression = dialect.read(schema.column("payload.it's.hot"))
+    assert expression == """CAST(("payload" -> 'it''s' ->> 'hot') AS double precision)"""
+    assert statement.endswith(f"""_by_payload.it's.hot" ON "pumps" (({expression}) ASC)""")
+
+
 _OF_SOME = Query.model_validate(
     {"name": "of-some", "devices": 1, "window": {"span": "1h"},
      "where": {"column": "pressure", "above": 9}, "events": ["pressure"]}
 )  # fmt: skip
 _OF_TIME = _OF_SOME.model_copy(update={"name": "of-time", "devices": "all"})
 _OF_ALL = _OF_TIME.model_copy(update={"name": "of-all", "window": None})
+_OF_TEXT = _OF_ALL.model_copy(
+    update={"where": Where.model_validate({"column": "state", "is": "x"})}
+)
+_OF_NOT = _OF_ALL.model_copy(
+    update={"where": Where.model_validate({"column": "state", "is_not": "x"})}
+)
 _COUNTED = Query.model_validate({"name": "all", "compute": [{"function": "count"}]})
 _BY_DEVICE, _BY_TIME, _BY_VALUE = ("pump", "at"), ("at",), ("pressure",)
 
@@ -142,6 +159,8 @@ _BY_DEVICE, _BY_TIME, _BY_VALUE = ("pump", "at"), ("at",), ("pressure",)
         ([_OF_SOME], [_BY_DEVICE]),
         ([_OF_TIME], [_BY_DEVICE, _BY_TIME]),
         ([_OF_ALL, _OF_TIME], [_BY_DEVICE, _BY_VALUE, _BY_TIME]),
+        ([_OF_TEXT], [_BY_DEVICE, ("state",)]),
+        ([_OF_NOT], [_BY_DEVICE]),
         # The ones that all workloads have, among them windows of all devices.
         ([], [_BY_DEVICE, _BY_TIME]),
     ],
@@ -149,7 +168,8 @@ _BY_DEVICE, _BY_TIME, _BY_VALUE = ("pump", "at"), ("at",), ("pressure",)
 def test_indexes_are_on_what_a_workloads_own_queries_filter_by(
     queries: list[Query], indexes: list[tuple[str, ...]]
 ) -> None:
-    schema = make_schema("pumps", Column("pressure", ColumnType.FLOAT64), device="pump")
+    columns = Column("pressure", ColumnType.FLOAT64), Column("state", ColumnType.TEXT)
+    schema = make_schema("pumps", *columns, device="pump")
     described = describe_queries(queries, schema, 1000, ("pressure", 9.0))
     names = tuple(query.name for query in queries)
     schema = replace(schema, descriptions=described, queries=names)

@@ -40,7 +40,7 @@ class SqliteDialect(SqlDialect):
     """https://www.sqlite.org/lang_select.html"""
 
     # There is no aggregate function for the newest event's value beside others.
-    SHAPES = frozenset(Shape) - {Shape.LAST}
+    SHAPES = frozenset(Shape) - {Shape.LAST, Shape.PERCENTILE, Shape.PERCENTILE_OF_ALL}
     WIDENS = True  # a float32 is stored in 64 bits
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:

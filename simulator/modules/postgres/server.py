@@ -14,7 +14,7 @@ import numpy as np
 from ...contract import Allocation, Retention, Storage
 from ...encoding.columns import BIG_ENDIAN, quote_name
 from ...errors import OptionError, Retryable, SimulatorError, one_line
-from ...workloads.schema import Schema, Tags
+from ...workloads.schema import ID, Schema, Tags
 from ..base import Job
 from ..kit.libpq import Connection, Connector, ServerError, server_name
 from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
@@ -308,11 +308,11 @@ _LONGEST_NAME = 63
 def name_index(table: str, index: str) -> str:
     """A name within the server's limit. It begins with the table: names belong to the schema, and an index
     that has this name already, on whichever table, would pass for the one asked for."""
-    name = f"{table}_{index}"
-    if len(name) <= _LONGEST_NAME:
-        return name
-    tail = f"_{crc32(table.encode()):08x}_{index}"
-    return table[: _LONGEST_NAME - len(tail)] + tail
+    name = f"{table}_{index}".encode()
+    if len(name) > _LONGEST_NAME:
+        tail = b"_%08x" % crc32(name)
+        name = name[: _LONGEST_NAME - len(tail)] + tail
+    return name.decode(errors="ignore")
 
 
 def list_statements(
@@ -325,14 +325,17 @@ def list_statements(
     """Name -> statement of each of these indexes (see `Schema.indexes`) of the events' tables, and of that of
     the tags' table."""
     device = f"({dialect.device(schema)})" if schema.device_path else quote_name(schema.device)
+
+    def read(name: str) -> str:
+        if name in (schema.device, ID):
+            return device if name == schema.device else quote_name(ID)
+        column = schema.column(name)
+        return f"({dialect.read(column)})" if column.path else quote_name(name)
+
     # YugabyteDB would hash the first column if nothing were said of its order: no help for a
     # minimum or a range.
     columns = {
-        index: [
-            f"{device if name == schema.device else quote_name(name)}"
-            f" {time_order if name == schema.time else 'ASC'}"
-            for name in names
-        ]
+        index: [f"{read(name)} {time_order if name == schema.time else 'ASC'}" for name in names]
         for index, names in indexes.items()
     }
     placed = [(table, index, indexed) for table in tables for index, indexed in columns.items()]
