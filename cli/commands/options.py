@@ -205,10 +205,10 @@ def make_request(ctx: click.Context, kind: type[AnyRequest], **more: Any) -> Any
 
 def run(ctx: click.Context) -> None:
     """Run the experiment of a command, and end with its exit status."""
-    from ..run.experiments import open_experiment, run_experiment
+    from ..run.experiments import EXPERIMENTS, run_experiment
 
     request = make_request(ctx, REQUESTS[ctx.command.name or ""])
-    ctx.exit(run_experiment(open_experiment(request), ctx.obj))
+    ctx.exit(run_experiment(EXPERIMENTS[request.command].open(request), ctx.obj))
 
 
 # --- options of commands that read results --------------------------------------------------------

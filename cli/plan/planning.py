@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import Any
 
@@ -105,6 +105,16 @@ def derive_seed(*names: object) -> int:
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
 
 
+def add_chance(planned: PlannedRun, label: str | None) -> PlannedRun:
+    """The run with due times of its own. Far fewer requests than asked for may be due by chance: several
+    runs, and several repetitions of a campaign, whose jobs have labels, even that out. The first run of a
+    command without a label has the due times of the data's seed."""
+    offered = any(load.rate_per_s for load in planned.loads)
+    if not offered or (label is None and planned.run == 1):
+        return planned
+    return replace(planned, chance=derive_seed(planned.data.seed, label, planned.run))
+
+
 LONGEST_SERIES = 200
 """Runs: all their settings go into one Kubernetes Secret, which holds 1 MiB
 (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
@@ -177,37 +187,12 @@ def split_options(
     )
 
 
-def check_load(load: Load, named_options: Collection[str]) -> None:
-    """ConfigError if fields of the load don't go together; `named_options`: those on the command line."""
-    if load.duration_s is not None:
-        if "events" in named_options:
-            raise ConfigError(
-                "--num-inserts and --duration both say when a run ends: give one of them"
-            )
-        if "runs" in named_options and load.role is Role.READ:
-            raise ConfigError("--runs and --duration both say when a run ends: give one of them")
-        if load.warm_up_s >= load.duration_s:
-            raise ConfigError(
-                f"--warm-up {load.warm_up_s:g}s leaves nothing of --duration {load.duration_s:g}s to"
-                " measure: the warm-up is a part of the duration"
-            )
-    if "arrivals" in named_options and load.rate_per_s is None:
-        raise ConfigError("--arrivals says how the requests of --rate follow each other: give both")
-
-
 def plan_inserts(sweep: InsertRequest) -> list[PlannedSeries]:
     """The runs of an insert command, in series of one worker count each, in order.
 
     A sweep makes `runs` runs for each worker count; `steps` makes that many runs on the data of
-    those before. ConfigError if what is asked for doesn't go together.
+    those before. ConfigError if events can't be deleted as asked.
     """
-    check_load(sweep.load, sweep.given)
-    if sweep.steps and len(sweep.workers) > 1:
-        raise ConfigError("--steps needs one worker count: give a single number to --workers")
-    if sweep.steps and sweep.runs > 1:
-        raise ConfigError("--steps makes one run per step: give --runs 1")
-    if sweep.steps and (sweep.data.prefill or sweep.data.has_history):
-        raise ConfigError("--steps and --prefill can't be used together")
     series = []
     for workers in sweep.workers:
         runs = [_plan_run(sweep, workers, run) for run in range(1, (sweep.steps or sweep.runs) + 1)]
@@ -220,11 +205,8 @@ def plan_inserts(sweep: InsertRequest) -> list[PlannedSeries]:
 
 
 def plan_queries(request: QueryRequest) -> PlannedSeries:
-    """The run of a query command. ConfigError if what is asked for doesn't go together."""
+    """The run of a query command."""
     load = request.load
-    check_load(load, request.given)
-    if load.duration_s is None and (load.rate_per_s or load.warm_up_s):
-        raise ConfigError("--rate and --warm-up need a --duration: say how long to ask")
     length = f"{load.runs} runs" if load.duration_s is None else f"{load.duration_s:g} s"
     label = f"{format_count(load.workers, 'worker')}, {length}"
     return PlannedSeries("queries", [PlannedRun(label, 1, request.data, (load,))])
@@ -232,14 +214,8 @@ def plan_queries(request: QueryRequest) -> PlannedSeries:
 
 def plan_mix(mix: MixedRequest) -> PlannedSeries:
     """The runs of a mixed command, in order: with a baseline in turns, beginning with another group each
-    time, so that drift meets all alike. ConfigError if what is asked for doesn't go together."""
+    time, so that drift meets all alike. ConfigError if events can't be deleted as asked."""
     assert mix.readers is not None
-    for load in (mix.load, mix.readers):
-        check_load(load, mix.given - {"arrivals", "runs"})
-    if "arrivals" in mix.given and not (mix.load.rate_per_s or mix.readers.rate_per_s):
-        raise ConfigError(
-            "--arrivals says how the requests of --rate or --query-rate follow each other: give one"
-        )
     writers = format_count(mix.load.workers, "writer")
     readers = format_count(mix.readers.workers, "reader")
     idle = mix.readers.model_copy(update={"role": Role.CHECK})

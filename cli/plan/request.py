@@ -214,7 +214,32 @@ class Request(BaseModel):
         self._load, self._data, self._readers = (
             self._make_load(), self._make_data(), self._make_readers(),
         )  # fmt: skip
+        self._check()
         return self
+
+    def _check(self) -> None:
+        """ValueError, with the remedy, if what is asked for doesn't go together."""
+        self._check_load(self.load)
+
+    def _check_load(self, load: Load, *unsaid: str) -> None:
+        """ValueError if a load doesn't go with the options. `unsaid`: those that aren't about it."""
+        given = self.given - set(unsaid)
+        if load.duration_s is not None:
+            if "events" in given:
+                raise ValueError(
+                    "--num-inserts and --duration both say when a run ends: give one of them"
+                )
+            if "runs" in given and load.role is Role.READ:
+                raise ValueError("--runs and --duration both say when a run ends: give one of them")
+            if load.warm_up_s >= load.duration_s:
+                raise ValueError(
+                    f"--warm-up {load.warm_up_s:g}s leaves nothing of --duration {load.duration_s:g}s to"
+                    " measure: the warm-up is a part of the duration"
+                )
+        if "arrivals" in given and load.rate_per_s is None:
+            raise ValueError(
+                "--arrivals says how the requests of --rate follow each other: give both"
+            )
 
     @property
     def load(self) -> Load:

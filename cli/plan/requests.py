@@ -109,6 +109,15 @@ class InsertRequest(Storing):
         "--columns", metavar="all|NAME,...",
     )  # fmt: skip
 
+    def _check(self) -> None:
+        super()._check()
+        if self.steps and len(self.workers) > 1:
+            raise ValueError("--steps needs one worker count: give a single number to --workers")
+        if self.steps and self.runs > 1:
+            raise ValueError("--steps makes one run per step: give --runs 1")
+        if self.steps and (self.prefill or self.data.has_history):
+            raise ValueError("--steps and --prefill can't be used together")
+
     def _make_load(self) -> Load:
         return self._fill(Load, workers=1, **self._take_rate("rate_per_s"))
 
@@ -143,6 +152,11 @@ class QueryRequest(Request):
         f"query:NAME:p99=2s is for that query, instead of the limit for all. {_STATUS_3}",
     )
     abort_on_limit: bool = _abort()
+
+    def _check(self) -> None:
+        super()._check()
+        if self.load.duration_s is None and (self.load.rate_per_s or self.load.warm_up_s):
+            raise ValueError("--rate and --warm-up need a --duration: say how long to ask")
 
     def _make_load(self) -> Load:
         own = {"runs": self.runs, "in_flight": self.reader_in_flight, **take_queries(self.queries)}
@@ -184,6 +198,15 @@ class MixedRequest(Asking, Storing):
         f"These are for writers; those for readers name the query: query:NAME:p99=2s. {_STATUS_3}",
     )
     abort_on_limit: bool = _abort()
+
+    def _check(self) -> None:
+        assert self.readers is not None
+        for load in (self.load, self.readers):
+            self._check_load(load, "arrivals", "runs")
+        if "arrivals" in self.given and not (self.load.rate_per_s or self.readers.rate_per_s):
+            raise ValueError(
+                "--arrivals says how the requests of --rate or --query-rate follow each other: give one"
+            )
 
     def list_options(self) -> dict[str, Any]:
         readers = self.readers
@@ -263,6 +286,9 @@ class CapacityRequest(Asking, Writing):
         about="How requests follow each other: at equal intervals, or independently.",
     )
     compact: bool = of(DataSet, "compact")
+
+    def _check(self) -> None:
+        self._check_load(self.load, "arrivals")
 
     def _make_load(self) -> Load:
         return self._fill(Load, warm_up_s=_find_warm_up(self, "--step-duration", "step"))
@@ -364,6 +390,10 @@ class ClientsRequest(Writing):
     def asks(self) -> bool:
         """Whether clients query, instead of inserting."""
         return self.queries is not None
+
+    def _check(self) -> None:
+        if self.readers is not None:
+            self._check_load(self.readers, "events", "runs")
 
     def _find_length(self) -> float | None:
         return _ASKING_S if self.asks and self.duration_s is None else self.duration_s

@@ -23,7 +23,7 @@ from ...results.store import WORKLOAD
 from ...system.errors import ConfigError
 from ...system.output import note, print_text
 from ...system.processes import Interrupts
-from ..experiments import AnyExperiment, open_experiment
+from ..experiments import EXPERIMENTS, AnyExperiment
 from ..experiments.session import Session, find_module
 from .definition import Definition, load_definition
 from .folder import CampaignFolder
@@ -92,14 +92,12 @@ class Campaign:
         return digests
 
     def open_job(self, job: Job) -> AnyExperiment:
-        """The experiment of a job, which is checked before it is run. ConfigError if it can't be made."""
+        """The experiment of a job, checked. ConfigError if it can't be made."""
         own = {
             "config_file": self.config_file, "output": self.folder.results, "label": job.name,
             "job": job.id,
         }  # fmt: skip
-        experiment = open_experiment(job.request.model_copy(update=own))
-        experiment.check()
-        return experiment
+        return EXPERIMENTS[job.command].open(job.request.model_copy(update=own))
 
 
 def open_campaign(

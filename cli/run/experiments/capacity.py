@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil
 from statistics import fmean
 from typing import Any, ClassVar
@@ -21,7 +22,6 @@ from ...plan.planning import (
     PlannedRun,
     PlannedSeries,
     check_capabilities,
-    check_load,
     check_query,
     derive_seed,
     share_devices,
@@ -358,10 +358,12 @@ class CapacityExperiment(Experiment[CapacityRequest]):
     at_most: ClassVar = True
 
     def __init__(self, request: CapacityRequest, session: Session) -> None:
-        check_load(request.load, request.given - {"arrivals"})
         super().__init__(request, session)
         self._search = CapacitySearch(self.request, of=(session.target.name, session.request.label))
-        self.lengths = self._search.loads
+
+    @cached_property
+    def lengths(self) -> Sequence[Load]:
+        return self._search.loads
 
     def check(self) -> None:
         super().check()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from simulator.contract import Load, Role
@@ -16,7 +17,6 @@ from ...plan.planning import (
     PlannedRun,
     PlannedSeries,
     check_capabilities,
-    check_load,
     check_query,
     share_devices,
 )
@@ -35,13 +35,18 @@ class ClientsExperiment(Experiment[ClientsRequest]):
     """The same events by each client in turns, on tables that are made anew; or the same questions about
     events that are inserted once."""
 
-    def __init__(self, request: ClientsRequest, session: Session) -> None:
-        super().__init__(request, session)
-        request = self.request
-        asks = request.readers is not None
-        ways = _choose_asking(request, session) if asks else _choose_ways(request, session)
-        self._comparison = ClientComparison(ways=ways, asks=asks)
-        self.lengths = [request.readers or request.load] * (len(ways) * request.runs + asks)
+    @cached_property
+    def _comparison(self) -> ClientComparison:
+        """What is compared, and the turns so far. ConfigError if there is nothing to compare."""
+        asks = self.request.readers is not None
+        choose = _choose_asking if asks else _choose_ways
+        return ClientComparison(ways=choose(self.request, self.session), asks=asks)
+
+    @cached_property
+    def lengths(self) -> Sequence[Load]:
+        request, compared = self.request, self._comparison
+        runs = len(compared.ways) * request.runs + compared.asks
+        return [request.readers or request.load] * runs
 
     def check(self) -> None:
         super().check()
@@ -52,7 +57,6 @@ class ClientsExperiment(Experiment[ClientsRequest]):
             if client == LEAN or request.readers is None:
                 check_capabilities(request, session.module, options)
             if request.readers is not None:
-                check_load(request.readers, request.given - {"events", "runs"})
                 data = share_devices(request.data, request.load.workers)
                 # What a client needs in addition for questions may be in a Secret of the cluster.
                 settings = options if session.options is not None else None

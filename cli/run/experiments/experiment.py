@@ -9,7 +9,8 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, ClassVar, Generic, TypeAlias, TypeVar
+from functools import cached_property
+from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
 from simulator.contract import CarriedState, GroupResult, Load, Role, RunResult, Status
 
@@ -26,7 +27,7 @@ from ...system.processes import Interrupted, Interrupts
 from ..live import live_page, publish_end
 from .context import RunContext, new_token, open_context
 from .long_runs import UnfinishedRun, coarsen_run
-from .session import Session
+from .session import Session, open_session
 from .statements import keep_statements
 
 _MOST_SHARE = 0.02
@@ -42,11 +43,9 @@ class Experiment(ABC, Generic[AnyRequest]):
 
     at_most: ClassVar[bool] = False
     """Whether some of its runs may not be needed."""
-    lengths: Sequence[Load]
-    """For each run that may be needed, the load that says how long it goes on."""
 
     def __init__(self, request: AnyRequest, session: Session) -> None:
-        """ConfigError if no runs follow from what is asked for."""
+        """ConfigError if nobody says when the events began that are asked about."""
         load, readers = request.load, request.readers
         if session.disturbances:
             load = add_pauses(load, session.disturbances)
@@ -60,16 +59,29 @@ class Experiment(ABC, Generic[AnyRequest]):
         self.runs: list[RunResult] = []
         """The runs made so far, those that failed among them."""
 
+    @classmethod
+    def open(cls, request: AnyRequest) -> Self:
+        """The experiment of a request, with its target, checked. ConfigError if anything is wrong."""
+        experiment = cls(request, open_session(request))
+        experiment.check()
+        return experiment
+
     @property
     def command(self) -> str:
         """Its name."""
         return self.request.command
 
+    @cached_property
+    @abstractmethod
+    def lengths(self) -> Sequence[Load]:
+        """For each run that may be needed, the load that says how long it goes on. ConfigError if no runs
+        follow from what is asked for, which `check` finds."""
+
     def check(self) -> None:
         """ConfigError if what is asked for doesn't go together, or can't be done with the target."""
-        request, session = self.request, self.session
+        request, session, lengths = self.request, self.session, self.lengths
         check_history(share_devices(request.data, request.load.workers))
-        for load in self.lengths if session.disturbances else ():
+        for load in lengths if session.disturbances else ():
             # A target's own are for runs of any length; those that were asked for now are meant to be done.
             if request.disturb:
                 check_times(session.disturbances, load.duration_s)
@@ -153,10 +165,9 @@ def describe_outcome(run: RunResult) -> str:
 
 
 def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
-    """Make the runs, write the result and show it. Returns the exit status. If something goes wrong, what was
-    done by then is kept."""
+    """Make the runs of an experiment that is checked, write the result and show it. Returns the exit status.
+    If something goes wrong, what was done by then is kept."""
     session = experiment.session
-    experiment.check()
     stopped: RunFailed | Interrupted | None = None
     with (
         open_context(session, experiment.command, interrupts) as context,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -14,9 +15,9 @@ from simulator.errors import OptionError, did_you_mean
 from ...plan.planning import (
     PlannedRun,
     PlannedSeries,
+    add_chance,
     check_capabilities,
     check_query,
-    derive_seed,
     plan_inserts,
     plan_mix,
     plan_queries,
@@ -40,25 +41,20 @@ _AnyRequest = TypeVar("_AnyRequest", bound=Request)
 class _PlannedExperiment(Experiment[_AnyRequest]):
     """An experiment whose runs are all known before the first."""
 
-    def _set_plan(self, plan: Sequence[PlannedSeries]) -> None:
-        self._series = [
-            replace(series, runs=list(map(self._add_chance, series.runs))) for series in plan
-        ]
-        self.lengths = [planned.load for series in plan for planned in series.runs]
-        data = plan[-1].runs[-1].data
+    @cached_property
+    @abstractmethod
+    def _series(self) -> Sequence[PlannedSeries]:
+        """What is planned."""
+
+    @cached_property
+    def lengths(self) -> Sequence[Load]:
+        return [planned.load for series in self._series for planned in series.runs]
+
+    def check(self) -> None:
+        super().check()
+        data = self._series[-1].runs[-1].data
         if data.retention_s is not None:
             self.session.keep_clock(data)
-
-    def _add_chance(self, planned: PlannedRun) -> PlannedRun:
-        """The run with due times of its own. Far fewer requests than asked for may be due by chance: several
-        runs, and several repetitions of a campaign, whose jobs have labels, even that out. The first run of a
-        plain command has the due times of the data's seed."""
-        label = self.session.request.label
-        if not any(load.rate_per_s for load in planned.loads) or (
-            label is None and planned.run == 1
-        ):
-            return planned
-        return replace(planned, chance=derive_seed(planned.data.seed, label, planned.run))
 
     @property
     def prefills(self) -> list[int]:
@@ -69,16 +65,17 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         return [planned.workers for series in self._series for planned in series.runs]
 
     def plan(self) -> Plan:
-        limited = self.request.abort_on_limit
+        label, limited = self.session.request.label, self.request.abort_on_limit
         for series in self._series:
-            runs = map(self._add_limits, series.runs)
-            yield replace(series, runs=list(runs)) if limited else series
-
-    def _add_limits(self, planned: PlannedRun) -> PlannedRun:
-        """The run with the limits that end it early: they are about runs in which all groups are at work."""
-        if len(planned.at_work) < len(planned.loads):
-            return planned
-        return replace(planned, abort_limits=self._limits)
+            runs = [add_chance(planned, label) for planned in series.runs]
+            if limited:  # which is about runs in which all groups are at work
+                runs = [
+                    replace(planned, abort_limits=self._limits)
+                    if len(planned.at_work) == len(planned.loads)
+                    else planned
+                    for planned in runs
+                ]
+            yield replace(series, runs=runs)
 
     @property
     def _limits(self) -> Sequence[RunLimit]:
@@ -135,9 +132,9 @@ def show_stages(result: Result) -> None:
 class InsertExperiment(_PlannedExperiment[InsertRequest]):
     """How many events per second a database takes in, by several worker counts or on growing data."""
 
-    def __init__(self, request: InsertRequest, session: Session) -> None:
-        super().__init__(request, session)
-        self._set_plan(plan_inserts(self.request))
+    @cached_property
+    def _series(self) -> Sequence[PlannedSeries]:
+        return plan_inserts(self.request)
 
     def check(self) -> None:
         super().check()
@@ -181,9 +178,9 @@ class InsertExperiment(_PlannedExperiment[InsertRequest]):
 class QueryExperiment(_PlannedExperiment[QueryRequest]):
     """How fast a database answers: one run, in which each query is asked."""
 
-    def __init__(self, request: QueryRequest, session: Session) -> None:
-        super().__init__(request, session)
-        self._set_plan([plan_queries(self.request)])
+    @cached_property
+    def _series(self) -> Sequence[PlannedSeries]:
+        return [plan_queries(self.request)]
 
     def check(self) -> None:
         super().check()
@@ -227,7 +224,10 @@ class MixedExperiment(_PlannedExperiment[MixedRequest]):
         super().__init__(request, session)
         self._together: list[RunResult] = []
         self._alone: list[RunResult] = []
-        self._set_plan([plan_mix(self.request)])
+
+    @cached_property
+    def _series(self) -> Sequence[PlannedSeries]:
+        return [plan_mix(self.request)]
 
     def check(self) -> None:
         super().check()

@@ -11,6 +11,7 @@ import difflib
 import random
 import sys
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from itertools import product
 from typing import Any, ClassVar
 
@@ -76,18 +77,26 @@ class TuneExperiment(Experiment[TuneRequest]):
 
     def __init__(self, request: TuneRequest, session: Session) -> None:
         super().__init__(request, session)
-        request, options = self.request, session.assume_options()
-        over = read_over(request.over, request.load, options, session.complete_values())
+        self._search: CapacitySearch | None = None
+        """The search of the trial under way, if there are limits."""
+
+    @cached_property
+    def tuning(self) -> Tuning:
+        """What is varied, and what was tried so far. ConfigError if something can't be varied so."""
+        request, session = self.request, self.session
+        options, values = session.assume_options(), session.complete_values()
+        over = read_over(request.over, request.load, options, values)
         candidates = combine(over)
         if len(candidates) > MOST_COMBINATIONS:
             raise ConfigError(
                 f"--over gives {len(candidates):,} combinations: at most {MOST_COMBINATIONS} are possible;"
                 " vary the settings that matter most first"
             )
-        self.tuning = Tuning(over=over, candidates=candidates, limits=list(request.limits))
-        self.lengths = list_loads(request, self.tuning)
-        self._search: CapacitySearch | None = None
-        """The search of the trial under way, if there are limits."""
+        return Tuning(over=over, candidates=candidates, limits=list(request.limits))
+
+    @cached_property
+    def lengths(self) -> Sequence[Load]:
+        return list_loads(self.request, self.tuning)
 
     def check(self) -> None:
         super().check()

@@ -40,7 +40,7 @@ FILE = """
 title: Which database for 8,000 machines
 targets: [postgresql, questdb, influxdb]
 steps:
-- steps: {steps: 10}
+- steps: {steps: 10, workers: 1, runs: 1}
   label: growth
 - query: {}
   label: questions

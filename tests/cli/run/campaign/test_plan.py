@@ -255,7 +255,10 @@ def test_a_step_without_options(step: str, tmp_path: Path) -> None:
 
 def test_steps_and_disturb_are_inserts(tmp_path: Path) -> None:
     definition = _read(
-        HEAD.replace("insert: {}", "steps: {steps: 3}\n- disturb: {disturb: [1s run true]}"),
+        HEAD.replace(
+            "insert: {}",
+            "steps: {steps: 3, workers: 1, runs: 1}\n- disturb: {disturb: [1s run true]}",
+        ),
         tmp_path,
     )
     jobs = [job for turn in plan_turns(definition) for job in turn]

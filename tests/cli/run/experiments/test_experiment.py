@@ -6,6 +6,7 @@ import json
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,8 +53,11 @@ class _TwoRuns(Experiment[InsertRequest]):
 
     def __init__(self, place: Path) -> None:
         super().__init__(ask_for(InsertRequest, LOAD, DATA), open_blackhole(place))
-        self.lengths = [LOAD] * 3
         self.shown: list[Result] = []
+
+    @cached_property
+    def lengths(self) -> Sequence[Load]:
+        return [LOAD] * 3
 
     def plan(self) -> Plan:
         runs = [PlannedRun(f"run {number}", number, DATA, (LOAD,)) for number in (1, 2, 3)]

@@ -133,7 +133,7 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
         with pytest.raises(
             ConfigError, match=r"no official client that inserts: .* with --queries"
         ):
-            ClientsExperiment(inserting, open_session(request))
+            ClientsExperiment(inserting, open_session(request)).check()
     if any(client.asker for client in offered):
         asking = ClientsRequest(target="x", batch=100, duration_s=1, runs=2, queries={})
         assert len(ClientsExperiment(asking, open_session(request)).lengths) >= 5

@@ -68,7 +68,6 @@ class Search(CapacityExperiment):
     def __init__(self, database: SimulatedDatabase, place: Path, request: CapacityRequest) -> None:
         self.session, self.request, self.runs = open_blackhole(place), request, []
         self.search = self._search = CapacitySearch(request, of=("x", None))
-        self.lengths = self.search.loads
         self._database = database
 
     def make(self) -> None:
