@@ -33,7 +33,7 @@ from .evidence import (
     stay_silent,
 )
 from .faults import find_catch_up
-from .judging_load import decide_rate, judge_limit, list_stand_ins
+from .judging_load import decide_rate, judge_limit
 from .requirements import COST, DISK, RATE, list_rows, name_fault, name_limit
 from .retention import describe_cost
 from .store import StoredResult
@@ -98,10 +98,6 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
             text += f"; the deletion of older events{of}, and its cost, were not measured"
         yield f"{text}."
         yield from filter(None, sentences.values())
-    replaced = [name for candidate in measured for name in list_stand_ins(question, candidate)]
-    if replaced:
-        names = join_words(list(dict.fromkeys(replaced)))
-        yield f"In searches, p90 replaces the percentile of {names}, which run too rarely there."
     if any(
         candidate.price.cpu_hour is not None and candidate.price.hour is None
         for candidate in measured

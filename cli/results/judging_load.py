@@ -8,12 +8,11 @@ follow from the requirements.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import fsum, inf
 
 from simulator.contract import GroupResult, Measure, Role, RunLimit, RunResult
-from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_count, format_duration
 
 from .answers import Capacity
@@ -137,7 +136,8 @@ def _judge_run(question: Question, limit: RunLimit, load: _LoadRun) -> Sample:
         if excuse := _excuse(question, load, group):
             return make_sample(None, value, excuse, evidence)
         return make_sample(False, value, f"saturated: {group.offered.reason}", evidence)
-    if value is None:
+    query = find_query(limit.query, load.run.readers) if limit.query else None
+    if value is None or (query and query.executions < limit.measure.least_requests):
         return _judge_unknown(limit, load, evidence)
     return make_sample(value <= limit.at_most, value, None, evidence)
 
@@ -169,7 +169,7 @@ def _judge_unknown(limit: RunLimit, load: _LoadRun, evidence: list[Evidence]) ->
     higher = limit.measure in (Measure.P99, Measure.P99_9)
     if higher and times is not None and times.p90 > limit.at_most:
         return make_sample(False, None, f"p90 {limit.show(times.p90)}", evidence)
-    needed = LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
+    needed = limit.measure.least_requests
     requests = format_count(query.executions, "execution") if query else "too few requests"
     why = f"{requests}, and {limit.measure} needs {needed:,}: a longer run would decide"
     return make_sample(None, None, why, evidence)
@@ -250,7 +250,7 @@ def _judge_searches(question: Question, repetition: Repetition) -> Iterator[Samp
     """What each search within the required limits found."""
     for stored in repetition.stored:
         capacity = stored.result.capacity
-        if capacity is None or not _covers(capacity, question.needed):
+        if capacity is None or not covers(capacity.limits, question.needed):
             continue
         if not stored.result.runs or _find_difference(
             question, stored.result, stored.result.runs[-1]
@@ -269,12 +269,10 @@ def _judge_searches(question: Question, repetition: Repetition) -> Iterator[Samp
             yield make_sample(None, None, "the search found no rate that holds", evidence)
 
 
-def _covers(capacity: Capacity, needed: Requirements) -> bool:
-    """Whether a search kept to the required limits, or to narrower ones; of a query that is asked too rarely
-    for its percentile in a step, p90 stands in for it."""
+def covers(own: Sequence[RunLimit], needed: Requirements) -> bool:
+    """Whether a search with these limits keeps to the required ones, or to narrower ones."""
     return all(
-        any(_is_within(own, limit) or _replaces_percentile(own, limit) for own in capacity.limits)
-        for limit in needed.list_limits()
+        any(_is_within(limit, required) for limit in own) for required in needed.list_limits()
     )
 
 
@@ -282,26 +280,3 @@ def _is_within(own: RunLimit, limit: RunLimit) -> bool:
     """Whether a limit is this one, or narrower."""
     same = own.query == limit.query and own.measure is limit.measure
     return same and own.at_most <= limit.at_most * (1 + 1e-9)
-
-
-def _replaces_percentile(own: RunLimit, limit: RunLimit) -> bool:
-    if limit.query is None or not limit.measure.is_time or own.measure is not Measure.P90:
-        return False
-    return _is_within(own, limit.model_copy(update={"measure": Measure.P90}))
-
-
-def list_stand_ins(question: Question, measured: Measured) -> list[str]:
-    """The queries of which the candidate's searches kept to a lower percentile instead."""
-    searches = [
-        stored.result.capacity
-        for repetition in measured.repetitions
-        for stored in repetition.stored
-    ]
-    return [
-        limit.query or ""
-        for limit in question.needed.list_limits()
-        for capacity in searches
-        if capacity is not None
-        and any(_replaces_percentile(own, limit) for own in capacity.limits)
-        and not any(_is_within(own, limit) for own in capacity.limits)
-    ]

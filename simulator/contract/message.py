@@ -72,6 +72,11 @@ class Measure(StrEnum):
         """Which percentile it is; None for a share."""
         return _PERCENTS.get(self)
 
+    @property
+    def least_requests(self) -> int:
+        """How many requests it needs: of fewer, the slowest one alone decides a percentile."""
+        return 1 if self.percent is None else round(100 / (100 - self.percent))
+
 
 _PERCENTS = {
     Measure.P50: 50.0, Measure.P90: 90.0, Measure.P99: 99.0, Measure.P99_9: 99.9,

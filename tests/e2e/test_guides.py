@@ -48,12 +48,12 @@ MORE = {
 }
 """Options that make a search short."""
 SHORT_FILE = {
-    "duration": "3s",
+    "duration": "5s",
     "warm-up": "500ms",
     "max-steps": "2",
     "every": "8h",
 }
-"""The same of keys in files; and a campaign has one repetition."""
+"""The same of keys in files; and a campaign has two repetitions."""
 INSERT = "insert --target embedded --workers 1 --runs 1 --duration 2s --batch 100"
 PREPARED = {
     "read-results.md": [
@@ -115,7 +115,7 @@ def shorten_file(text: str) -> str:
     """A campaign, or a workload, that takes less time."""
     for key, value in SHORT_FILE.items():
         text = re.sub(rf"(\b{key}: )\d+\w+", rf"\g<1>{value}", text)
-    return text.replace("\nrequirements:", "\nrepeats: 1\nrequirements:")
+    return text.replace("\nrequirements:", "\nrepeats: 2\nrequirements:")
 
 
 def is_right(words: list[str], done: Done) -> bool:

@@ -4,7 +4,7 @@ the disk, each fault. And what the requirements are checked against: the workloa
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
@@ -13,7 +13,6 @@ from typing import Any
 
 from simulator.contract import (
     SHORTEST_S,
-    Measure,
     Retention,
     Role,
     RunLimit,
@@ -22,7 +21,6 @@ from simulator.contract import (
     find_step_ms,
 )
 from simulator.errors import OptionError, did_you_mean
-from simulator.histograms import LEAST_REQUESTS
 from simulator.units import format_duration, read_duration_s
 
 from ...plan.config import Config
@@ -30,7 +28,9 @@ from ...plan.workloads import begin, choose_workload, read_options
 from ...results.evidence import Question
 from ...results.requirements import Requirements, find_pause_s
 from ...system.errors import ConfigError
+from ..experiments.limits import plan_requests
 from ..experiments.session import find_module
+from .deciding import WARM_UP
 from .definition import Definition, Options, Step, locate_key
 from .plan import name_targets, normalize, read_pairs
 
@@ -40,14 +40,12 @@ SHORTEST_WINDOW_S = 50.0
 """How long the load is measured at least."""
 READERS, MOST_PLACES = 2, 256
 """Each reader is a process, and has as many questions under way as the limits may need, up to so many."""
-STEP_S, LONGEST_STEP_S = 30.0, 120.0
-"""How long a step of the search takes at least and at most."""
+STEP_S, LONGEST_STEP_S = 30.0, 600.0
+"""How long a step of the search takes at least and at most, unless the file says so."""
 PRECISION, MOST_STEPS = "10%", 12
 """The precision and the most steps of the search: headroom is worth no more time."""
-ENOUGH = 1.5
-"""This many times as many requests as a percentile needs are sent, since they come by chance."""
-WARM_UP = 6
-"""The first sixth of a run is warm-up."""
+MORE_PLACES = 1.5
+"""Readers have so many times the places that their questions take on average."""
 BEFORE_S, AFTER_S = 15, 15
 """Seconds of a run before a fault, and after the longest outage that is allowed."""
 LEAST_ON_DISK, MOST_ON_DISK = 200_000, 16_000_000
@@ -339,48 +337,37 @@ class _Follow:
         return {
             **options,
             "readers": readers,
-            "reader-in-flight": max(1, ceil(ENOUGH * places / readers)),
+            "reader-in-flight": max(1, ceil(MORE_PLACES * places / readers)),
             "query-rate": self.question.needed.query_rate_per_s,
             "queries": {name: _write_decimal(limits.rate) for name, limits in queries.items()},
         }
 
     def _find_window(self) -> float:
         """A window so long that every percentile has its requests."""
+        return max(SHORTEST_WINDOW_S, *self._find_times(self.question.needed.list_limits()))
+
+    def _find_times(self, limits: Sequence[RunLimit]) -> list[float]:
+        """For each of these limits, how long the required rates take for as many requests as it needs."""
         rates = self.question.find_request_rates(self._batch)
-        times = [
-            ENOUGH * _count_for(limit) / rates[limit.query]
-            for limit in self.question.needed.list_limits()
-        ]
-        return max([SHORTEST_WINDOW_S, *times])
+        return [
+            plan_requests(limit.measure.least_requests) / rates[limit.query]
+            for limit in limits
+            if limit.measure.is_time
+        ] or [0.0]
 
     def _search(self) -> dict[str, Any]:
         needed = self.question.needed
-        requests = [_count_for(limit) for limit in needed.insert.list_limits()]
-        enough_s = 2 * ENOUGH * max(requests, default=100) * self._batch / self.question.rate_per_s
-        step_s = ceil(min(LONGEST_STEP_S, max(STEP_S, enough_s)))
-        duration = self._said.get("step-duration")
-        with suppress(ValueError):  # what is no duration is refused as the option that it is
-            step_s = step_s if duration is None else max(1, round(read_duration_s(duration)))
-        window_s = step_s - step_s // WARM_UP
-        limits = [
-            str(
-                limit
-                if self._is_measurable(limit, window_s)
-                else limit.model_copy(update={"measure": Measure.P90})
-            )
-            for limit in needed.list_limits()
-        ]
+        of_queries = [limit for limit in needed.list_limits() if limit.query]
+        # Half the required rate may be the capacity, while queries keep theirs.
+        window_s = max(
+            2 * max(self._find_times(needed.insert.list_limits())), *self._find_times(of_queries)
+        )
+        step_s = ceil(min(LONGEST_STEP_S, max(STEP_S, window_s * WARM_UP / (WARM_UP - 1))))
         return {
-            **self._ask({**self._base, **self._store("fill")}), "limit": list(dict.fromkeys(limits)),
+            **self._ask({**self._base, **self._store("fill")}),
+            "limit": [str(limit) for limit in needed.list_limits()],
             "step-duration": f"{step_s}s", "precision": PRECISION, "max-steps": MOST_STEPS,
         }  # fmt: skip
-
-    def _is_measurable(self, limit: RunLimit, window_s: float) -> bool:
-        """Whether a step of the search asks often enough for this percentile."""
-        if limit.query is None:
-            return True
-        rate = self.question.needed.queries[limit.query].rate
-        return rate * window_s >= _count_for(limit)
 
     def _can_delete(self, label: str) -> bool:
         """Whether a target's module deletes what is older than the retention."""
@@ -430,10 +417,6 @@ class _Follow:
             "patience": f"{ceil(2 * outage_s + AFTER_S)}s",
             "disturb": [f"{BEFORE_S}s {fault}"], "runs": 1,
         }  # fmt: skip
-
-
-def _count_for(limit: RunLimit) -> int:
-    return LEAST_REQUESTS.get(limit.measure.percent or 0.0, 1)
 
 
 def _write_decimal(value: float) -> str:

@@ -22,6 +22,7 @@ from ..install import Consent
 from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions
+from .deciding import check_decidable
 from .installing import Installer, TurnServer
 from .plan import (
     Estimate,
@@ -39,6 +40,10 @@ from .reporting import report_campaign, write_report
 
 def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
     """Job -> the experiment that it would make; ConfigError if it can't be made. Nothing is started."""
+    if campaign.question is not None:
+        check_decidable(
+            campaign.question, campaign.definition.repeats, campaign.turns, campaign.file
+        )
     experiments: dict[tuple[str, ...], AnyExperiment] = {}
     for job in campaign.jobs:
         key = (job.command, *job.arguments)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, sqrt
 
 from simulator.contract import (
     DataSet,
@@ -71,7 +71,7 @@ def _check_executions(limit: RunLimit, query: str, queries: Collection[str], rea
     share = weights.get(query, 0.0) / sum(weights.values())
     window_s = (readers.duration_s or 0.0) - readers.warm_up_s
     expected = (readers.rate_per_s or 0.0) * window_s * share
-    if expected < (needed := _count_for(limit.measure)):
+    if expected < (needed := limit.measure.least_requests):
         raise OptionError(
             f"--limit {limit}: in the {window_s:g} s that a step measures it runs {expected:,.0f} times,"
             f" and this percentile needs {needed:,}: give a longer --step-duration or a higher --query-rate"
@@ -104,12 +104,17 @@ class Verdict:
 def count_needed(limits: Sequence[RunLimit]) -> int:
     """How many requests a verdict on a run's inserts needs."""
     own = [limit.measure for limit in limits if limit.query is None]
-    return max([LEAST_REQUESTS[99.0], *(_count_for(measure) for measure in own)])
+    return max([LEAST_REQUESTS[99.0], *(measure.least_requests for measure in own)])
 
 
-def _count_for(measure: Measure) -> int:
-    """How many requests this figure needs."""
-    return LEAST_REQUESTS.get(measure.percent or 0.0, 1)
+CHANCE_DEVIATIONS = 3
+"""The number of requests that are due varies by chance, by its square root: with this many times that on top,
+there are hardly ever too few."""
+
+
+def plan_requests(needed: int) -> float:
+    """How many requests to plan, so that by chance there are hardly ever fewer than needed."""
+    return needed + CHANCE_DEVIATIONS * sqrt(needed)
 
 
 def judge_run(
@@ -218,7 +223,7 @@ def _judge_unknown(
         return True, f"{limit.name} is not known"
     if latency.p90 > limit.at_most and limit.measure is not Measure.SERVICE_P99:
         return True, f"{prefix}p90 {limit.show(latency.p90)}"
-    needed = _count_for(limit.measure)
+    needed = limit.measure.least_requests
     return False, f"{limit.name} needs at least {needed:,} requests"
 
 

@@ -14,13 +14,12 @@ from dataclasses import dataclass, replace
 
 from simulator.units import format_count
 
+from .limits import plan_requests
+
 FIRST_SHARE = 0.7
 """The first rate, as a share of what a closed loop reaches: response times grow well before that."""
 LOWEST_SHARE = 1 / 1024
 """The lowest rate that is tried, if it has requests enough."""
-CHANCE_DEVIATIONS = 3
-"""The number of requests that are due varies by chance, by its square root: with this many times that on top,
-there are hardly ever too few."""
 HIGHEST_SHARE = 16.0
 """The highest rate that is tried. An open loop of the same workers hardly gets beyond 1; a database
 that grows faster may."""
@@ -69,7 +68,7 @@ def find_lowest(
     closed_loop_per_s: float, events_per_request: int, window_s: float, needed: int
 ) -> float:
     """The lowest rate to try, in events per second: one at which a window has the requests `needed`."""
-    planned = needed + CHANCE_DEVIATIONS * math.sqrt(needed)
+    planned = plan_requests(needed)
     return max(closed_loop_per_s * LOWEST_SHARE, planned * events_per_request / window_s)
 
 

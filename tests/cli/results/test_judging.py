@@ -55,7 +55,8 @@ def _ask(result: Result, p99: float | None, rate: float = 2.0, saturated: bool =
         rate_per_s=rate, due=due, achieved=due, backlog_max=1, backlog_growth=0, saturated=saturated,
         reason="much was left" if saturated else None,
     )  # fmt: skip
-    query = QueryResult(query="last", executions=due, latency_ms=times)
+    executions = due if p99 is None else 200
+    query = QueryResult(query="last", executions=executions, latency_ms=times)
     readers = GroupResult(role=Role.READ, workers=1, offered=offered, queries=[query], window_s=20)
     result.runs[0].groups.append(readers)
     options = {**result.options, "queries": {"last": rate}, "query_rate_per_s": rate}
@@ -238,17 +239,17 @@ def test_a_search_that_tried_only_more_than_the_load_doesnt_doubt_it() -> None:
     assert alone.reason == "the search found no rate that holds"
 
 
-def test_a_lower_percentile_stands_in_for_one_that_a_search_cant_tell() -> None:
+def test_a_search_within_a_lower_percentile_says_nothing_about_the_required_one() -> None:
     needed = {**NEEDED, "queries": {"last": {"p99": "1s", "rate": 2}}}
     options = {"queries": {"last": 2.0}, "query_rate_per_s": 2.0}
-    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
-    for search in searches:
-        assert search.capacity is not None
-        search.options |= options
-        search.capacity.limits.append(parse_limit("query:last:p90=1s"))
-    verdict = _judge(needed, *([search] for search in searches))
-    assert _cell(verdict, "events_per_s").status is Status.MET
-    assert any("p90 replaces the percentile of last" in note for note in verdict.notes)
+    for limit, status in (("p90=1s", Status.UNDECIDED), ("p99=1s", Status.MET)):
+        searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+        for search in searches:
+            assert search.capacity is not None
+            search.options |= options
+            search.capacity.limits.append(parse_limit(f"query:last:{limit}"))
+        verdict = _judge(needed, *([search] for search in searches))
+        assert _cell(verdict, "events_per_s").status is status
 
 
 def test_a_search_below_the_load_misses_it() -> None:
