@@ -171,3 +171,7 @@ class Caveat:
     """The inserts per second that don't count because of it."""
     cv: float | None = None
     """Coefficient of variation of what is unstable."""
+    brief: str = ""
+    """What it says, in a few words; empty: its kind says enough."""
+    extent: float = 0.0
+    """How grave it is, among those that say the same: the more, the graver."""

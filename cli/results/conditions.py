@@ -13,9 +13,11 @@ from simulator.conditions import Condition, find_conditions
 from simulator.contract import DataSet, Load
 from simulator.errors import OptionError
 from simulator.modules import load_module
+from simulator.modules.base import AnyModule
 from simulator.modules.options import LEAN
 from simulator.workloads.base import WorkloadOptions
 
+from .decision import Acknowledgement
 from .model import Result, Settings, as_mapping
 
 WARNED = (
@@ -97,12 +99,19 @@ class Declared:
     """The option that stands for `--in-flight`."""
 
 
+def _load_module(result: Result) -> type[AnyModule] | None:
+    """None if this installation doesn't have it any more."""
+    try:
+        return load_module(result.module)
+    except (OptionError, ImportError, AttributeError, AssertionError):
+        return None
+
+
 def find_declared(result: Result) -> Declared:
     """What the module declares; nothing if this installation doesn't have it any more: then all of
     its settings count as the database's own."""
-    try:
-        module = load_module(result.module)
-    except (OptionError, ImportError, AttributeError, AssertionError):
+    module = _load_module(result)
+    if module is None:
         return Declared({}, {}, frozenset())
     model = module.options_model
     names = frozenset(model.option_names(result.settings.module))
@@ -157,6 +166,25 @@ def find_durability(result: Result) -> dict[str, Any]:
         if stated.condition is Condition.DURABILITY and stated.value is not None
     }
     return dict(sorted(values.items()))
+
+
+def find_acknowledgement(result: Result) -> Acknowledgement | None:
+    """What an acknowledgement was worth; None if the module isn't installed, or doesn't declare it."""
+    module = _load_module(result)
+    database = result.describe("database")
+    if module is None:
+        return None
+    durability = module.find_durability(str(database.get("version", "")))
+    if durability is None:
+        return None
+    options = result.settings.module
+    # What the server says was in effect.
+    worth = durability.judge({**options, **as_mapping(database.get("settings"))})
+    advice = ", ".join(f"{name}={value}" for name, value in worth.remedy.items())
+    return Acknowledgement(
+        on_disk=worth.on_disk, when=worth.when, places=worth.places, advice=advice,
+        client=str(options.get("client", LEAN)),
+    )  # fmt: skip
 
 
 def _list_defaults(result: Result) -> dict[Setting, SettingValue]:

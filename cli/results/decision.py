@@ -6,6 +6,9 @@ figures vary by a share of themselves. It is missed if every repetition that gav
 bound does. All else is undecided, a single repetition included: it doesn't show how far the next would be
 from it. What must never happen (a lost event) is missed by a single repetition.
 
+A repetition on a busy machine decides nothing that depends on the load: what is met or missed is so by the
+others alone, too, or else it is undecided.
+
 So of two equal candidates at the limit itself one is called met and the other missed in at most
 2 × 5 % × 5 % of campaigns; far from it both are decided alike, by few repetitions where they vary little.
 """
@@ -16,6 +19,7 @@ from collections.abc import Sequence
 from enum import StrEnum
 from math import exp, inf, log, sqrt
 from statistics import fmean, stdev
+from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -48,6 +52,8 @@ class Unit(StrEnum):
     BYTES = "bytes"
     MONEY = "money"
     """In the currency of the prices."""
+    NONE = "none"
+    """It is no figure: what is so, or isn't."""
 
     def show(self, value: float) -> str:
         """A figure as it is read: `1,600 events/s`, `112 ms`, `48 s`, `0.1%`, `1.83 TB`, `812`."""
@@ -81,10 +87,14 @@ class Requirement(_Part):
     """In that unit."""
     at_least: bool = False
     """Whether figures must not be below the bound; else they must not be above it."""
+    words: str | None = None
+    """What is required, if it is no figure: `on disk`."""
 
     @property
     def limit(self) -> str:
-        """`≥ 1,600 events/s`, `≤ 250 ms`."""
+        """`≥ 1,600 events/s`, `≤ 250 ms`, `on disk`."""
+        if self.words is not None:
+            return self.words
         return f"{'≥' if self.at_least else '≤'} {self.unit.show(self.bound)}"
 
     def find_headroom(self, value: float) -> float:
@@ -120,6 +130,8 @@ class Sample(_Part):
     """Whether it decides alone: it breaks what must never happen, or isn't measured at all."""
     failed: bool = False
     """Whether the job failed."""
+    busy: str | None = None
+    """What others did to the machine meanwhile, if that is enough to change the figure."""
     evidence: list[Evidence] = []
 
 
@@ -155,10 +167,52 @@ class Cell(_Part):
         return list(by_result.values())
 
 
+class Acknowledgement(_Part):
+    """What an acknowledgement is worth."""
+
+    on_disk: bool | None
+    """Whether an event is on disk by then; None: not known."""
+    when: str
+    """When it is on disk, after these words; where that isn't known, why not."""
+    places: int | None
+    """In how many places it is by then; None: not known."""
+    client: str
+    """By which client events were sent: the option `client`."""
+    advice: str = ""
+    """Settings that would have events on disk by then; empty if they are, or none would."""
+
+    def __str__(self) -> str:
+        """`an event is on disk in 1 place before it is acknowledged; lean client`."""
+        places = "" if self.places is None else f" in {format_count(self.places, 'place')}"
+        worth = {
+            True: f"on disk{places} before it is acknowledged",
+            False: f"acknowledged{places}, and on disk {self.when}",
+            None: f"acknowledged{places}, on disk or not ({self.when})",
+        }[self.on_disk]  # fmt: skip
+        return f"an event is {worth}; {self.client} client"
+
+
+class Trust(_Part):
+    """How far figures can be believed, by the caveats that would change them."""
+
+    level: Literal["good", "low"]
+    reasons: list[str] = []
+    """A few words each, of every kind of caveat the worst."""
+
+    def __str__(self) -> str:
+        """`Trust: low (other programs used 79% of the CPU; windows of 8.0 s)`."""
+        why = f" ({'; '.join(self.reasons)})" if self.reasons else ""
+        return f"Trust: {self.level}{why}"
+
+
 class CandidateVerdict(_Part):
     """A column of the verdict."""
 
     candidate: str
+    acknowledgement: Acknowledgement | None = None
+    """None: not known, as the module doesn't say, or nothing was inserted."""
+    trust: Trust | None = None
+    """None: nothing was measured."""
     cells: list[Cell]
     """One for each requirement, in their order."""
     narrowest: str | None = None
@@ -194,6 +248,8 @@ class VerdictMatrix(_Part):
     candidates: list[CandidateVerdict]
     """In the order of the campaign's file."""
     repeats: int
+    trust: Trust | None = None
+    """In all candidates' figures together; None: nothing was measured."""
     jobs_left: int = 0
     """Jobs of the campaign that aren't done: it was interrupted, or goes on."""
     notes: list[str] = []
@@ -209,6 +265,11 @@ def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool =
     mean = _find_mean(values)
     headroom = None if mean is None else requirement.find_headroom(mean)
     status, reason = _judge(requirement, samples, at_least)
+    quiet = [sample for sample in samples if sample.final or not sample.busy]
+    if len(quiet) < len(samples) and _judge(requirement, quiet, at_least)[0] is not status:
+        busy = next(sample.busy for sample in samples if sample.busy)
+        reason = f"{busy}: an idle machine would decide (without that: {status})"
+        status = Status.UNDECIDED
     least = "at least " if at_least else ""
     return Cell(
         requirement=requirement.key,
@@ -227,7 +288,8 @@ def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool =
 def _judge(
     requirement: Requirement, samples: Sequence[Sample], at_least: bool
 ) -> tuple[Status, str | None]:
-    final = next((sample for sample in samples if sample.final), None)
+    finals = [sample for sample in samples if sample.final]
+    final = min(finals, key=lambda sample: bool(sample.keeps), default=None)
     if final is not None:
         return (Status.MET, None) if final.keeps else (Status.MISSED, final.why)
     keep = [sample for sample in samples if sample.keeps]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TypeAlias
@@ -12,6 +12,7 @@ from simulator.contract import Role, RunResult
 from ..plan.target import Price
 from .decision import Evidence, Sample
 from .requirements import Requirements
+from .rules import describe_busiest
 from .store import StoredResult
 
 ALMOST = 0.999
@@ -81,14 +82,27 @@ class Question:
 Judge: TypeAlias = Callable[[Repetition], Sample]
 
 
-def collect(measured: Measured, judge_one: Judge) -> list[Sample]:
-    """A sample for each repetition that shows something, or has ended without."""
+def collect(measured: Measured, judge_one: Judge, loaded: bool = False) -> list[Sample]:
+    """A sample for each repetition that shows something, or has ended without. `loaded`: whether it depends
+    on the load of the machine."""
     samples = []
     for repetition in measured.repetitions:
         sample = judge_one(repetition)
+        if loaded:
+            runs = list(_list_runs(repetition, sample))
+            sample = sample.model_copy(update={"busy": describe_busiest(runs)})
         if sample.keeps is not None or sample.evidence or repetition.ended:
             samples.append(sample)
     return samples
+
+
+def _list_runs(repetition: Repetition, sample: Sample) -> Iterator[RunResult]:
+    """The runs that a sample rests on."""
+    results = {stored.id: stored.result for stored in repetition.stored}
+    for evidence in sample.evidence:
+        for run in results[evidence.result].runs:
+            if not evidence.runs or run.run in evidence.runs:
+                yield run
 
 
 ORDER = {False: 0, None: 1, True: 2}

@@ -10,12 +10,15 @@ from simulator.contract import GAP_S, GroupResult, Mark, Outage, RunResult
 from simulator.units import format_bytes, format_count, join_words
 
 from ..plan.target import Price
+from .conditions import find_acknowledgement
 from .decision import (
+    Acknowledgement,
     CandidateVerdict,
     Cell,
     Evidence,
     Requirement,
     Sample,
+    Status,
     Unit,
     VerdictMatrix,
     decide,
@@ -23,6 +26,7 @@ from .decision import (
 )
 from .evidence import (
     ALMOST,
+    ORDER,
     Measured,
     Question,
     Repetition,
@@ -34,10 +38,12 @@ from .evidence import (
 )
 from .faults import find_catch_up
 from .judging_load import decide_rate, judge_limit
-from .requirements import COST, DISK, RATE, list_rows, name_fault, name_limit
+from .model import Result
+from .requirements import COST, DISK, DURABILITY, RATE, list_rows, name_fault, name_limit
 from .retention import describe_cost
 from .store import StoredResult
 from .summaries import weigh_together
+from .verdicts import judge_trust
 
 HOURS_PER_MONTH = 730.0
 GB = 1e9
@@ -55,6 +61,8 @@ def judge(
         candidates.append(
             CandidateVerdict(
                 candidate=candidate.candidate,
+                acknowledgement=find_weakest(candidate),
+                trust=judge_trust(_list_results(candidate)),
                 cells=cells,
                 narrowest=find_narrowest(cells),
                 disk_bytes=disk_bytes,
@@ -67,6 +75,7 @@ def judge(
         requirements=rows,
         candidates=candidates,
         repeats=repeats,
+        trust=judge_trust(result for candidate in measured for result in _list_results(candidate)),
         jobs_left=jobs_left,
         notes=list(_list_notes(question, measured)),
     )
@@ -79,11 +88,61 @@ def _make_cell(question: Question, row: Requirement, measured: Measured) -> Cell
         return decide_disk(question, measured, row)
     if row.key == COST:
         return decide_cost(question, measured, row)
+    if row.key == DURABILITY:
+        return decide_durability(row, measured)
     limits = {name_limit(limit): limit for limit in question.needed.list_limits()}
     if (limit := limits.get(row.key)) is not None:
-        return decide(row, collect(measured, partial(judge_limit, question, limit)))
+        return decide(row, collect(measured, partial(judge_limit, question, limit), loaded=True))
     fault = row.key.removeprefix(name_fault(""))
-    return decide(row, collect(measured, partial(judge_fault, question, row, fault)))
+    return decide(row, collect(measured, partial(judge_fault, question, row, fault), loaded=True))
+
+
+def _list_results(measured: Measured) -> Iterator[Result]:
+    for repetition in measured.repetitions:
+        for stored in repetition.stored:
+            yield stored.result
+
+
+# --- durability --------------------------------------------------------------------------------------
+
+
+def find_weakest(measured: Measured) -> Acknowledgement | None:
+    """What an acknowledgement was worth in the candidate's results that insert: the least of them."""
+    found = [
+        worth
+        for result in _list_results(measured)
+        if result.writers and (worth := find_acknowledgement(result))
+    ]
+    return min(found, key=lambda worth: ORDER[worth.on_disk], default=None)
+
+
+def decide_durability(row: Requirement, measured: Measured) -> Cell:
+    """Whether events were on disk before they were acknowledged, by the settings that were in effect."""
+    cell = decide(row, collect(measured, _judge_durability))
+    shown = {Status.MET: "on disk", Status.MISSED: "not on disk", Status.UNDECIDED: "-"}
+    return cell.model_copy(update={"shown": shown[cell.status]})
+
+
+def _judge_durability(repetition: Repetition) -> Sample:
+    samples = []
+    for stored in repetition.stored:
+        if not stored.result.writers:
+            continue
+        worth = find_acknowledgement(stored.result)
+        if worth is None:
+            why = f"module {stored.result.module} doesn't say what an acknowledgement is worth"
+        elif worth.on_disk is None:
+            why = worth.when
+        else:
+            remedy = f"set {worth.advice}" if worth.advice else "no setting would change that"
+            why = f"on disk {worth.when}: {remedy}"
+        on_disk = worth.on_disk if worth else None
+        samples.append(make_sample(on_disk, None, why, [cite(stored)], final=on_disk is not None))
+    if samples:
+        return join(repetition, samples)
+    return stay_silent(
+        repetition, repetition.failed[0] if repetition.failed else "nothing was inserted"
+    )
 
 
 def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[str]:

@@ -184,7 +184,7 @@ def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cel
         for stored in repetition.stored
         if stored.result.capacity is not None
     ]
-    samples = collect(measured, lambda repetition: judge_rate(question, repetition))
+    samples = collect(measured, lambda repetition: judge_rate(question, repetition), loaded=True)
     cell = decide(row, samples, at_least=any(bounds))
     if cell.value is not None:
         with_figure = sum(sample.value is not None for sample in samples)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from decimal import Decimal
 from math import inf
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -168,6 +168,13 @@ class History(RequiredPart):
         return self.events or round((self.span or 0.0) * rate_per_s)
 
 
+class RequiredDurability(RequiredPart):
+    """What an acknowledgement must be worth."""
+
+    acknowledged: Literal["on-disk"]
+    """`on-disk`: an event is on disk before it is acknowledged."""
+
+
 class Requirements(RequiredPart):
     """What is needed; what isn't named isn't."""
 
@@ -187,6 +194,8 @@ class Requirements(RequiredPart):
     """The most that all events kept may take, as in 1TB; needs `retention`."""
     cost_per_month: Number | None = None
     """The most that machines and disk may cost."""
+    durability: RequiredDurability | None = None
+    """What an acknowledgement must be worth, as in {acknowledged: on-disk}."""
     faults: dict[str, Seconds] = {}
     """What is done to the database, as `--disturb` has it without its time -> how long nothing may be
     acknowledged then; of `pause-fleet`, how long it may take to work off what was held back. Nothing may be
@@ -232,7 +241,7 @@ def find_pause_s(fault: str) -> float:
 
 # --- as rows of the verdict -----------------------------------------------------------------------
 
-RATE, DISK, COST = "events_per_s", "disk", "cost_per_month"
+RATE, DISK, COST, DURABILITY = "events_per_s", "disk", "cost_per_month", "durability"
 
 
 def list_rows(needed: Requirements, rate_per_s: float) -> list[Requirement]:
@@ -253,6 +262,12 @@ def list_rows(needed: Requirements, rate_per_s: float) -> list[Requirement]:
         rows.append(row(DISK, "disk", Unit.BYTES, needed.disk))
     if needed.cost_per_month is not None:
         rows.append(row(COST, "cost per month", Unit.MONEY, needed.cost_per_month))
+    if needed.durability is not None:
+        rows.append(
+            Requirement(
+                key=DURABILITY, heading="acknowledged", unit=Unit.NONE, bound=1, words="on disk"
+            )
+        )
     for fault, outage_s in needed.faults.items():
         heading = f"{'catching up after' if find_pause_s(fault) else 'outage by'} {fault}"
         rows.append(row(name_fault(fault), heading, Unit.S, outage_s))

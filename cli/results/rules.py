@@ -38,6 +38,8 @@ class Rule:
     """From where on it is said."""
     source: str = ""
     """Why from there on."""
+    brief: str = ""
+    """The same in a few words, a format, where it would change figures."""
 
     def say(
         self,
@@ -45,11 +47,15 @@ class Rule:
         *,
         rate: float | None = None,
         cv: float | None = None,
+        extent: float | None = None,
         **values: object,
     ) -> Caveat:
         """The caveat with the values that were found."""
         text = (self.words + self.remedy).format(cv=cv, threshold=self.threshold, **values)
-        return Caveat(self.kind, text, where, rate, cv)
+        brief = self.brief.format(cv=cv, **values)
+        return Caveat(
+            self.kind, text, where, rate, cv, brief, cv or 0.0 if extent is None else extent
+        )
 
 
 # fmt: off
@@ -78,19 +84,23 @@ RULES: Mapping[str, Rule] = {
     "stalled": Rule(Kind.CLIENTS_PART, "{stalls}, which {effect}"),
     "others": Rule(Kind.BUSY, "others took {how_much}{often}{programs}",
         ": stop them, or measure on an idle machine",
-        threshold=0.1, source="share of a machine's CPU: as much as stable runs may differ"),
+        threshold=0.1, source="share of a machine's CPU: as much as stable runs may differ",
+        brief="other programs used {share:.0%} of the CPU"),
     "steal": Rule(Kind.BUSY, "the hypervisor gave {how_much} to other machines (steal){often}",
-        ": measure on dedicated CPUs", threshold=0.1, source="as of others"),
+        ": measure on dedicated CPUs", threshold=0.1, source="as of others",
+        brief="other machines took {share:.0%} of the CPU"),
     "retries": Rule(Kind.RETRIES, "{retries:,} ({kinds})"),
     "short": Rule(Kind.SHORT, "start-up and shutdown dominate a run of {window_s:.1f} s", ": {longer}",
-        threshold=10.0, source="seconds: starting and ending take some tenths of one"),
+        threshold=10.0, source="seconds: starting and ending take some tenths of one",
+        brief="windows of {window_s:.1f} s"),
     "apart": Rule(Kind.APART,
         "all workers asked at once for only {overlap:.0%} of the time; the others' executions had less"
         " competition", ": raise --runs", threshold=0.8, source="share of the time, below which it is said"),
     "unstable runs": Rule(Kind.UNSTABLE, "the runs differ by {cv:.0%} (CV; {threshold:.0%} is high)",
-        ": find out why before you use this number", UNSTABLE_CV, "coefficient of variation"),
+        ": find out why before you use this number", UNSTABLE_CV, "coefficient of variation",
+        "runs differ by {cv:.0%}"),
     "unstable queries": Rule(Kind.UNSTABLE, "the {samples} differ by {cv:.0%} (CV; {threshold:.0%} is high)",
-        "", UNSTABLE_CV, "coefficient of variation"),
+        "", UNSTABLE_CV, "coefficient of variation", "{samples} differ by {cv:.0%}"),
     "single levels": Rule(Kind.FEW_RUNS, "each level is a single run, so its spread is unknown"),
     "few runs": Rule(Kind.FEW_RUNS, "with {runs} runs this noisy, {shown} detectable",
         f"; {ENOUGH_RUNS_TEXT} or more runs detect smaller ones",
@@ -108,7 +118,8 @@ RULES: Mapping[str, Rule] = {
     "capacity of the client": Rule(Kind.CLIENT_BOUND,
         "the database isn't the limit at {above:,.10g} events/s: your client is"),
     "unsure capacity": Rule(Kind.UNSURE, "{reason}"),
-    "contradicting steps": Rule(Kind.UNSTABLE, "{steps} this ({outcomes}): {change}"),
+    "contradicting steps": Rule(Kind.UNSTABLE, "{steps} this ({outcomes}): {change}",
+        brief="steps of a search contradict each other"),
     "few requests": Rule(Kind.FEW_RUNS,
         "a step at this rate has {requests:,.0f} requests, too few to judge the slowest",
         ": give a longer --step-duration", 10, "requests above the percentile, below which it is said"),
@@ -228,6 +239,8 @@ def find_busy(result: Result) -> Iterator[Caveat]:
             up_to = "up to " if len(busy) > 1 else ""
             yield RULES[cause].say(
                 where,
+                extent=share(most),
+                share=share(most),
                 how_much=f"{up_to}{share(most):.0%} of the CPU of {most.node}",
                 often=f" in {len(busy)} of {len(runs)} runs" if len(runs) > 1 else "",
                 programs=f" ({named})" if named else "",
@@ -250,6 +263,21 @@ def is_busy(run: RunResult) -> bool:
     )
 
 
+def describe_busiest(runs: Sequence[RunResult]) -> str | None:
+    """What others did to the machines of these runs, in a few words; None if it isn't worth saying."""
+    taken = (
+        (share(machine), cause)
+        for run in runs
+        for machine in run.machines
+        for cause, share in _TAKEN.items()
+    )
+    busy = [(share, cause) for share, cause in taken if share >= RULES[cause].threshold]
+    if not busy:
+        return None
+    share, cause = max(busy)
+    return RULES[cause].brief.format(share=share)
+
+
 def find_short(result: Result) -> Iterator[Caveat]:
     """Runs so short that starting and ending are a noticeable part of them."""
     # A search begins with a short closed loop, which only says where to look.
@@ -268,7 +296,7 @@ def find_short(result: Result) -> Iterator[Caveat]:
         option = DURATION_OPTIONS.get(result.command, "--duration")
         longer = f"give {option} {longer_s:g}s or longer"
     if window_s := find_short_window(runs):
-        yield RULES["short"].say(window_s=window_s, longer=longer)
+        yield RULES["short"].say(extent=-window_s, window_s=window_s, longer=longer)
 
 
 def find_short_window(groups: Sequence[GroupResult]) -> float | None:

@@ -20,6 +20,7 @@ from .caveats import (
     locate_writers,
 )
 from .comparison import choose_columns, collect_figures
+from .decision import Trust
 from .model import GroupRun, Result
 from .rules import (
     DURATION_OPTIONS,
@@ -88,7 +89,7 @@ def find_in_tuning(result: Result) -> Iterator[Caveat]:
         # Its runs are longer than those of the first stage by a factor that depends on the combinations.
         needed_s = ceil(duration_s * RULES["short"].threshold / window_s)
         longer = f"give {DURATION_OPTIONS['tune']} {needed_s}s"
-        yield RULES["short"].say(window_s=window_s, longer=longer)
+        yield RULES["short"].say(extent=-window_s, window_s=window_s, longer=longer)
 
 
 def find_in_clients(result: Result) -> Iterator[Caveat]:
@@ -182,6 +183,24 @@ def list_kinds(result: Result) -> list[str]:
     figures, not how sure they are, which an interval shows."""
     kinds = {caveat.kind for caveat in find_caveats(result)} - {Kind.NOT_MEASURED}
     return [str(kind) for kind in Kind if kind in kinds and kind.weight is not Weight.SURENESS]
+
+
+def judge_trust(results: Iterable[Result]) -> Trust | None:
+    """How far the results can be believed; None without any. A rate that isn't kept up with is a finding, and
+    no reason to doubt it."""
+    worst: dict[Kind, Caveat] | None = None
+    for result in results:
+        worst = {} if worst is None else worst
+        for caveat in find_caveats(result):
+            kind = caveat.kind
+            if kind.weight is Weight.SURENESS or kind is Kind.SATURATED:
+                continue
+            if kind not in worst or caveat.extent > worst[kind].extent:
+                worst[kind] = caveat
+    if worst is None:
+        return None
+    reasons = [worst[kind].brief or str(kind) for kind in Kind if kind in worst]
+    return Trust(level="low" if reasons else "good", reasons=reasons)
 
 
 def summarize_doubts(result: Result) -> list[str]:

@@ -43,11 +43,15 @@ def format_headroom(headroom: float) -> str:
 
 
 def describe_verdict(verdict: VerdictMatrix) -> list[str]:
-    """A line for each candidate, and below it one for each requirement that isn't met; then what holds for
-    all."""
+    """A line for each candidate, and below it what its acknowledgement is worth, how far its figures can be
+    trusted, and each requirement that isn't met; then what holds for all."""
     lines: list[str] = []
     for candidate in verdict.candidates:
         lines.append(describe_candidate(verdict, candidate))
+        if candidate.acknowledgement is not None:
+            lines.append(f"  Durability: {candidate.acknowledgement}.")
+        if candidate.trust is not None:
+            lines.append(f"  {candidate.trust}.")
         lines += [
             f"  {cell.status} {_find_row(verdict, cell.requirement).heading}: {cell.reason}."
             for cell in candidate.cells
@@ -56,6 +60,8 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
     if verdict.jobs_left:
         jobs = format_count(verdict.jobs_left, "job is", "jobs are")
         lines.append(f"So far: {jobs} still to run.")
+    if verdict.trust is not None and len(verdict.candidates) > 1:
+        lines.append(f"All: {verdict.trust}.")
     return lines + list(verdict.notes)
 
 
@@ -106,7 +112,8 @@ def describe_evidence(verdict: VerdictMatrix) -> list[str]:
             for sample in cell.samples:
                 figure = row.unit.show(sample.value) if sample.value is not None else "no figure"
                 if sample.value is None and sample.keeps is not None:
-                    figure = "kept up" if sample.keeps else "not kept up"
+                    kept = row.words or "kept up"
+                    figure = kept if sample.keeps else f"not {kept}"
                 names = [
                     f"{evidence.result} run {', '.join(map(str, evidence.runs))}"
                     if evidence.runs
@@ -139,6 +146,8 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
         if any(values) and key not in required
     }
     notes = list(verdict.notes)
+    if verdict.trust is not None and len(verdict.candidates) > 1:
+        notes.insert(0, f"All candidates: {verdict.trust}.")
     if verdict.jobs_left:
         notes.insert(0, f"Not finished: {verdict.jobs_left} jobs are left.")
     rows = []

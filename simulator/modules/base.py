@@ -26,7 +26,9 @@ from ..workloads.queries import Query as Description
 from .capabilities import (
     Ageing,
     Capabilities,
+    Durability,
     Encoding,
+    Needed,
     OfficialClient,
     RefusedText,
     Support,
@@ -44,9 +46,11 @@ __all__ = [
     "Ageing",
     "AnyModule",
     "Capabilities",
+    "Durability",
     "Encoding",
     "Job",
     "Module",
+    "Needed",
     "OfficialClient",
     "Query",
     "RefusedText",
@@ -181,6 +185,12 @@ class Module(ABC, Generic[OptionsT]):
                 f"module {self.name} holds one request in flight in insert mode {self.mode}, not"
                 f" {in_flight}: use more workers instead"
             )
+
+    @classmethod
+    def find_durability(cls, version: str) -> Durability | None:
+        """What an acknowledgement is worth with this version, as `server_info` tells it; empty: whatever the
+        module is for."""
+        return cls.CAPABILITIES.durability
 
     @classmethod
     @abstractmethod

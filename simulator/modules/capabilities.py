@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, NamedTuple
 
 from ..contract import ANY_ALLOCATION, STEPS, Allocation, PrimaryKey, Retention
 from ..errors import OptionError
@@ -98,6 +99,77 @@ class Ageing:
             )
 
 
+class Needed(NamedTuple):
+    """What a setting must be for an acknowledged event to be on disk."""
+
+    values: tuple[str, ...]
+    """Each of them will do, in capitals or not; the first is what is advised."""
+    otherwise: str
+    """When it is on disk with another value, after these words: a format of settings. Empty: not known."""
+
+    def has(self, value: object) -> bool:
+        """Whether a setting's value is one of them."""
+        return str(value).lower() in map(str.lower, self.values)
+
+
+class Acknowledged(NamedTuple):
+    """What an acknowledgement is worth with certain settings."""
+
+    on_disk: bool | None
+    """Whether an event is on disk by then; None: not known."""
+    when: str
+    """When it is on disk, after these words; where that isn't known, why not."""
+    places: int | None
+    """In how many places it is by then; None: not known."""
+    remedy: Mapping[str, str]
+    """Setting -> the value that would have it on disk; none if there is no such setting."""
+
+
+@dataclass(frozen=True)
+class Durability:
+    """When an acknowledged event is on disk, and in how many places: by settings, which are options of the
+    module or what `server_info` tells."""
+
+    needed: Mapping[str, Needed] = field(default_factory=dict)
+    """Setting -> what it must be; all of them must."""
+    never: str = ""
+    """If there is no such setting: when an event is on disk, after these words; a format of settings."""
+    unknown: str = ""
+    """If nothing tells it: why not."""
+    count_places: Callable[[Mapping[str, Any]], int | None] = lambda settings: 1
+    """Settings -> in how many places an event is before it is acknowledged; None: not known."""
+
+    def judge(self, settings: Mapping[str, Any]) -> Acknowledged:
+        """What an acknowledgement is worth. What isn't among the settings isn't known."""
+        counted = self.count_places(settings)
+        # A result may be a stranger's.
+        places = counted if isinstance(counted, int) else None
+        if self.never:
+            return Acknowledged(False, _fill(self.never, settings), places, {})
+        if self.unknown:
+            return Acknowledged(None, self.unknown, places, {})
+        stated = {name: settings.get(name) for name in self.needed}
+        remedy = {
+            name: needed.values[0]
+            for name, needed in self.needed.items()
+            if stated[name] is not None and not needed.has(stated[name])
+        }
+        if remedy:
+            first = next(iter(remedy))
+            if when := _fill(self.needed[first].otherwise, settings):
+                return Acknowledged(False, when, places, remedy)
+            return Acknowledged(None, f"not known with {first}={stated[first]}", places, {})
+        if untold := [name for name, value in stated.items() if value is None]:
+            return Acknowledged(None, f"it didn't tell {' and '.join(untold)}", places, {})
+        return Acknowledged(True, "before it is acknowledged", places, {})
+
+
+def _fill(text: str, settings: Mapping[str, Any]) -> str:
+    """A text with settings in it; one that isn't told stands there by its name."""
+    # No `str.format`, for which a dot in a name is an attribute.
+    return re.sub(r"\{([^}]+)\}", lambda match: str(settings.get(match[1], match[1])), text)
+
+
 @dataclass(frozen=True)
 class Capabilities:
     """What a module can do. Messages of the command line and the README's table come from it."""
@@ -152,6 +224,8 @@ class Capabilities:
     """Shapes that the database itself can't answer."""
     ageing: Ageing = Ageing()
     """How it deletes what is older than `--retention`."""
+    durability: Durability | None = None
+    """What an acknowledgement is worth; None: the module doesn't say."""
     allocation: Allocation = ANY_ALLOCATION
     """What the database allocates at a time for a table, unless `Module.storage` knows it better."""
     shapes: Collection[Shape] = ()

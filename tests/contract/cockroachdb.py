@@ -81,6 +81,8 @@ _READ_AS = (
         rb"SELECT raw_config_sql FROM \[SHOW ZONE CONFIGURATION FROM RANGE default\]",
         rb"SELECT 'ALTER RANGE default CONFIGURE ZONE USING num_replicas = 3'",
     ),
+    # https://www.cockroachlabs.com/docs/stable/show-cluster-setting
+    (rb"SHOW CLUSTER SETTING kv\.raft_log\.disable_synchronization_unsafe", rb"SELECT false"),
     # The grammar of 22.1: https://www.cockroachlabs.com/docs/v22.1/copy-from
     (rb'(COPY "\w+" \([^)]*\) FROM STDIN(?: WITH BINARY)?)', rb"\1"),
 )

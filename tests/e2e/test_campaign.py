@@ -243,8 +243,9 @@ def test_equals_meet_alike_and_nobody_is_ranked(tool: Tool) -> None:
     folders = _read_labels(folder)
     for candidate in verdict["candidates"]:
         p99 = next(cell for cell in candidate["cells"] if cell["requirement"] == "insert.p99")
-        # On a machine that does other things two repetitions may be too far apart to decide.
-        assert p99["status"] == "met" or "too close to call" in p99["reason"]
+        # On a machine that does other things they decide nothing, or are too far apart.
+        busy = re.search("too close to call|an idle machine would decide", p99["reason"] or "")
+        assert p99["status"] == "met" or busy
         named = [evidence["result"] for sample in p99["samples"] for evidence in sample["evidence"]]
         own = [folders[f"{candidate['candidate']} insert {number}"] for number in (1, 2)]
         assert named == own

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import product
+from itertools import chain, product
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -284,6 +284,22 @@ def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) 
                         f" {other.step} and {value} in {job.step}: give it to all steps (below `options`,"
                         " or the target's), or to compare both, make each a variant (below `variants`)"
                     )
+
+
+def check_durability(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) -> None:
+    """ConfigError, which names the setting, if a candidate's own options have events acknowledged before they
+    are on disk. What its server is set to only a connection shows, and the verdict tells."""
+    for job in chain.from_iterable(turns):
+        session = prepared[job.name].session
+        durability = session.module.find_durability("")
+        options = session.assume_options().model_dump(mode="json")
+        remedy = durability.judge(options).remedy if durability is not None else {}
+        for name, value in remedy.items():
+            raise ConfigError(
+                f"target {job.candidate.target}: an acknowledged event isn't on disk, as {name} is"
+                f" {str(options[name]).lower()}: set {name}: {value} for the target, or give its options"
+                f" extra_option: {name}={value}"
+            )
 
 
 def list_schema(prepared: AnyExperiment) -> dict[str, Any]:

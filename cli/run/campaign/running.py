@@ -28,6 +28,7 @@ from .plan import (
     Estimate,
     Job,
     Turn,
+    check_durability,
     check_schemas,
     estimate_left,
     list_left,
@@ -58,6 +59,9 @@ def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
     jobs = {job.name: experiments[(job.command, *job.arguments)] for job in campaign.jobs}
     try:
         check_schemas(campaign.turns, jobs)
+        needed = campaign.definition.requirements
+        if needed is not None and needed.durability is not None:
+            check_durability(campaign.turns, jobs)
     except ConfigError as error:
         raise ConfigError(f"{campaign.file}: {error.message}") from error
     return jobs

@@ -49,7 +49,16 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ID, ColumnType
-from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Durability,
+    Encoding,
+    Job,
+    Needed,
+    Support,
+    support_keys,
+)
 from ..kit.module import (
     INSERT_REMEDY,
     MARK,
@@ -95,6 +104,13 @@ _SAMPLE = 100
 """Documents by which a collection without the mark is known."""
 
 
+def _count_places(settings: Mapping[str, Any]) -> int | None:
+    """A shard's leader acknowledges what its followers in sync have, `write_concern` of them at least."""
+    if settings.get("role") in (None, "SINGLE"):
+        return 1
+    return settings.get("write_concern")
+
+
 class Arangodb(
     CountingModule[ArangoOptions, "Connection"],
     IndexedModule[ArangoOptions],
@@ -118,6 +134,11 @@ class Arangodb(
         "key_options": Condition.SCHEMA,
     }
     CAPABILITIES = Capabilities(
+        # https://docs.arangodb.com/stable/develop/http-api/collections/: a sync each 100 ms by default
+        durability=Durability(
+            {"sync": Needed(("true",), "within rocksdb.sync-interval (100 ms by default)")},
+            count_places=_count_places,
+        ),
         ageing=Ageing(
             reason="its TTL indexes use today's date, and AQL would remove documents one by one"
         ),

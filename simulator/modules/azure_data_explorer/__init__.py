@@ -59,7 +59,17 @@ from ...contract import Load, PrimaryKey, Storage
 from ...errors import OptionError, SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import ID, Column, ColumnType
-from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Durability,
+    Encoding,
+    Job,
+    Needed,
+    OfficialClient,
+    Support,
+    support_keys,
+)
 from ..kit.http_database import SHOWN
 from ..kit.module import INSERT_REMEDY, MARK, Found, TableModule
 from ..kit.options import IN_FLIGHT_MEANING, check_url
@@ -219,6 +229,10 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         "ingestionbatching policy": Condition.BATCH,
     }
     CAPABILITIES = Capabilities(
+        # A queued blob is in Azure's storage by then; of streamed events the documentation doesn't say it.
+        durability=Durability(
+            {"ingestion": Needed(("queued",), "")}, count_places=lambda settings: None
+        ),
         ageing=Ageing(reason="its retention depends on when events were ingested"),
         insert_modes=dict.fromkeys((InsertMode.QUEUED, InsertMode.STREAMING), Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),

@@ -72,12 +72,14 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import FURTHER, Shape
 from ...workloads.schema import ColumnType
-from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Durability, Encoding, Job, Support, support_keys
 from ..kit.module import MARK, ConnectedModule, Found, nothing_to_query
 from ..kit.options import BATCH_MODES
 from .encoding import (
     ALLOCATION,
     CLIENTS,
+    DURABILITY,
+    YCQL_DURABILITY,
     CassandraEncoder,
     CassandraOptions,
     Flavor,
@@ -143,6 +145,7 @@ class Cassandra(ConnectedModule[CassandraOptions, "ClusterSession"]):
         "protocol_version": Condition.CLIENT,
     }
     CAPABILITIES = Capabilities(
+        durability=DURABILITY,
         ageing=Ageing(
             "a DELETE by range of time for each device: a TTL depends on when a row was written"
         ),
@@ -387,6 +390,10 @@ class Cassandra(ConnectedModule[CassandraOptions, "ClusterSession"]):
                 "max_sync_calls": self.options.in_flight(self.job.load),
             },
         }
+
+    @classmethod
+    def find_durability(cls, version: str) -> Durability:
+        return YCQL_DURABILITY if version.startswith(Flavor.YCQL.value) else DURABILITY
 
     def read_versions(self) -> Mapping[str, str]:
         # YugabyteDB tells only which Cassandra it is like.

@@ -8,7 +8,7 @@ here the values of all rows come out of one numpy record array. The formats (sec
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple
@@ -23,7 +23,7 @@ from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names, quote_name
 from ...errors import OptionError
 from ...workloads.schema import Column, ColumnType, EventBlock
-from ..base import Job, OfficialClient
+from ..base import Durability, Job, Needed, OfficialClient
 from ..kit.options import (
     IN_FLIGHT_MEANING,
     BatchOptions,
@@ -236,6 +236,38 @@ ALLOCATION = Allocation(
     unit_bytes=MIB, cause="Cassandra reports sizes in whole MiB per node and table"
 )
 """The allocation of a table on a node."""
+
+
+def _count_places(settings: Mapping[str, Any]) -> int | None:
+    """Replicas that have an event before it is acknowledged, by the consistency level: of the copies,
+    which `LOCAL_` counts in one data center."""
+    replication = settings.get("replication")
+    values = replication.values() if isinstance(replication, Mapping) else ()
+    texts = [str(value).partition("/")[0] for value in values]
+    copies = [int(text) for text in texts if text.isdigit()]
+    level = str(settings.get("consistency_level"))
+    fixed = {"ONE": 1, "LOCAL_ONE": 1, "TWO": 2, "THREE": 3}
+    if level in fixed or not copies or level == "None":
+        return fixed.get(level)
+    if level == "ALL":
+        return sum(copies)
+    if level == "EACH_QUORUM":
+        return sum(number // 2 + 1 for number in copies)
+    return (max(copies) if level == "LOCAL_QUORUM" else sum(copies)) // 2 + 1
+
+
+# https://cassandra.apache.org/doc/stable/cassandra/configuration/cass_yaml_file.html#commitlog_sync
+DURABILITY = Durability(
+    {
+        "commitlog_sync": Needed(("batch", "group"), "within {commitlog_sync_period}"),
+        "durable_writes": Needed(("true",), "when its memtable is flushed"),
+    },
+    count_places=_count_places,
+)
+# https://docs.yugabyte.com/stable/reference/configuration/yb-tserver/#durable-wal-write
+YCQL_DURABILITY = Durability(
+    unknown="YugabyteDB's servers don't show durable_wal_write", count_places=lambda settings: None
+)
 
 Consistency = Literal[
     "ONE", "TWO", "THREE", "QUORUM", "ALL", "LOCAL_QUORUM", "EACH_QUORUM", "LOCAL_ONE"

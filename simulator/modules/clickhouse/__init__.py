@@ -50,7 +50,16 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import FURTHER
 from ...workloads.schema import ID, Column, ColumnType
-from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Durability,
+    Encoding,
+    Job,
+    Needed,
+    Support,
+    support_keys,
+)
 from ..kit.module import MARK
 from ..kit.options import BATCH_MODES
 from ..kit.sql_module import SqlModule
@@ -103,6 +112,14 @@ _SERIES = {
 }
 
 
+def _count_places(settings: Mapping[str, Any]) -> int | None:
+    """https://clickhouse.com/docs/operations/settings/settings#insert_quorum"""
+    quorum = str(settings.get("insert_quorum", "0"))
+    if "Replicated" not in str(settings.get("engine", "")):
+        return 1
+    return max(1, int(quorum)) if quorum.isdigit() else None
+
+
 class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
     """A ClickHouse server, or the replicas of one shard."""
 
@@ -125,6 +142,13 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions of a step's time, dropped whole"),
+        durability=Durability(
+            {
+                "wait_for_async_insert": Needed(("true", "1"), "once it has been stored, or never"),
+                "fsync_after_insert": Needed(("true", "1"), "when the operating system writes it"),
+            },
+            count_places=_count_places,
+        ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         # None with numbers: nothing counts rows.

@@ -48,7 +48,16 @@ from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.queries import FURTHER
 from ...workloads.schema import Column, ColumnType, Schema
-from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Durability,
+    Encoding,
+    Job,
+    Needed,
+    Support,
+    support_keys,
+)
 from ..kit.http_connection import HttpRequest
 from ..kit.http_database import SqlAsker, read_json
 from ..kit.module import QUERY_REMEDY, MissingTable, nothing_to_query
@@ -154,6 +163,14 @@ _STEP = "retention_step"
 """The column by which partitions are told apart, with a retention."""
 
 
+def _count_places(settings: Mapping[str, Any]) -> int | None:
+    """The copies that there is a node for: of a range, such as `0-1`, as many as there can be."""
+    most, nodes = str(settings.get("number_of_replicas")).rpartition("-")[2], settings.get("nodes")
+    if not isinstance(nodes, int):
+        return None
+    return min(nodes, 1 + int(most)) if most.isdigit() else nodes if most == "all" else None
+
+
 class Cratedb(SqlModule[CratedbOptions, Connection]):
     """A CrateDB cluster."""
 
@@ -174,6 +191,11 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions of a step's time, dropped whole"),
+        # https://cratedb.com/docs/crate/reference/en/latest/sql/statements/create-table.html#translog-durability
+        durability=Durability(
+            {"translog.durability": Needed(("request",), "within {translog.sync_interval}")},
+            count_places=_count_places,
+        ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences, and its random keys aren't UUIDs.

@@ -47,7 +47,17 @@ from ...errors import Retryable
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import Column, ColumnType, Schema
-from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Durability,
+    Encoding,
+    Job,
+    Needed,
+    OfficialClient,
+    Support,
+    support_keys,
+)
 from ..kit.module import MARK, ConnectedModule, Found, MissingTable, nothing_to_query
 from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..options import PAYLOAD, InsertMode, among, choose_mode
@@ -205,6 +215,12 @@ _OWN_SETTINGS = {
 index's name and have others."""
 
 
+def _count_places(settings: Mapping[str, Any]) -> int | None:
+    """The copies that there is a node for."""
+    replicas, nodes = str(settings.get("index.number_of_replicas")), settings.get("data_nodes")
+    return min(nodes, 1 + int(replicas)) if replicas.isdigit() and isinstance(nodes, int) else None
+
+
 class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
     """A cluster of either kind."""
 
@@ -229,6 +245,15 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         "index.replication.type": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        # https://www.elastic.co/docs/reference/elasticsearch/index-settings/translog
+        durability=Durability(
+            {
+                "index.translog.durability": Needed(
+                    ("request",), "within {index.translog.sync_interval}"
+                )
+            },
+            count_places=_count_places,
+        ),
         ageing=Ageing("_delete_by_query of a range of time, since a table is one index"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(MODES, Support.FULL),

@@ -37,8 +37,10 @@ from ...workloads.schema import ColumnType
 from ..base import (
     Ageing,
     Capabilities,
+    Durability,
     Encoding,
     Job,
+    Needed,
     OfficialClient,
     RefusedText,
     Support,
@@ -185,6 +187,14 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         "storage-wal-fsync-delay": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        # https://docs.influxdata.com/influxdb/v2/reference/config-options/#storage-wal-fsync-delay
+        durability=Durability(
+            {
+                "storage-wal-fsync-delay": Needed(
+                    ("0s", "0"), "within {storage-wal-fsync-delay}, storage-wal-fsync-delay"
+                )
+            }
+        ),
         ageing=Ageing(
             "requests to delete a range of time: a bucket's own retention uses today's date"
         ),

@@ -55,7 +55,17 @@ from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import FURTHER, Function
 from ...workloads.schema import Tags
-from ..base import Ageing, Capabilities, Encoding, Job, OfficialClient, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Durability,
+    Encoding,
+    Job,
+    Needed,
+    OfficialClient,
+    Support,
+    support_keys,
+)
 from ..kit.module import missing_table
 from ..kit.options import (
     BATCH_MODES,
@@ -149,6 +159,14 @@ _PROBE = "iot_database_benchmark_regions"
 _REGIONS_S = 30.0
 
 
+def _count_places(settings: Mapping[str, Any]) -> int | None:
+    """Ratis acknowledges what most replicas have, the others what their leader has."""
+    copies = str(settings.get("data_replication_factor"))
+    if "Ratis" not in str(settings.get("data_region_consensus_protocol_class")):
+        return 1
+    return int(copies) // 2 + 1 if copies.isdigit() else None
+
+
 class Iotdb(SqlModule[IotdbOptions, Server]):
     """An IoTDB cluster."""
 
@@ -169,6 +187,15 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         "nodes": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        # https://iotdb.apache.org/UserGuide/latest/Reference/DataNode-Config-Manual.html
+        durability=Durability(
+            {
+                "wal_mode": Needed(
+                    ("SYNC",), "within {wal_async_mode_fsync_delay_in_ms} ms (wal_mode={wal_mode})"
+                )
+            },
+            count_places=_count_places,
+        ),
         ageing=Ageing("DELETE of a range of time: a TTL uses today's date"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),

@@ -63,12 +63,12 @@ from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.queries import Query
 from ...workloads.schema import ID, Column, ColumnType
-from ..base import Ageing, Capabilities, Encoding, Job, Support
+from ..base import Ageing, Capabilities, Durability, Encoding, Job, Support
 from ..kit.module import MARK, IndexedModule
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import Newest, SqlDialect, compile_query, quote_text
 from ..sending import Asker, Writer
-from .dialects import DIALECTS, NEWEST, Dialect, dialect_of
+from .dialects import DIALECTS, NEWEST, Dialect, DialectName, dialect_of
 from .encoding import CLIENTS, MODES, PostgresEncoder, PostgresOptions, ServerOptions, check_copy
 from .queries import PostgresAsker
 from .server import (
@@ -169,6 +169,7 @@ class Postgres(
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions by range of time, detached and dropped whole"),
+        durability=Dialect.DURABILITY,
         allocation=Dialect.ALLOCATION,
         insert_modes=dict.fromkeys(MODES, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
@@ -453,6 +454,10 @@ class Postgres(
 
     def server_info(self) -> dict[str, Any]:
         return describe(self.connection, self.dialect)
+
+    @classmethod
+    def find_durability(cls, version: str) -> Durability:
+        return DIALECTS[dialect_of(version) or DialectName.POSTGRESQL].DURABILITY
 
     def read_versions(self) -> Mapping[str, str]:
         [(text,)] = self.connection.ask(VERSION)

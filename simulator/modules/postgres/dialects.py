@@ -6,6 +6,7 @@ server is asked. The collector compares it with what the server says of itself.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from enum import StrEnum
@@ -14,6 +15,7 @@ from typing import Any, ClassVar, Protocol
 from ...contract import MIB, Allocation
 from ...errors import OptionError, Retryable
 from ...workloads.schema import Schema
+from ..capabilities import Durability, Needed
 from ..kit.sql_queries import Newest, SqlDialect
 from ..options import InsertMode
 
@@ -24,6 +26,24 @@ class ServerConnection(Protocol):
     def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]: ...
 
     def close(self, *, cut: bool = False) -> None: ...
+
+
+_BY_SYSTEM = "when the operating system writes it"
+
+
+def _count_standbys(settings: Mapping[str, Any]) -> int | None:
+    """https://www.postgresql.org/docs/current/runtime-config-replication.html#GUC-SYNCHRONOUS-STANDBY-NAMES"""
+    names = str(settings.get("synchronous_standby_names") or "")
+    if not names or str(settings.get("synchronous_commit")) in ("local", "off"):
+        return 1
+    number = re.match(r"\s*(?:FIRST|ANY)?\s*(\d+)\s*\(", names, re.IGNORECASE)
+    return 1 + (int(number[1]) if number else 1)
+
+
+def _count_majority(settings: Mapping[str, Any]) -> int | None:
+    """Raft acknowledges what most replicas have."""
+    copies = re.search(r"num_replicas = (\d+)", str(settings.get("zone_configuration")))
+    return int(copies[1]) // 2 + 1 if copies else None
 
 
 NEWEST = {"newest-per-device": Newest.WINDOW}
@@ -117,6 +137,18 @@ class Dialect:
     """How each device's newest event is asked for where an index serves it; None: as `NEWEST` says."""
     PLAIN_NEWEST: ClassVar[Newest | None] = Newest.JOIN
     """How it is asked for without an index; None: by DISTINCT ON, except for `NEWEST`."""
+    # https://www.postgresql.org/docs/current/wal-async-commit.html
+    DURABILITY: ClassVar[Durability] = Durability(
+        {
+            "fsync": Needed(("on",), _BY_SYSTEM),
+            "synchronous_commit": Needed(
+                ("on", "remote_write", "remote_apply", "local"),
+                "up to three times wal_writer_delay later (0.6 s by default)",
+            ),
+        },
+        count_places=_count_standbys,
+    )
+    """What an acknowledgement is worth."""
     SETTINGS: ClassVar[Sequence[str]] = ()
     """Settings that `server_info` tells besides those of PostgreSQL."""
     FACTS: ClassVar[Mapping[str, str]] = {}
@@ -213,9 +245,17 @@ class CockroachDB(Dialect):
     SQL = SqlDialect()
     # A window took 0.7 to 1.2 s, joins 0.13 to 0.49 s: docs/measurements/plans.md. SEEK was not measured.
     INDEXED_NEWEST = Newest.JOIN
+    # https://www.cockroachlabs.com/docs/stable/cluster-settings
+    DURABILITY = Durability(
+        {"kv.raft_log.disable_synchronization_unsafe": Needed(("false", "f"), _BY_SYSTEM)},
+        count_places=_count_majority,
+    )
     SETTINGS = ("copy_from_atomic_enabled", "default_int_size", "serial_normalization")
     FACTS: ClassVar = {
-        "zone_configuration": "SELECT raw_config_sql FROM [SHOW ZONE CONFIGURATION FROM RANGE default]"
+        "zone_configuration": "SELECT raw_config_sql FROM [SHOW ZONE CONFIGURATION FROM RANGE default]",
+        "kv.raft_log.disable_synchronization_unsafe": (
+            "SHOW CLUSTER SETTING kv.raft_log.disable_synchronization_unsafe"
+        ),
     }
 
     # A range may hold several tables, so its size says little of one. By index, `span_stats` is of the
@@ -266,6 +306,12 @@ class YugabyteDB(Dialect):
     SQL = YugabyteSql()
     # How its planner takes a join has not been measured.
     PLAIN_NEWEST = None
+    # By default it is off, and each second, or each MB, is synced:
+    # https://docs.yugabyte.com/stable/reference/configuration/yb-tserver/#durable-wal-write
+    DURABILITY = Durability(
+        unknown="YugabyteDB's servers don't show durable_wal_write",
+        count_places=lambda settings: None,
+    )
     SETTINGS = (
         "yb_enable_upsert_mode", "yb_disable_transactional_writes", "yb_enable_expression_pushdown",
         "yb_effective_transaction_isolation_level", "ysql_session_max_batch_size",

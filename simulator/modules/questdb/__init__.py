@@ -39,7 +39,7 @@ from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.queries import FURTHER
 from ...workloads.schema import ID, Column, EventBlock
-from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Durability, Encoding, Job, Needed, Support, support_keys
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import SqlDialect
 from ..options import LEAN
@@ -87,6 +87,10 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
     CAPABILITIES = Capabilities(
         # A table's TTL would drop the same ones, but only as far as later events have come.
         ageing=Ageing("partitions of a day, or of an hour, dropped whole", unit_ms=_HOUR_MS),
+        # https://questdb.com/docs/configuration/cairo-engine/#cairocommitmode
+        durability=Durability(
+            {"cairo.commit.mode": Needed(("sync",), "when the operating system writes it")}
+        ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences, and no values by default.

@@ -47,7 +47,7 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ColumnType
-from ..base import Ageing, Capabilities, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Durability, Encoding, Job, Support, support_keys
 from ..kit.module import ConnectedModule, Found, missing_table, nothing_to_query
 from ..kit.options import BATCH_MODES, BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
 from ..kit.series import field_columns, find_witness, has_labels, name_device, tag_columns
@@ -145,6 +145,9 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
         "inmemoryDataFlushInterval": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        durability=Durability(
+            never="within {inmemoryDataFlushInterval}: there is no write-ahead log"
+        ),
         ageing=Ageing(reason="-retentionPeriod is a flag of the server, and uses today's date"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),

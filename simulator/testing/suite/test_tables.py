@@ -160,6 +160,21 @@ def test_server_info_tells_version_and_settings(server: ServerUnderTest) -> None
     json.dumps(info)  # it goes into result.json
 
 
+def test_what_an_acknowledgement_is_worth_is_declared_and_told(server: ServerUnderTest) -> None:
+    """Each setting that decides it is an option, or the server tells it."""
+    server.clear()
+    with connect(server.module(new_job(SCHEMA))) as module:
+        module.prepare()
+        info = module.server_info()
+        told = module.options.model_dump(mode="json") | info["settings"]
+        durability = module.find_durability(info["version"])
+    assert durability is not None
+    assert not [name for name in durability.needed if told.get(name) is None]
+    worth = durability.judge(told)
+    assert (worth.on_disk is True) == (worth.when == "before it is acknowledged")
+    assert (worth.places or 1) >= 1
+
+
 def test_a_server_that_is_too_old_is_told_before_there_are_tables(
     server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

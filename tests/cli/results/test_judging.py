@@ -22,6 +22,7 @@ from simulator.contract import (
     IntervalFigures,
     LatencyMs,
     Level,
+    Machine,
     Mark,
     Offered,
     Outage,
@@ -32,7 +33,7 @@ from simulator.contract import (
     Storage,
 )
 
-from ..made import capacity, client, disturbed, open_loop, stored
+from ..made import ENVIRONMENT, capacity, client, disturbed, open_loop, stored
 
 NEEDED: dict[str, Any] = {"events_per_s": 1000, "insert": {"p99": "250ms"}}
 
@@ -131,6 +132,83 @@ def test_a_coarse_history_must_have_been_there(had: dict[str, Any], keeps: bool)
     reason = "measured without the history of 1d, one event per device every 10m"
     assert (cell.status is Status.MET) == keeps
     assert keeps or (cell.status, cell.reason) == (Status.UNDECIDED, reason)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "said"),
+    [
+        (
+            ["on", "off"],
+            Status.MISSED,
+            "on disk when the operating system writes it: set fsync=on",
+        ),
+        (["on", "on"], Status.MET, None),
+        (["on"], Status.MET, None),
+        ([None, None], Status.UNDECIDED, "it didn't tell fsync"),
+    ],
+)
+def test_an_event_must_be_on_disk(
+    settings: list[str | None], status: Status, said: str | None
+) -> None:
+    """By the settings that were in effect, and by a single repetition: they don't vary by chance."""
+    loads = [
+        _load().model_copy(
+            update={
+                "environment": ENVIRONMENT
+                | {"database": {"settings": {"fsync": value, "synchronous_commit": "on"}}}
+            }
+        )
+        for value in settings
+    ]
+    verdict = _judge(
+        {**NEEDED, "durability": {"acknowledged": "on-disk"}}, *([load] for load in loads)
+    )
+    cell = _cell(verdict, "durability")
+    assert (cell.status, cell.reason) == (status, said)
+    worth = verdict.candidates[0].acknowledgement
+    assert worth is not None
+    assert worth.on_disk is {"met": True, "missed": False, "undecided": None}[status]
+    assert (worth.places, worth.client) == (1, "lean")
+
+
+def _keep_busy(result: Result, share: float = 0.79) -> Result:
+    for run in result.runs:
+        run.machines = [Machine(node="n", others_share=share)]
+    return result
+
+
+@pytest.mark.parametrize("p99", [100, 900])
+def test_a_busy_machine_decides_nothing_that_depends_on_the_load(p99: float) -> None:
+    quiet = _judge(NEEDED, [_load(p99)], [_load(p99)])
+    decided = _cell(quiet, "insert.p99").status
+    assert decided is not Status.UNDECIDED
+    busy = _judge(NEEDED, [_keep_busy(_load(p99))], [_keep_busy(_load(p99))])
+    cell = _cell(busy, "insert.p99")
+    assert cell.status is Status.UNDECIDED
+    assert cell.reason == (
+        "other programs used 79% of the CPU: an idle machine would decide (without that:"
+        f" {decided})"
+    )
+    # The others decide without the busy one, unless it is needed.
+    enough = _judge(NEEDED, [_keep_busy(_load(p99))], [_load(p99)], [_load(p99)])
+    assert _cell(enough, "insert.p99").status is decided
+    few = _judge(NEEDED, [_keep_busy(_load(p99))], [_load(p99)])
+    assert _cell(few, "insert.p99").status is Status.UNDECIDED
+
+
+def test_what_doesnt_depend_on_the_load_is_decided_on_a_busy_machine() -> None:
+    needed = {**NEEDED, "cost_per_month": 1000}
+    verdict = _judge(needed, [_keep_busy(_load())], [_keep_busy(_load())], price=Price(hour=1))
+    assert _cell(verdict, "cost_per_month").status is Status.MET
+    assert _cell(verdict, "insert.p99").status is Status.UNDECIDED
+
+
+def test_trust_stands_by_the_candidate_and_for_all() -> None:
+    verdict = _judge(NEEDED, [_keep_busy(_load(), 0.4)], [_keep_busy(_load())], [_load()])
+    for trust in (verdict.trust, verdict.candidates[0].trust):
+        assert str(trust) == "Trust: low (other programs used 79% of the CPU)"
+    assert str(_judge(NEEDED, [_load()], [_load()]).trust) == "Trust: good"
+    assert _judge(NEEDED, []).trust is None
 
 
 def test_without_the_questions_beside_it_a_load_isnt_the_one_that_is_required() -> None:

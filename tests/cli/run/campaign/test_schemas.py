@@ -1,4 +1,5 @@
-"""A turn whose steps would measure different schemas is refused before its first job."""
+"""A turn is refused before its first job if its steps would measure different schemas, or if its options
+don't have events on disk before they are acknowledged, where that is required."""
 
 from __future__ import annotations
 
@@ -16,6 +17,8 @@ targets:
   plain: {module: postgres, connection_string: host=none}
   indexed: {module: postgres, connection_string: host=none, create_indices: true}
   chunked: {module: timescaledb, connection_string: host=none}
+  merged: {module: clickhouse, endpoint: 'http://none'}
+  series: {module: victoriametrics, endpoint: 'http://none'}
 """
 
 
@@ -82,3 +85,30 @@ def test_steps_that_differ_are_refused(text: str, words: str, tmp_path: Path) ->
 )
 def test_steps_that_agree_are_not(text: str, tmp_path: Path) -> None:
     check(text, tmp_path)
+
+
+NEEDED = "requirements: {events_per_s: 9, durability: {acknowledged: on-disk}}"
+
+
+def test_options_that_dont_have_events_on_disk_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        check(f"targets: [plain, merged]\n{NEEDED}", tmp_path)
+    assert error.value.message.endswith(
+        "campaign.yaml: target merged: an acknowledged event isn't on disk, as fsync_after_insert is false:"
+        " set fsync_after_insert: true for the target, or give its options extra_option:"
+        " fsync_after_insert=true"
+    )
+
+
+@pytest.mark.parametrize(
+    "targets",
+    [
+        "merged: {extra_option: fsync_after_insert=true}",
+        # What its server does is told by the verdict.
+        "plain: {}",
+        # There is nothing to set: it is missed.
+        "series: {}",
+    ],
+)
+def test_others_are_measured(targets: str, tmp_path: Path) -> None:
+    check(f"targets: {{{targets}}}\n{NEEDED}", tmp_path)

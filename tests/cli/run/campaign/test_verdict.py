@@ -84,6 +84,13 @@ def test_the_verdict_is_printed_kept_and_shown(
     assert "one: all met; narrowest: cost per month (1.4×); 1,460 a month (2 an hour)." in output
     assert "two: missed (1 met, 1 missed, 1 undecided); narrowest: inserts p99 (0.62×)." in output
     assert "missed inserts p99" not in output
+    worth = (
+        "Durability: an event is acknowledged in 1 place, on disk or not (it didn't tell"
+        " synchronous_commit); lean client."
+    )
+    assert output.count(f"  {worth}") == 2
+    assert output.count("  Trust: good.") == 2
+    assert "All: Trust: good." in output
     assert "  undecided cost per month: no price is known" in output
     verdict = open_verdict(night.place / "out")
     assert verdict is not None
