@@ -19,7 +19,7 @@ from cli.plan.workloads import (
     count_history,
     read_options,
 )
-from cli.run.campaign.plan import FILL_PER_S, model_job
+from cli.run.campaign.timing import FILL_PER_S, model_job
 from cli.run.experiments.experiment import AnyExperiment
 from cli.show.notes import list_notes
 from cli.show.status import Forecast

@@ -1,4 +1,4 @@
-"""Definition -> the jobs of a campaign, in order, and how long they take. Pure: no I/O."""
+"""Definition -> the jobs of a campaign, in order. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 
 from simulator.conditions import Condition, find_conditions
-from simulator.contract import Load, Role
+from simulator.contract import Role
 from simulator.errors import did_you_mean
 from simulator.units import format_count
 
 from ...plan.fields import describe_problem, find_keys, write_words
 from ...plan.request import JobId, Request
 from ...plan.requests import REQUESTS
-from ...plan.target import ExecutorName
 from ...system.errors import ConfigError
 from ..experiments import AnyExperiment
 from .definition import TARGET, Definition, Installation, Order, Step
@@ -313,82 +312,3 @@ def list_schema(prepared: AnyExperiment) -> dict[str, Any]:
         for name in type(model).model_fields
         if find_conditions(type(model)).get(name) is Condition.SCHEMA
     }
-
-
-# --- how long jobs take: at first by a model, then by those that were measured ---------------------
-
-
-JOB_OVERHEADS = {ExecutorName.LOCAL: (5.0, 3.0, 0.3), ExecutorName.KUBERNETES: (10.0, 15.0, 0.5)}
-"""The seconds around a run's window, at most, on a machine that isn't idle: once in each job (a server that
-the tool starts, the executor, the result), in each run (processes or pods, tables, the connection barrier,
-the count, the end), and for each worker of it."""
-VERIFY_SHARE = 0.1
-"""Counting what was stored takes this share of the window, since it is about what was inserted."""
-FILL_PER_S = 20_000
-"""Events per second by which tables are filled, in batches: fewer than most databases take."""
-FILL_BATCH = 100
-"""Inserts of a number of events are as fast from so many events a request on."""
-
-
-@dataclass(frozen=True)
-class Estimate:
-    """How long jobs take."""
-
-    known_s: float
-    open_runs: int = 0
-    """Runs that last until the last event or query, of which nothing was measured yet."""
-
-
-def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: ExecutorName) -> Estimate:
-    """How long a job takes, by the loads of its runs and the events that are inserted before each: rather too
-    long than too short."""
-    known_s, run_s, worker_s = JOB_OVERHEADS[executor]
-    open_runs = 0
-    for load, prefill in zip(loads, prefills, strict=True):
-        window_s = load.duration_s
-        if window_s is None and load.role is Role.WRITE and load.batch >= FILL_BATCH:
-            window_s = load.workers * load.events / FILL_PER_S
-        open_runs += window_s is None
-        known_s += (window_s or 0.0) * (1 + VERIFY_SHARE) + prefill / FILL_PER_S
-        known_s += run_s + load.workers * worker_s
-    return Estimate(known_s, open_runs)
-
-
-def estimate_left(
-    left: Sequence[Job],
-    modelled: Mapping[str, Estimate],
-    measured_s: Mapping[Job, float],
-    settle_s: float,
-) -> Estimate:
-    """How long these jobs still take: as long as the candidate's earlier ones of the same step, or else the
-    other candidates', or else by the model, corrected by what it said of other steps of the same command.
-    `modelled`: by the jobs' names."""
-    known_s, open_runs = settle_s * max(0, len(left) - 1), 0
-    corrections = _find_corrections(modelled, measured_s)
-    for job in left:
-        alike = [took_s for other, took_s in measured_s.items() if other.step == job.step]
-        own = [
-            took_s
-            for other, took_s in measured_s.items()
-            if (other.step, other.candidate) == (job.step, job.candidate)
-        ]
-        if times := own or alike:
-            known_s += sum(times) / len(times)
-        else:
-            known_s += modelled[job.name].known_s * corrections.get(job.command, 1.0)
-            open_runs += modelled[job.name].open_runs
-    return Estimate(known_s, open_runs)
-
-
-def _find_corrections(
-    modelled: Mapping[str, Estimate], measured_s: Mapping[Job, float]
-) -> dict[str, float]:
-    """Command -> what its jobs took ÷ what the model said, for jobs whose length it knew."""
-    estimated: dict[str, float] = {}
-    took: dict[str, float] = {}
-    for job, took_s in measured_s.items():
-        estimate = modelled.get(job.name)
-        if estimate is not None and not estimate.open_runs:
-            estimated[job.command] = estimated.get(job.command, 0.0) + estimate.known_s
-            took[job.command] = took.get(job.command, 0.0) + took_s
-    return {command: took[command] / estimated[command] for command in estimated}

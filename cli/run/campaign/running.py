@@ -24,19 +24,9 @@ from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions
 from .deciding import check_decidable
 from .installing import Installer, TurnServer
-from .plan import (
-    Estimate,
-    Job,
-    Turn,
-    check_durability,
-    check_schemas,
-    estimate_left,
-    list_left,
-    model_job,
-    normalize,
-    read_pairs,
-)
+from .plan import Job, Turn, check_durability, check_schemas, list_left, normalize, read_pairs
 from .reporting import report_campaign, write_report
+from .timing import Estimate, add_up, estimate_jobs, model_job
 
 
 def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
@@ -104,54 +94,76 @@ def show_plan(campaign: Campaign) -> None:
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
     failed, left = folder.find_failed(campaign.jobs), campaign.list_left()
-    again = {job.name for job in left}
+    estimates = estimate_campaign(left, prepared, campaign)
     rows: list[list[object]] = []
     present = None
     for number, job in enumerate(campaign.jobs, 1):
         site = campaign.sites.get(job.name)
         if site is not None and site.key != present:
             rows.append(
-                ["", f"install {site}", "", f"{site.key}; removed with its data afterwards"]
+                ["", f"install {site}", "", "", f"{site.key}; removed with its data afterwards"]
             )
         present = site.key if site is not None else None
-        state = "failed" if job.name in failed else "to do" if job.name in again else "done"
-        rows.append([number, job.name, state, " ".join([job.command, *job.arguments])])
+        state = "failed" if job.name in failed else "to do" if job.name in estimates else "done"
+        time_left = show_time(estimates[job.name]) if job.name in estimates else ""
+        command = " ".join([job.command, *job.arguments])
+        rows.append([number, job.name, state, time_left, command])
     left_of = ("Job", "State", "Command")
-    print_text(Table(["No.", *left_of], rows, left_of).text(width=terminal_width()))
+    headers = ["No.", "Job", "State", "Time", "Command"]
+    print_text(Table(headers, rows, left_of).text(width=terminal_width()))
     for line in list_permissions(campaign, [made.session for made in prepared.values()]):
         print_text(line)
-    print_prose(describe_time(left, prepared, campaign))
+    for line in describe_times(left, estimates, campaign):
+        print_prose(line)
 
 
-def describe_time(
-    jobs: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
-) -> str:
-    """How long these jobs take, as far as that is known before them."""
-    estimate = estimate_campaign(jobs, prepared, campaign)
-    most = " at most" if any(prepared[job.name].at_most for job in jobs) else ""
-    count = format_count(len(jobs), "job")
-    text = f"{count} to do: about {format_span(estimate.known_s)}{most}"
+def show_time(estimate: Estimate) -> str:
+    """`6 min`, `40 s`, `more than 40 s`."""
+    more = "more than " if estimate.open_runs else ""
+    return more + format_span(estimate.known_s)
+
+
+def describe_times(
+    jobs: Sequence[Job],
+    estimates: Mapping[str, Estimate],
+    campaign: Campaign,
+) -> Iterator[str]:
+    """How long these jobs take, as far as that is known before them: each candidate's, and all together."""
+    candidates = list(dict.fromkeys(job.candidate for job in jobs))
+    for candidate in candidates if len(candidates) > 1 else ():
+        own = [estimates[job.name] for job in jobs if job.candidate == candidate]
+        yield f"{candidate}: {format_count(len(own), 'job')}, about {show_time(add_up(own))}"
+    times = campaign.folder.find_times(campaign.jobs)
+    estimate = add_up(estimates.values(), campaign.definition.settle)
+    text = f"{format_count(len(jobs), 'job')} to do: about {format_span(estimate.known_s)}"
     if estimate.open_runs:
         runs = format_count(estimate.open_runs, "run")
         text += f", plus {runs} of unknown length, until the last event or query"
     if any(job.name in campaign.sites for job in jobs):
         text += "; installing databases takes extra time"
-    if any(campaign.definition.targets[job.candidate.target].start for job in jobs):
+    if not times and any(campaign.definition.targets[job.candidate.target].start for job in jobs):
         text += "; starting servers takes extra time"
-    return text
+    if jobs and not times:
+        text += "; from the second repetition on, the first one's times count"
+    yield text
 
 
 def estimate_campaign(
     left: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
-) -> Estimate:
-    """How long these jobs still take, judged by jobs that were measured, where there are any."""
+) -> dict[str, Estimate]:
+    """How long each of these jobs takes, by its name, judged by jobs that were measured, where there are
+    any."""
     modelled = {
-        name: model_job(experiment.lengths, experiment.prefills, experiment.session.executor)
+        name: model_job(
+            experiment.lengths[: experiment.expected_runs],
+            experiment.prefills[: experiment.expected_runs],
+            experiment.session.executor,
+        )
         for name, experiment in prepared.items()
     }
     times = campaign.folder.find_times(campaign.jobs)
     measured_s = {job: times[job.name] for job in campaign.jobs if job.name in times}
-    return estimate_left(left, modelled, measured_s, campaign.definition.settle)
+    return estimate_jobs(left, modelled, measured_s)
 
 
 def report_only(campaign: Campaign) -> int:
@@ -257,7 +269,9 @@ class _CampaignRun:
         elif len(jobs) < len(names):
             note(f"{len(names) - len(jobs)} of {len(names)} jobs are done: the others follow")
         if jobs:
-            note(describe_time(jobs, self._prepared, self._campaign))
+            estimates = estimate_campaign(jobs, self._prepared, self._campaign)
+            for line in describe_times(jobs, estimates, self._campaign):
+                note(line)
         plan_jobs(names, set(names) - again)
         number = len(names) - len(jobs)
         try:
@@ -289,12 +303,18 @@ class _CampaignRun:
             self._check_leases()
             if place or not first:
                 time.sleep(self._campaign.definition.settle)
-            self._show_time(f"job {number + place + 1} of {len(self._campaign.names)}: {job.name}")
+            expected = self._show_time(job, number + place + 1)
             note_job(job.name, JobState.RUNNING)
-            why = self._installer.provide(job) or self._server.provide(job)
+            why = self._installer.provide(job)
+            # A server is started in each turn, a database installed in the first one alone.
             began = time.monotonic()
+            why = why or self._server.provide(job)
             if why is None and self._make(job):
-                self._folder.keep_time(job.name, time.monotonic() - began)
+                took_s = time.monotonic() - began
+                self._folder.keep_time(job.name, took_s)
+                self._folder.write_log(
+                    f"{job.name}: took {format_span(took_s)}, expected {show_time(expected)}"
+                )
                 self._left = [other for other in self._left if other is not job]
                 continue
             self._left = [other for other in self._left if other not in turn[place:]]
@@ -305,13 +325,19 @@ class _CampaignRun:
             return False
         return True
 
-    def _show_time(self, text: str) -> None:
-        """Say what comes, and how long all that is left takes, as far as it is known by now."""
-        estimate = estimate_campaign(self._left, self._prepared, self._campaign)
+    def _show_time(self, job: Job, number: int) -> Estimate:
+        """Say what comes, and how long it and all that is left take, as far as it is known by now; the job's
+        own time."""
+        estimates = estimate_campaign(self._left, self._prepared, self._campaign)
+        estimate = add_up(estimates.values(), self._campaign.definition.settle)
         open_runs = ", plus runs until the last event or query," if estimate.open_runs else ""
         left = f"about {format_span(estimate.known_s)}{open_runs} left of the campaign"
         note_time_left(left)
-        note(f"{text}; {left}")
+        own = estimates[job.name]
+        note(
+            f"job {number} of {len(self._campaign.names)}: {job.name}, about {show_time(own)}; {left}"
+        )
+        return own
 
     def _forget_failures(self, turn: Turn) -> None:
         """Forget the failures of a turn's jobs, which are tried again."""

@@ -47,6 +47,7 @@ from .search import (
     Interval,
     RateTrial,
     choose_next,
+    expect_steps,
     find_contradicting,
     find_interval,
     find_lowest,
@@ -398,6 +399,10 @@ class CapacityExperiment(Experiment[CapacityRequest]):
             share_devices(data, self.request.load.workers), self.request.load.workers
         )
         return [events if data.clean else 0, *[0] * (len(self.lengths) - 1)]
+
+    @property
+    def expected_runs(self) -> int:
+        return 1 + expect_steps(self.request.precision, self.request.max_steps)
 
     @property
     def keeps_history(self) -> bool:

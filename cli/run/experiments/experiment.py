@@ -88,6 +88,11 @@ class Experiment(ABC, Generic[AnyRequest]):
             check_pauses(load)
 
     @property
+    def expected_runs(self) -> int:
+        """How many of `lengths` are probably needed."""
+        return len(self.lengths)
+
+    @property
     def prefills(self) -> Sequence[int]:
         """Events that are inserted before each of the runs of `lengths`."""
         return [self.request.data.prefill] * len(self.lengths)

@@ -148,6 +148,18 @@ def choose_next(goal: Goal, tried: Sequence[RateTrial]) -> float | None:
     return min(unsure, key=lambda level: (level.runs, level.rate)).rate
 
 
+def expect_steps(precision: float, max_steps: int) -> int:
+    """How many steps a search takes on average, wherever the capacity is, if chance never contradicts it."""
+    goal, shares = Goal(1e6, 1.0, precision, max_steps), [0.1 * number for number in range(2, 11)]
+    counts = []
+    for share in shares:
+        tried: list[RateTrial] = []
+        while (rate := choose_next(goal, tried)) is not None:
+            tried.append(RateTrial(rate, rate <= share * goal.closed_loop_per_s))
+        counts.append(len(tried))
+    return round(sum(counts) / len(counts))
+
+
 def _widen(goal: Goal, tried: Sequence[RateTrial], bracket: _Bracket) -> float | None:
     """A rate beyond all that were tried, if the limit is there: further each time."""
     low, high = bracket
