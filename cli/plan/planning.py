@@ -57,6 +57,8 @@ class PlannedRun:
     options: Mapping[str, Any] | None = None
     """The module's options, if they aren't the target's."""
     loads_by_prefill: bool = False
+    is_level: bool = False
+    """See `RunSettings`."""
     abort_limits: Sequence[RunLimit] = ()
     chance: int | None = None
     """See `RunSettings`."""
@@ -249,7 +251,7 @@ def _plan_run(sweep: InsertRequest, workers: int, run: int) -> PlannedRun:
         data = compress_clock(data, load)
     which = f"step {run} of {sweep.steps}" if sweep.steps else f"run {run} of {sweep.runs}"
     label = f"{format_count(workers, 'worker')}, {which}"
-    return PlannedRun(label, run, data, (load,))
+    return PlannedRun(label, run, data, (load,), is_level=bool(sweep.steps))
 
 
 def share_devices(data: DataSet, workers: int) -> DataSet:

@@ -96,6 +96,9 @@ RULES: Mapping[str, Rule] = {
     "apart": Rule(Kind.APART,
         "all workers asked at once for only {overlap:.0%} of the time; the others' executions had less"
         " competition", ": raise --runs", threshold=0.8, source="share of the time, below which it is said"),
+    "uneven levels": Rule(Kind.APART,
+        "all workers inserted at once for only {overlap:.0%} of a fill level's time, so its rate is too low",
+        threshold=0.8, source="share of the time, below which it is said"),
     "unstable runs": Rule(Kind.UNSTABLE, "the runs differ by {cv:.0%} (CV; {threshold:.0%} is high)",
         ": find out why before you use this number", UNSTABLE_CV, "coefficient of variation",
         "runs differ by {cv:.0%}"),

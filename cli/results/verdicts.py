@@ -291,6 +291,10 @@ def _find_in_inserts(result: Result) -> Iterator[Caveat]:
         if not group.valid:
             reason = "; ".join(group.invalid_reasons)
             yield RULES["invalid"].say(place, rate=group.rate_per_s, reason=reason)
+    overlaps = [group_run.group.overlap for group_run in result.writers]
+    overlap = min((share for share in overlaps if share is not None), default=1.0)
+    if result.by_fill_level and overlap < RULES["uneven levels"].threshold:
+        yield RULES["uneven levels"].say(overlap=overlap)
     for group_run, place in places:
         yield from _find_bound(group_run, place)
     for group_run, place in places:

@@ -48,13 +48,14 @@ def merge_group(
     varying: Collection[str] | None = (),
     stalls: Sequence[Stall] = (),
     duration_option: str = "--duration",
+    is_level: bool = False,
 ) -> GroupResult:
     """The result of a group from what each of its workers measured.
 
     `load`: the group's; `nodes`: where each worker ran; `verification`: whether what writers stored was
     found, if it was counted; `varying`: readers' queries whose answers may differ in length, as each
     execution has parameters of its own; None: all, as data are written meanwhile; `stalls`: the collector's;
-    `duration_option`: by which the user makes runs longer.
+    `duration_option`: by which the user makes runs longer; `is_level`: whether it fills tables to a level.
     """
     offsets_s = {worker: clock_offsets_s.get(worker, 0.0) for worker in sorted(figures)}
     # By the collector's clock: by the bound of how late the worker started.
@@ -128,7 +129,8 @@ def merge_group(
     if _ends_by_executions(load) and (len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S):
         # In a shorter time nobody can tell who asked together: a worker's message may be that late.
         group.overlap = None
-    group.invalid_reasons += _find_faults(load, window_s, overlap, measured, due, duration_option)
+    judged = 1.0 if is_level else overlap
+    group.invalid_reasons += _find_faults(load, window_s, judged, measured, due, duration_option)
     allowed_s = max(MIN_CLOCK_OFFSET_S, MAX_CLOCK_OFFSET_SHARE * window_s)
     late = {worker: late_s for worker, late_s in offsets_s.items() if late_s > allowed_s}
     if late and (load.role is Role.WRITE or window_s >= LEAST_JUDGED_S):

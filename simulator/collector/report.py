@@ -36,6 +36,7 @@ from ..modules.base import AnyModule, await_count
 from ..workloads import name_events
 from ..workloads.base import Workload
 from ..workloads.drawing import Stored
+from ..workloads.numbering import WithHistory
 from ..workloads.queries import Query
 from .barrier import Barrier
 from .database import EVENTS, Preparation, ask, count_values, list_counted
@@ -189,8 +190,14 @@ def _verify(
     assert barrier.start_at is not None
     end_s = max(part.end_s for part in parts.values())
     lag_s = max(0.0, time.monotonic() - barrier.start_at - end_s)
-    longer = settings.duration_option
-    writers = _merge(load, parts, barrier, verification=verification, duration_option=longer)
+    writers = _merge(
+        load,
+        parts,
+        barrier,
+        verification=verification,
+        duration_option=settings.duration_option,
+        is_level=settings.is_level,
+    )
     writers.invalid_reasons += lost_devices
     writers.lateness = find_lateness(
         prepared.workload,
@@ -308,8 +315,11 @@ def add_long_windows(run: RunResult, prepared: Preparation) -> None:
 def find_long_windows(descriptions: Iterable[Query | None], stored: Stored) -> LongWindows | None:
     """The queries that have longer windows than there are events for; None if there are none."""
     first, end = stored.span_ms
-    # From the last event to the next there is an interval that counts, too.
-    span_ms = end - first + int(stored.workload.device_interval_ms)
+    # From the last event to the next there is an interval that counts, too; in a history it is longer.
+    interval_ms = stored.workload.device_interval_ms
+    if isinstance(stored.workload, WithHistory):
+        interval_ms = stored.workload.history.every_ms
+    span_ms = end - first + int(interval_ms)
     queries = {
         query.name: int(query.window.span)
         for query in descriptions

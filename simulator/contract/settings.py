@@ -385,6 +385,8 @@ class RunSettings(Message):
     loads_by_prefill: bool = False
     """Whether the prefill is the loading after which indexes may be built (`create_indices=after`), and what
     is measured the database at work; else the measured inserts are the loading."""
+    is_level: bool = False
+    """Whether it fills the tables to a level that counts, so that its workers needn't end together."""
     look_up: bool = False
     """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
     abort_limits: list[RunLimit] = Field(default_factory=list)

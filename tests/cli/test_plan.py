@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -96,7 +97,8 @@ def test_without_cleaning_each_run_goes_on_behind_the_last() -> None:
 
 def test_steps_clean_once_and_go_on() -> None:
     assert list_runs(sweep_of(workers=(16,), runs=1, steps=3)) == [
-        planned(16, step, f"step {step} of 3", clean=step == 1) for step in (1, 2, 3)
+        replace(planned(16, step, f"step {step} of 3", clean=step == 1), is_level=True)
+        for step in (1, 2, 3)
     ]
 
 

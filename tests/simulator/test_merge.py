@@ -51,6 +51,11 @@ def test_throughput_is_events_by_the_common_window() -> None:
     assert (run.count, run.valid, run.invalid_reasons) == (200, True, [])
 
 
+def test_workers_that_fill_tables_to_a_level_neednt_end_together() -> None:
+    level = merged({"start_s": 0, "end_s": 5}, {"start_s": 0, "end_s": 10}, is_level=True)
+    assert (level.valid, level.overlap) == (True, 0.5)
+
+
 def test_workers_that_took_turns_are_not_counted_as_if_together() -> None:
     """By the published formula alone this run would show twice what was reached."""
     run = merged({"start_s": 0, "end_s": 5}, {"start_s": 5, "end_s": 10})

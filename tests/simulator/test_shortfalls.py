@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from simulator.collector.report import find_lateness, find_long_windows
-from simulator.contract import LongWindows, StoredPart
+from simulator.contract import DataSet, LongWindows, StoredPart
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import Stored
+from simulator.workloads.numbering import WithHistory, add_history
 from simulator.workloads.queries import Aggregate, At, Function, Query, Window
 from simulator.workloads.temperature import Temperature
 
@@ -29,6 +30,15 @@ def test_windows_that_are_longer_than_the_data_are_named(at: At) -> None:
     first, end = stored.span_ms
     assert windows == LongWindows(stored_ms=end - first, queries={"week": 7 * 86_400_000})
     assert find_long_windows(queries[1:], stored) is None
+
+
+@pytest.mark.parametrize(("span", "named"), [("1d", False), ("25h", True)])
+def test_a_history_covers_windows_of_its_length(span: str, named: bool) -> None:
+    data = DataSet(workload="machines", prefill_span_s=86_400, prefill_every_s=300)
+    workload = add_history(load_workload("machines")(3), data)
+    assert isinstance(workload, WithHistory)
+    stored = Stored(workload, [StoredPart(0, 0, workload.count_history(0))])
+    assert (find_long_windows([ask("day", span)], stored) is not None) is named
 
 
 def test_a_run_that_is_too_short_for_its_late_events_says_how_many_came() -> None:

@@ -126,6 +126,7 @@ class RunContext:
             # After a run in which something was done to the database.
             look_up=bool(self.session.disturbances),
             loads_by_prefill=planned.loads_by_prefill,
+            is_level=planned.is_level,
             abort_limits=list(planned.abort_limits),
             chance=planned.chance,
         )

@@ -351,6 +351,12 @@ def test_steps_are_single_runs() -> None:
     assert kinds(steps({0: 1.0, 5: 2.0})) == [Kind.FEW_RUNS]
 
 
+def test_levels_whose_workers_ended_apart_are_valid_and_said_to_be_slow() -> None:
+    result = steps({0: 1.0, 5: 2.0})
+    result.runs[1].groups[0].overlap = 0.64
+    assert kinds(result) == [Kind.APART, Kind.FEW_RUNS]
+
+
 def test_what_was_not_measured_and_what_is_missing_come_first() -> None:
     result = inserts({1: MANY}, source="read off a picture", complete=False)
     assert find_caveats(result) == [
