@@ -128,6 +128,15 @@ def format_digits(value: float) -> str:
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
+def format_amount(value: float) -> str:
+    """A number as options have it, to three digits: `3.11G`, `104M`, `200k`, `50`."""
+    for unit in ("", "k", "M", "G"):
+        if value < 999.5:
+            return f"{value:.3g}{unit}"
+        value /= 1000
+    return f"{format_digits(value)}T"
+
+
 def format_bytes(value: float) -> str:
     """Bytes in the unit in which they have one to three digits before the point."""
     for unit in ("bytes", "kB", "MB", "GB"):

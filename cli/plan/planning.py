@@ -71,11 +71,11 @@ class PlannedRun:
     @property
     def prefill(self) -> int:
         """Events that are inserted before it, unless a history is kept that is there."""
-        if not self.data.has_history:
+        if not self.data.has_history or (not self.data.clean and self.load.role is not Role.READ):
             return self.data.prefill
-        if self.load.role is Role.READ or not self.data.clean:
+        if self.load.role is Role.READ:
             return 0
-        return count_history(self.data, self.load.workers)
+        return count_history(self.data, self.load.workers) + self.data.prefill
 
     @property
     def at_work(self) -> list[Load]:

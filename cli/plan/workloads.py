@@ -147,11 +147,6 @@ def check_history(data: DataSet) -> None:
             "--prefill-span (how long a history is) and --prefill-every (how often each device has an event)"
             " go together: give both, as in --prefill-span 30d --prefill-every 10m"
         )
-    if data.prefill:
-        raise ConfigError(
-            "a number of events (--prefill, --fill) and --prefill-span both say what is stored before: give"
-            " one of them"
-        )
     if data.timestamps is Timestamps.RESTART:
         raise ConfigError(
             "--timestamps restart would put the measured data into the history of --prefill-span: leave one"

@@ -74,6 +74,14 @@ class _Part(Bounded, BaseModel):
     model_config = ConfigDict(frozen=True)
 
 
+class Interval(_Part):
+    """A mean over repetitions with its bounds, each of which holds at 95 %."""
+
+    mean: float
+    low: float
+    high: float
+
+
 class Requirement(_Part):
     """A row of the verdict: one thing that is required."""
 
@@ -135,6 +143,28 @@ class Sample(_Part):
     evidence: list[Evidence] = []
 
 
+class Scale(_Part):
+    """On how many events a cell was measured, and what follows for those that are stored in the end."""
+
+    events: int
+    """Stored when it was measured."""
+    kept: int
+    """Stored in the end: the load × the retention."""
+    in_memory: bool | None = None
+    """Whether the events that it was measured on fit into the database's memory; None: not known."""
+    exponent: Interval | None = None
+    """By which power of the number of events the figure grows, by two fill levels: 0 is flat."""
+    extrapolated: Interval | None = None
+    """The figure that follows for `extrapolated_to` events."""
+    extrapolated_to: int | None = None
+    """`kept`, or as many as may be extrapolated to."""
+
+    @property
+    def share(self) -> float:
+        """Of the events that are stored in the end, those that it was measured on."""
+        return self.events / self.kept
+
+
 class Cell(_Part):
     """One candidate and one requirement."""
 
@@ -149,11 +179,14 @@ class Cell(_Part):
     at_least: bool = False
     """Whether the figure is only known to be that high: the client was the limit of a search."""
     headroom: float | None = None
-    """How many times as good as required: below 1 it isn't. None without a figure, or of one that is 0."""
+    """How many times as good as required, of the extrapolated figure if that is worse: below 1 it isn't. None
+    without a figure, or of one that is 0."""
     reason: str | None = None
     """Of what is undecided why, and what would decide it; of what is missed why, if not by its figure."""
     shown: str
     """The figure in words; `-` without one."""
+    scale: Scale | None = None
+    """None: it doesn't depend on the events stored, or it isn't known how many there will be."""
     samples: list[Sample] = []
     """One for each repetition, with the results that it is from."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
 from typing import TypeAlias
@@ -48,12 +48,20 @@ class Question:
     needed: Requirements
     rate_per_s: float
     """Events per second of all devices together."""
+    windows_s: Mapping[str, float] = field(default_factory=dict)
+    """Query -> how much time it looks at, as far as that is known."""
+
+    @property
+    def kept(self) -> int | None:
+        """Events that are stored in the end: the load's in the retention; None without one."""
+        retention_s = self.needed.retention
+        return None if retention_s is None else round(self.rate_per_s * retention_s)
 
     @property
     def history(self) -> int:
         """Events that must be stored before; 0 if no number of events is required."""
         history = self.needed.history
-        return 0 if history is None else history.count_events(self.rate_per_s)
+        return 0 if history is None else history.count_events(self.rate_per_s, self.kept)
 
     def find_request_rates(self, batch: int) -> dict[str | None, float]:
         """Query -> how often it is asked per second; None -> requests per second, each of so many events."""

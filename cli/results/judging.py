@@ -1,5 +1,5 @@
-"""The verdict on what a campaign has measured: here on disk, price and faults, in `judging_load` on the load.
-Pure."""
+"""The verdict on what a campaign has measured: here on faults, in `judging_load` on the load, in
+`judging_disk` on disk and price. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 
 from simulator.contract import GAP_S, GroupResult, Mark, Outage, RunResult
-from simulator.units import format_bytes, format_count, join_words
+from simulator.units import format_amount, format_count, join_words
 
-from ..plan.target import Price
 from .conditions import find_acknowledgement
 from .decision import (
     Acknowledgement,
     CandidateVerdict,
     Cell,
-    Evidence,
     Requirement,
     Sample,
+    Scale,
     Status,
-    Unit,
     VerdictMatrix,
     decide,
     find_narrowest,
@@ -37,16 +35,14 @@ from .evidence import (
     stay_silent,
 )
 from .faults import find_catch_up
-from .judging_load import decide_rate, judge_limit
+from .judging_disk import decide_cost, decide_disk, describe_price
+from .judging_load import decide_limit, decide_rate
+from .loads import find_level
 from .model import Result
 from .requirements import COST, DISK, DURABILITY, RATE, list_rows, name_fault, name_limit
 from .retention import describe_cost
 from .store import StoredResult
-from .summaries import weigh_together
 from .verdicts import judge_trust
-
-HOURS_PER_MONTH = 730.0
-GB = 1e9
 
 
 def judge(
@@ -92,9 +88,24 @@ def _make_cell(question: Question, row: Requirement, measured: Measured) -> Cell
         return decide_durability(row, measured)
     limits = {name_limit(limit): limit for limit in question.needed.list_limits()}
     if (limit := limits.get(row.key)) is not None:
-        return decide(row, collect(measured, partial(judge_limit, question, limit), loaded=True))
+        return decide_limit(question, row, limit, measured)
     fault = row.key.removeprefix(name_fault(""))
-    return decide(row, collect(measured, partial(judge_fault, question, row, fault), loaded=True))
+    cell = decide(row, collect(measured, partial(judge_fault, question, row, fault), loaded=True))
+    return cell.model_copy(update={"scale": _scale_fault(question, cell, measured)})
+
+
+def _scale_fault(question: Question, cell: Cell, measured: Measured) -> Scale | None:
+    """On how many events a fault struck."""
+    runs = {
+        (stored.id, run.run): find_level(stored.result, run)
+        for repetition in measured.repetitions
+        for stored in repetition.stored
+        for run in stored.result.runs
+    }
+    cited = [(evidence.result, number) for evidence in cell.evidence for number in evidence.runs]
+    if question.kept is None or not cited:
+        return None
+    return Scale(events=min(runs[place] for place in cited), kept=question.kept)
 
 
 def _list_results(measured: Measured) -> Iterator[Result]:
@@ -148,6 +159,11 @@ def _judge_durability(repetition: Repetition) -> Sample:
 def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[str]:
     """What holds for the whole verdict."""
     needed = question.needed
+    if question.kept is not None:
+        yield (
+            f"{format_amount(question.kept)} events are stored in the end: “at 3%” means measured on so much"
+            " of that, → what follows for all of it by the growth between two fill levels."
+        )
     if needed.retention is not None:
         sentences = {candidate.candidate: describe_retention(candidate) for candidate in measured}
         missing = [name for name, text in sentences.items() if text is None]
@@ -162,44 +178,6 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
         for candidate in measured
     ):
         yield "CPUs are those available to the database, not those it used."
-
-
-# --- disk and price --------------------------------------------------------------------------------
-
-
-def decide_disk(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:
-    """What is stored at the retention: bytes per event × rate × retention. `row` None: only the figure."""
-    row = row or Requirement(key=DISK, heading="disk", unit=Unit.BYTES, bound=1.0)
-    return decide(row, collect(measured, lambda repetition: _judge_disk(question, row, repetition)))
-
-
-def _judge_disk(question: Question, row: Requirement, repetition: Repetition) -> Sample:
-    """Judge by the result that shows what an event takes: of several by one after compaction, with the most
-    events in a run."""
-    retention_s = question.needed.retention
-    if retention_s is None:
-        return Sample(repetition=repetition.number, keeps=None, why="no `retention` is required")
-    weighed = []
-    for stored in repetition.stored:
-        groups = [group_run.group for group_run in stored.result.writers]
-        # Each run begins on tables of its own, or goes on with those of the one before.
-        events = max((group.count or 0 for group in groups), default=0)
-        if events and not any(run.retention for run in stored.result.runs):
-            compacted = any(
-                group.storage_compacted and group.storage_compacted.total_bytes for group in groups
-            )
-            size = weigh_together(stored.result.writers)
-            weighed.append((size.bytes_per_event is not None, compacted, events, stored, size))
-    if not weighed:
-        why = repetition.failed[0] if repetition.failed else "nothing was inserted"
-        return stay_silent(repetition, why)
-    *_, stored, size = max(weighed, key=lambda weighing: weighing[:3])
-    evidence = [cite(stored)]
-    if size.bytes_per_event is None:
-        why = size.reason or "the database reports no size"
-        return join(repetition, [make_sample(None, None, why, evidence)])
-    value = size.bytes_per_event * question.rate_per_s * retention_s
-    return join(repetition, [make_sample(value <= row.bound, value, None, evidence)])
 
 
 def describe_retention(measured: Measured) -> str | None:
@@ -218,59 +196,6 @@ def describe_retention(measured: Measured) -> str | None:
     if wrong:
         return f"{measured.candidate}, retention: {wrong[0]}."
     return f"{measured.candidate}, retention: {describe_cost(runs, 'inserts')}."
-
-
-def decide_cost(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:
-    """What a month costs: its hours, and what is stored at the retention. `row` None: only the figure."""
-    row = row or Requirement(key=COST, heading="cost per month", unit=Unit.MONEY, bound=1.0)
-    return decide(
-        row, collect(measured, lambda repetition: _judge_cost(question, row, measured, repetition))
-    )
-
-
-def _judge_cost(
-    question: Question, row: Requirement, measured: Measured, repetition: Repetition
-) -> Sample:
-    """Judge the cost of a month's hours, and of what is stored. If no part of it is measured, it is known
-    without."""
-    price, hourly = measured.price, measured.price.hour
-    evidence: list[Evidence] = []
-    if hourly is None and price.cpu_hour is not None:
-        shown = (
-            (run.resources.cpus, [cite(stored, run)])
-            for stored in repetition.stored
-            for run in stored.result.runs
-            if run.resources is not None and run.resources.cpus
-        )
-        cpus, evidence = next(shown, (None, []))
-        if cpus is None:
-            return stay_silent(repetition, "the database's CPUs are unknown: give cost_per_hour")
-        hourly = cpus * price.cpu_hour
-    if hourly is None and price.gb_month is None:
-        why = "no price is known: give `price:` in the campaign, or the target's cost_per_hour"
-        return stay_silent(repetition, why)
-    value = (hourly or 0.0) * HOURS_PER_MONTH
-    if price.gb_month is not None:
-        disk = _judge_disk(question, row, repetition)
-        if disk.value is None:
-            return disk.model_copy(update={"keeps": None, "why": f"disk: {disk.why}"})
-        value += disk.value / GB * price.gb_month
-        evidence = [*evidence, *disk.evidence]
-    keeps = value <= row.bound
-    return join(repetition, [make_sample(keeps, value, None, evidence, final=not evidence)])
-
-
-def describe_price(price: Price, disk_bytes: float | None) -> str | None:
-    """`1.2 an hour, 0.05 a CPU and hour, 1.83 TB at 0.1 a GB and month`."""
-    parts = []
-    if price.hour is not None:
-        parts.append(f"{price.hour:g} an hour")
-    elif price.cpu_hour is not None:
-        parts.append(f"{price.cpu_hour:g} per CPU and hour")
-    if price.gb_month is not None:
-        disk = "disk" if disk_bytes is None else format_bytes(disk_bytes)
-        parts.append(f"{disk} at {price.gb_month:g} per GB and month")
-    return ", ".join(parts) or None
 
 
 # --- faults ----------------------------------------------------------------------------------------

@@ -1,24 +1,16 @@
-"""What results say about the required load and the limits at it. Pure.
-
-A run counts if it offered the required rate (up to 5 % more), in requests of the required size, with the
-required questions beside it at their rates, on the required history. A search counts if it kept to the same
-limits under the same conditions. Whose step it was doesn't matter: own steps are judged like those that
-follow from the requirements.
-"""
+"""What results say about the required load and the limits at it. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from math import fsum, inf
+from functools import partial
 
-from simulator.contract import GroupResult, Measure, Role, RunLimit, RunResult
-from simulator.units import format_count, format_duration
+from simulator.contract import GroupResult, Measure, Role, RunLimit
+from simulator.units import format_amount, format_count, format_duration
 
 from .answers import Capacity
 from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
 from .evidence import (
-    ALMOST,
     ORDER,
     Measured,
     Question,
@@ -30,108 +22,66 @@ from .evidence import (
     stay_silent,
 )
 from .limits import find_query, measure
-from .model import Result
+from .loads import LoadRun, find_difference, find_loads, find_scale
 from .requirements import Requirements
-from .store import StoredResult
-
-MOST_RATE = 1.05
-"""A run at up to so many times the required rate shows what the required one does."""
-
-
-@dataclass(frozen=True)
-class _LoadRun:
-    """A run that offered the required load."""
-
-    stored: StoredResult
-    run: RunResult
-    writers: GroupResult
-
-
-def _find_loads(question: Question, repetition: Repetition) -> tuple[list[_LoadRun], str]:
-    """The runs of a repetition that count for the load, and why if there are none."""
-    loads, why = [], ""
-    for stored in repetition.stored:
-        result = stored.result
-        settings = result.settings
-        # A rate that changes is the required one for a while at most.
-        if (
-            result.command not in ("insert", "mixed")
-            or settings.disturbances
-            or settings.load.stages
-        ):
-            continue
-        for run in result.runs:
-            writers = run.writers
-            if writers is None or writers.offered is None or run.marks or run.undone:
-                continue
-            if run.retention is not None:
-                continue  # at a compressed clock more is deleted in a minute than in a month
-            offered = writers.offered.rate_per_s
-            if not ALMOST * question.rate_per_s <= offered <= MOST_RATE * question.rate_per_s:
-                why = why or f"{stored.result.label} offered {Unit.EVENTS_PER_S.show(offered)}"
-            elif differs := _find_difference(question, result, run):
-                why = differs
-            else:
-                loads.append(_LoadRun(stored, run, writers))
-    if repetition.failed:
-        why = repetition.failed[0]
-    return loads, why or f"nothing was measured at {Unit.EVENTS_PER_S.show(question.rate_per_s)}"
-
-
-def _find_difference(question: Question, result: Result, run: RunResult) -> str | None:
-    """Why a run, or a search of such runs, was not what is required but for its rate; None if it was."""
-    needed, batch = question.needed, result.settings.load.batch
-    if needed.insert.batch is not None and max(1, batch) != needed.insert.batch:
-        return f"measured in batches of {max(1, batch):,}, not of {needed.insert.batch:,}"
-    level = result.settings.data.prefill if run.fill_level is None else run.fill_level
-    if level < ALMOST * question.history:
-        return f"measured on {level:,} events, not on the history's {question.history:,}"
-    if (
-        (history := needed.history) is not None
-        and history.span is not None
-        and history.every is not None
-    ):
-        data = result.settings.data
-        span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s or inf
-        if span_s < ALMOST * history.span or every_s * ALMOST > history.every:
-            return (
-                f"measured without the history of {format_duration(history.span)}, one event per device"
-                f" every {format_duration(history.every)}"
-            )
-    rates = _find_query_rates(result)
-    for name, limits in needed.queries.items():
-        if rates.get(name, 0.0) < ALMOST * limits.rate:
-            return f"measured without {name} {limits.rate:g} times a second beside it"
-    return None
-
-
-def _find_query_rates(result: Result) -> dict[str, float]:
-    """Query -> how often per second it was to be asked beside the inserts."""
-    settings = result.settings
-    if settings.query_rate_per_s is None or not settings.queries:
-        return {}
-    queries = settings.queries
-    weights = queries if isinstance(queries, dict) else dict.fromkeys(queries, 1.0)
-    total = fsum(weights.values())
-    return {name: settings.query_rate_per_s * weight / total for name, weight in weights.items()}
+from .scaling import ONE_LEVEL, Growth, extend, find_growth
 
 
 def judge_limit(question: Question, limit: RunLimit, repetition: Repetition) -> Sample:
     """Whether a repetition kept a limit; of several runs the worst counts."""
-    runs, why = _find_loads(question, repetition)
-    if not runs:
-        return stay_silent(repetition, why)
-    return join(repetition, [_judge_run(question, limit, run) for run in runs])
+    loads = find_loads(question, repetition)
+    if not loads.runs:
+        return stay_silent(repetition, loads.why)
+    return join(repetition, [_judge_run(question, limit, run) for run in loads.runs])
 
 
-def _judge_run(question: Question, limit: RunLimit, load: _LoadRun) -> Sample:
+def decide_limit(question: Question, row: Requirement, limit: RunLimit, measured: Measured) -> Cell:
+    """Whether a limit is kept, on the history and on what is stored in the end."""
+    samples = collect(measured, partial(judge_limit, question, limit), loaded=True)
+    cell = decide(row, samples)
+    scale = find_scale(question, measured)
+    if scale is None or not limit.measure.is_time:
+        return cell.model_copy(update={"scale": scale})
+    return extend(row, cell, scale, *_find_growths(question, limit, measured, samples))
+
+
+def _find_growths(
+    question: Question, limit: RunLimit, measured: Measured, samples: Sequence[Sample]
+) -> tuple[list[Growth], str]:
+    """How the figure of a limit grew in each repetition, and why it isn't known of others."""
+    values = {sample.repetition: sample.value for sample in samples}
+    window_s = question.windows_s.get(limit.query or "", 0.0)
+    growths, why = [], ONE_LEVEL
+    for repetition in measured.repetitions:
+        loads = find_loads(question, repetition)
+        before = [load for load in loads.smaller if load.run.valid]
+        if not before or loads.events is None:
+            continue
+        if before[0].find_span_s(question.rate_per_s) < window_s:
+            why = (
+                f"and the smaller fill level, {format_amount(before[0].events)}, has less than the"
+                f" {format_duration(window_s)} that the query looks at: a larger history would decide"
+            )
+            continue
+        low = before[0].events, _measure(limit, before[0])
+        high = loads.events, values.get(repetition.number)
+        if (growth := find_growth(repetition.number, low, high, loads.busy)) is not None:
+            growths.append(growth)
+    return growths, why
+
+
+def _measure(limit: RunLimit, load: LoadRun) -> float | None:
+    per_request = load.stored.result.settings.load.events_per_request
+    return measure(limit, load.writers, load.run.readers, per_request)
+
+
+def _judge_run(question: Question, limit: RunLimit, load: LoadRun) -> Sample:
     evidence = [cite(load.stored, load.run)]
     group = load.writers if limit.query is None else load.run.readers
     if group is None or not group.valid:
         reasons = "; ".join(group.invalid_reasons) if group else "nobody asked"
         return make_sample(None, None, f"invalid: {reasons}", evidence)
-    per_request = load.stored.result.settings.load.events_per_request
-    value = measure(limit, load.writers, load.run.readers, per_request)
+    value = _measure(limit, load)
     if group.offered is not None and group.offered.saturated:
         if excuse := _excuse(question, load, group):
             return make_sample(None, value, excuse, evidence)
@@ -142,7 +92,7 @@ def _judge_run(question: Question, limit: RunLimit, load: _LoadRun) -> Sample:
     return make_sample(value <= limit.at_most, value, None, evidence)
 
 
-def _excuse(question: Question, load: _LoadRun, group: GroupResult) -> str | None:
+def _excuse(question: Question, load: LoadRun, group: GroupResult) -> str | None:
     """Why a group that didn't keep up doesn't show that the database can't: the client was the limit, or it
     could not have as many requests under way as there are if each takes as long as it may (Little's law),
     while none took longer."""
@@ -162,7 +112,7 @@ def _excuse(question: Question, load: _LoadRun, group: GroupResult) -> str | Non
     )
 
 
-def _judge_unknown(limit: RunLimit, load: _LoadRun, evidence: list[Evidence]) -> Sample:
+def _judge_unknown(limit: RunLimit, load: LoadRun, evidence: list[Evidence]) -> Sample:
     """Judge a percentile of too few requests. A lower percentile above the limit breaks it, too."""
     query = find_query(limit.query, load.run.readers) if limit.query else None
     times = query.latency_ms if query else load.writers.latency_ms
@@ -186,6 +136,8 @@ def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cel
     ]
     samples = collect(measured, lambda repetition: judge_rate(question, repetition), loaded=True)
     cell = decide(row, samples, at_least=any(bounds))
+    if (scale := find_scale(question, measured)) is not None:
+        cell = extend(row, cell, scale, *_find_slowing(question, measured, samples))
     if cell.value is not None:
         with_figure = sum(sample.value is not None for sample in samples)
         often = f" in {with_figure} of {len(samples)}" if with_figure < len(samples) else ""
@@ -193,6 +145,36 @@ def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cel
     if any(sample.keeps for sample in samples):
         return cell.model_copy(update={"shown": "kept up"})
     return cell
+
+
+def _find_slowing(
+    question: Question, measured: Measured, samples: Sequence[Sample]
+) -> tuple[list[Growth], str]:
+    """What a search found, as it becomes less with the events stored: as the median time of inserts rises
+    from one fill level of the load to the next."""
+    values = {sample.repetition: sample.value for sample in samples}
+    growths = []
+    for repetition in measured.repetitions:
+        loads, value = find_loads(question, repetition), values.get(repetition.number)
+        times = [
+            {load.events: _find_median_ms(load) for load in runs}
+            for runs in (loads.smaller, loads.runs)
+        ]
+        if value is None or not all(times):
+            continue
+        (low, before_ms), (high, after_ms) = (max(of_level.items()) for of_level in times)
+        if before_ms and after_ms:
+            before = low, value * after_ms / before_ms
+            growth = find_growth(repetition.number, before, (high, value), loads.busy)
+            growths += [growth] if growth else []
+    if any(value is not None for value in values.values()):
+        return growths, ONE_LEVEL
+    return growths, "kept up: a search would show what is left"
+
+
+def _find_median_ms(load: LoadRun) -> float | None:
+    times = load.writers.service_ms or load.writers.latency_ms
+    return times.p50 if times else None
 
 
 def _is_bound(capacity: Capacity) -> bool:
@@ -203,11 +185,11 @@ def _is_bound(capacity: Capacity) -> bool:
 
 def judge_rate(question: Question, repetition: Repetition) -> Sample:
     """Whether a repetition kept up with the load, and what its search found."""
-    runs, why = _find_loads(question, repetition)
-    loads = [_judge_load(question, run) for run in runs]
+    found = find_loads(question, repetition)
+    loads = [_judge_load(question, run) for run in found.runs]
     searches = list(_judge_searches(question, repetition))
     if not loads and not searches:
-        return stay_silent(repetition, why)
+        return stay_silent(repetition, found.why)
     if not searches:
         return join(repetition, loads)
     search = min(searches, key=lambda sample: (ORDER[sample.keeps], sample.value or 0.0))
@@ -229,7 +211,7 @@ def judge_rate(question: Question, repetition: Repetition) -> Sample:
     return weaker.model_copy(update={"value": search.value, "evidence": evidence})
 
 
-def _judge_load(question: Question, load: _LoadRun) -> Sample:
+def _judge_load(question: Question, load: LoadRun) -> Sample:
     """Whether a run kept up with what was due: writers and readers."""
     evidence = [cite(load.stored, load.run)]
     groups = [(load.writers, ""), *([(load.run.readers, "readers ")] if load.run.readers else [])]
@@ -252,7 +234,7 @@ def _judge_searches(question: Question, repetition: Repetition) -> Iterator[Samp
         capacity = stored.result.capacity
         if capacity is None or not covers(capacity.limits, question.needed):
             continue
-        if not stored.result.runs or _find_difference(
+        if not stored.result.runs or find_difference(
             question, stored.result, stored.result.runs[-1]
         ):
             continue

@@ -73,6 +73,7 @@ Seconds = Annotated[
 Share = Annotated[
     float, _read(parse_share, "a share, as in 0.1% or 0.001", plain=True, least=0, most=1)
 ]
+Part = Annotated[float, _read(parse_share, "a share above 0, as in 3% or 0.03", plain=True, most=1)]
 Bytes = Annotated[float, _read(parse_bytes, "a size with its unit, as in 500GB or 2TB")]
 Number = Annotated[float, _number]
 Count = Annotated[int, BeforeValidator(_read_count), _number]
@@ -139,10 +140,14 @@ class QueryLimits(Limits):
 
 
 class History(RequiredPart):
-    """What is stored before anything is measured."""
+    """What is stored before anything is measured: a tenth of it first, then all."""
 
     events: Count | None = None
-    """So many, as in 10M, instead of a span."""
+    """So many, as in 10M."""
+    share: Part | None = None
+    """So much of what the retention keeps, as in 3%."""
+    time: Seconds | None = None
+    """As many as a candidate loads in this time, as in 20m."""
     span: Seconds | None = None
     """How long before the measured data it begins."""
     every: Seconds | None = None
@@ -150,8 +155,9 @@ class History(RequiredPart):
 
     @model_validator(mode="after")
     def _is_one(self) -> History:
-        if (self.events is None) == (self.span is None):
-            raise ValueError("give either span (30d) or events (10M)")
+        ways = (self.events, self.share, self.time, self.span)
+        if sum(way is not None for way in ways) != 1:
+            raise ValueError("give one of share (3%), events (10M), time (20m) and span (30d)")
         if self.every is not None and self.span is None:
             raise ValueError("`every` goes with a span, as in {span: 30d, every: 10m}")
         if self.every is not None and self.span is not None and self.span < self.every:
@@ -161,11 +167,18 @@ class History(RequiredPart):
             )
         return self
 
-    def count_events(self, rate_per_s: float) -> int:
-        """How many events that is at the required rate; 0 if `every` says it instead."""
-        if self.every is not None:
+    def count_events(self, rate_per_s: float, kept: int | None) -> int:
+        """How many events that is at the required rate, with so many `kept` in the end; 0 if `every` or
+        `time` says it instead."""
+        if self.every is not None or self.time is not None:
             return 0
-        return self.events or round((self.span or 0.0) * rate_per_s)
+        return self.events or round(
+            (self.share or 0.0) * (kept or 0) + (self.span or 0.0) * rate_per_s
+        )
+
+
+DEFAULT_HISTORY = {"time": "10m"}
+"""With a retention: enough to see figures grow, and no night."""
 
 
 class RequiredDurability(RequiredPart):
@@ -187,9 +200,12 @@ class Requirements(RequiredPart):
     queries: dict[str, QueryLimits] = {}
     """A query's name, and how often and how it must be answered."""
     history: History | None = None
-    """What is stored before anything is measured."""
+    """What is stored before anything is measured; with a retention what ten minutes load, unless it is
+    given."""
     retention: Seconds | None = None
-    """How long events are kept: by it the disk is told."""
+    """How long events are kept: with the load it says how many are stored in the end."""
+    memory: Bytes | None = None
+    """The database's memory, where the tool can't see it: whether the history lay in it is told."""
     disk: Bytes | None = None
     """The most that all events kept may take, as in 1TB; needs `retention`."""
     cost_per_month: Number | None = None
@@ -200,6 +216,13 @@ class Requirements(RequiredPart):
     """What is done to the database, as `--disturb` has it without its time -> how long nothing may be
     acknowledged then; of `pause-fleet`, how long it may take to work off what was held back. Nothing may be
     lost."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _add_history(cls, value: object) -> object:
+        if isinstance(value, dict) and "retention" in value:
+            return {"history": DEFAULT_HISTORY, **value}
+        return value
 
     @field_validator("faults")
     @classmethod
@@ -212,6 +235,8 @@ class Requirements(RequiredPart):
             raise ValueError("give either devices or events_per_s: the load")
         if self.disk is not None and self.retention is None:
             raise ValueError("disk needs `retention`, as in 90d: how long events are kept")
+        if self.history is not None and self.history.share is not None and self.retention is None:
+            raise ValueError("history.share needs `retention`, as in 90d: how long events are kept")
         return self
 
     def list_limits(self) -> list[RunLimit]:

@@ -166,6 +166,8 @@ def describe_history(result: Result) -> list[str]:
         if run.prefilled and run.phases_s.get(Phase.PREFILL)
     ]
     text = f"history: one event per device every {every} for {span}"
+    if data.prefill_span_s <= data.prefill_every_s:
+        text = "history"  # only so that runs know what those before have stored
     if not loads:
         return [f"{text}, kept from before"]
     rates = ", ".join(

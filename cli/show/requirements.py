@@ -10,6 +10,7 @@ from simulator.units import format_bytes, format_count, format_digits, join_word
 
 from ..results.decision import CandidateVerdict, Cell, Requirement, Status, Unit, VerdictMatrix
 from ..results.requirements import COST, DISK
+from ..results.scaling import describe_share, format_share, is_flat
 from ..system.output import wrap_lines
 from .tables import Table
 
@@ -20,17 +21,38 @@ def tabulate_verdict(verdict: VerdictMatrix) -> Table:
     rows = [
         [
             f"{row.heading} {row.limit}",
-            *(show_cell(candidate.find(row.key)) for candidate in verdict.candidates),
+            *(show_cell(row, candidate.find(row.key)) for candidate in verdict.candidates),
         ]
         for row in verdict.requirements
     ]
     return Table(headers, rows, left=headers)
 
 
-def show_cell(cell: Cell) -> str:
-    """`met: 112 ms (2.2×)`, `undecided`."""
-    figure = "" if cell.shown == "-" else f": {cell.shown}"
-    return f"{cell.status}{figure}{_add_headroom(cell)}"
+def show_cell(row: Requirement, cell: Cell) -> str:
+    """`met: 112 ms → 180 ms (1.4×) at 3.2%`, `undecided`."""
+    figure = "" if cell.shown == "-" else f": {show_figure(row, cell)}"
+    at = f" at {format_share(cell.scale.share)}" if cell.scale and figure else ""
+    return f"{cell.status}{figure}{_add_headroom(cell)}{at}"
+
+
+def show_figure(row: Requirement, cell: Cell) -> str:
+    """`112 ms`; `112 ms → 180 ms` with what follows for all that is stored in the end; `112 ms, flat`."""
+    scale = cell.scale
+    if scale is None or scale.extrapolated is None or scale.extrapolated_to is None:
+        return cell.shown
+    if is_flat(scale):
+        return f"{cell.shown}, flat"
+    if scale.extrapolated_to < scale.kept and cell.status is not Status.MISSED:
+        return cell.shown
+    return f"{cell.shown} → {row.unit.show(scale.extrapolated.mean)}"
+
+
+def show_scale(cell: Cell) -> str:
+    """`at 3.2%, in memory`: on which part of what is stored in the end a cell was measured."""
+    if cell.scale is None:
+        return ""
+    where = {True: ", in memory", False: ", beyond memory", None: ""}[cell.scale.in_memory]
+    return f"at {format_share(cell.scale.share)}{where}"
 
 
 def _add_headroom(cell: Cell) -> str:
@@ -44,7 +66,7 @@ def format_headroom(headroom: float) -> str:
 
 def describe_verdict(verdict: VerdictMatrix) -> list[str]:
     """A line for each candidate, and below it what its acknowledgement is worth, how far its figures can be
-    trusted, and each requirement that isn't met; then what holds for all."""
+    trusted, and why requirements aren't met; then what holds for all."""
     lines: list[str] = []
     for candidate in verdict.candidates:
         lines.append(describe_candidate(verdict, candidate))
@@ -52,10 +74,14 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
             lines.append(f"  Durability: {candidate.acknowledgement}.")
         if candidate.trust is not None:
             lines.append(f"  {candidate.trust}.")
+        by_reason: dict[tuple[Status, str], list[str]] = {}
+        for cell in candidate.cells:
+            if cell.status is not Status.MET and cell.reason:
+                heading = _find_row(verdict, cell.requirement).heading
+                by_reason.setdefault((cell.status, cell.reason), []).append(heading)
         lines += [
-            f"  {cell.status} {_find_row(verdict, cell.requirement).heading}: {cell.reason}."
-            for cell in candidate.cells
-            if cell.status is not Status.MET and cell.reason
+            f"  {status} {join_words(headings)}: {reason}."
+            for (status, reason), headings in by_reason.items()
         ]
     if verdict.jobs_left:
         jobs = format_count(verdict.jobs_left, "job is", "jobs are")
@@ -78,7 +104,19 @@ def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> s
     if candidate.cost_per_month is not None:
         price = f" ({candidate.price})" if candidate.price else ""
         parts.append(f"{candidate.cost_per_month:,.0f} a month{price}")
+    parts += [text] if (text := _describe_scale(candidate)) else []
     return "; ".join(parts) + "."
+
+
+def _describe_scale(candidate: CandidateVerdict) -> str:
+    """`measured on 104M of 3.11G events (3.3%), in memory`; empty if not known."""
+    scales = [cell.scale for cell in candidate.cells if cell.scale is not None]
+    if not scales:
+        return ""
+    scale = max(scales, key=lambda scale: scale.events)
+    where = {True: "in memory", False: "beyond memory", None: "in memory or not: unknown"}
+    share = format_share(scale.share)
+    return f"measured {describe_share(scale)} ({share}), {where[scale.in_memory]}"
 
 
 def _name_narrowest(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
@@ -157,7 +195,7 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
         for row in verdict.requirements:
             cell = candidate.find(row.key)
             headroom = "" if cell.headroom is None else format_headroom(cell.headroom)
-            cells.append((row, cell, headroom))
+            cells.append((row, cell, show_figure(row, cell), headroom, show_scale(cell)))
         for cell in candidate.cells:
             if cell.reason:
                 where = by_reason.setdefault((cell.status, cell.reason), {})

@@ -33,6 +33,8 @@ class Resources(Message):
     cpu_us_per_event: float | None = None
     """CPU ÷ events acknowledged in the window."""
     memory_peak_bytes: int | None = None
+    memory_bytes: int | None = None
+    """What they may use: the memory of their machine, caches included; None for pods."""
     disk_read_bytes: int | None = None
     disk_written_bytes: int | None = None
     disk_busy_share: float | None = None

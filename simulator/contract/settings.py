@@ -294,7 +294,12 @@ class DataSet(Message):
         ge=0,
         le=2**64 - 1,
     )
-    prefill: int = _option(0, "Insert this many events before the measured run, in batches.", ge=0)
+    prefill: int = _option(
+        0,
+        "Insert this many events before the measured run, in batches; with --prefill-span behind its"
+        " history.",
+        ge=0,
+    )
     prefill_span_s: float | None = _option(
         None,
         "Store a history of this length before the measured data begin (30d); with --no-clean an"

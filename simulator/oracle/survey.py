@@ -50,13 +50,15 @@ class Beginning:
         return self.next_events.get(worker, 0) if self.has_history else self.first_event
 
     def prefill_of(self, worker: int) -> int:
-        """How many events a worker inserts before the start: of a history, those that aren't there yet."""
+        """How many events a worker inserts before the start: what isn't there yet of a history, and its part
+        of the prefill."""
         group = self.settings.group_of(worker)
         if group.load.role not in (Role.WRITE, Role.FILL):
             return 0
+        own = share(self.settings.data.prefill, group.load.workers, worker - group.first)
         if isinstance(self.workload, WithHistory):
-            return max(0, self.workload.count_history(worker) - self.first_of(worker))
-        return share(self.settings.data.prefill, group.load.workers, worker - group.first)
+            own += max(0, self.workload.count_history(worker) - self.first_of(worker))
+        return own
 
     @property
     def prefill(self) -> int:

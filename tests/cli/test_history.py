@@ -83,7 +83,6 @@ def data_of(**changes: Any) -> DataSet:
     [
         ("--prefill-span 30d", "go together"),
         ("--prefill-every 10m", "as in --prefill-span 30d --prefill-every 10m"),
-        (f"{SPAN} --prefill 5", "give one of them"),
         (f"{SPAN} --steps 2 --runs 1 -w 1", "--steps and --prefill can't be used together"),
         (f"{SPAN} --retention 5d --num-inserts 5k", "leave --prefill-span out"),
         (f"{SPAN} --timestamps restart --no-clean", "leave one of them out"),
@@ -110,6 +109,8 @@ def test_a_search_keeps_tables_only_for_a_history(caught: list[AnyExperiment]) -
         call("capacity", "--no-clean")
     call("capacity", f"--no-clean {SPAN}")
     assert caught[0].prefills == [0] * 25
+    with pytest.raises(ConfigError, match="give one of them"):
+        call("capacity", f"--fill 5 {SPAN}")
 
 
 def test_events_are_those_of_all_devices_whoever_shares_them() -> None:

@@ -15,7 +15,8 @@ from ...plan.request import Request
 from ...plan.requests import CapacityRequest
 from ...results.decision import Unit
 from ...results.evidence import ALMOST, Question
-from ...results.judging_load import MOST_RATE, covers
+from ...results.judging_load import covers
+from ...results.loads import MOST_RATE
 from ...system.errors import ConfigError
 from ..experiments.limits import plan_requests
 from .definition import REPEATS_OF_VERDICT, locate_key
@@ -107,7 +108,7 @@ def _describe_load(question: Question) -> str:
 
 
 def _offers_load(question: Question, request: Request) -> bool:
-    """Whether a job's runs count for the load, as `judging_load` has it."""
+    """Whether a job's runs count for the load, as `results.loads` has it."""
     rate = request.load.rate_per_s
     if request.command not in ("insert", "mixed") or request.disturb or request.load.stages:
         return False

@@ -120,14 +120,15 @@ class CampaignFolder:
                 " --output"
             )
         now_ = definition.model_dump(mode="json", exclude_unset=True)
-        changes = list_changes(self._keep_measured(before["definition"]), now_)
-        changes += [
+        # What steps follow from comes first.
+        changes = [
             f"{name} is defined differently"
             if name.startswith(WORKLOAD)
             else f"target {name} in the config file"
             for name, digest in targets.items()
             if before["targets"].get(name, digest) != digest
         ]
+        changes += list_changes(self._keep_measured(before["definition"]), now_)
         if changes:
             more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
             raise ConfigError(

@@ -16,11 +16,10 @@ from simulator.contract import (
     Retention,
     Role,
     RunLimit,
-    Storage,
-    estimate_events,
     find_step_ms,
 )
 from simulator.errors import OptionError, did_you_mean
+from simulator.modules.options import PREFILL_BATCH
 from simulator.units import format_duration, read_duration_s
 
 from ...plan.config import Config
@@ -32,6 +31,7 @@ from ..experiments.limits import plan_requests
 from ..experiments.session import find_module
 from .deciding import WARM_UP
 from .definition import Definition, Options, Step, locate_key
+from .filling import LENGTHS, Filling
 from .plan import name_targets, normalize, read_pairs
 
 WORKERS = 4
@@ -48,16 +48,10 @@ MORE_PLACES = 1.5
 """Readers have so many times the places that their questions take on average."""
 BEFORE_S, AFTER_S = 15, 15
 """Seconds of a run before a fault, and after the longest outage that is allowed."""
-LEAST_ON_DISK, MOST_ON_DISK = 200_000, 16_000_000
-"""The least and the most events by which the disk is measured, whatever the database allocates at a time."""
-DISK_LEVELS = 2
-"""Both levels are read after the workers' end, since some databases don't tell their size while writing."""
-DISK_MARGIN = 3
-"""So many times as many events are inserted, since values of 8 bytes may be compressed to a third."""
-DISK_BATCH = 1000
+DISK_S = 5
+"""For so long events are added before the history is compacted."""
 _LENGTHS = ("duration", "warm-up")
 """Options that are left out where a number of events ends a run."""
-_VALUE_BYTES = 8
 _NONE = "0s"
 
 
@@ -88,8 +82,13 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
                 " history: {events: 1M}"
             )
     _check_history(definition, workload, file)
+    windows_s = {
+        name: described[name].window.span / 1000
+        for name in needed.queries
+        if name in described and described[name].window is not None
+    }
     if needed.events_per_s is not None:
-        return Question(needed, needed.events_per_s)
+        return Question(needed, needed.events_per_s, windows_s)
     assert needed.devices is not None
     if "devices" not in workload.options_model.model_fields:
         raise ConfigError(
@@ -102,7 +101,7 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
         interval_s = workload(0, **options.model_dump()).device_interval_ms / 1000
     except (ConfigError, OptionError) as error:
         raise ConfigError(f"{locate_key(file, 'requirements', 'devices')}{error}") from error
-    return Question(needed, needed.devices / interval_s)
+    return Question(needed, needed.devices / interval_s, windows_s)
 
 
 def _check_history(definition: Definition, kind: Any, file: Path) -> None:
@@ -231,61 +230,46 @@ class _Follow:
     config: Config
 
     def list_steps(self) -> Iterator[Step]:
-        """The steps in the order of a turn. Each begins on tables of its own or, after the first, on the
-        history that the first has loaded; the disk, whose tables are new, is then filled last."""
-        needed = self.question.needed
+        """The steps in the order of a turn. The first stores the history, and the others go on with it; only
+        the retention has tables of its own."""
+        needed, filling = self.question.needed, self._filling
+        kind = "mixed" if needed.queries else "insert"
         load = self._ask(self._offer(self._find_window(), "duration"))
-        yield self._make("mixed" if needed.queries else "insert", "load", {**load, "runs": 1})
-        yield self._make("capacity", "capacity", self._search() | self._kept)
-        if not self._kept:
-            yield from self._list_disk()
+        for level in filling.list_levels():
+            if level.fill is not None:
+                fill = {"workers": WORKERS, **level.fill}
+                yield self._make("insert", f"fill{level.suffix}", fill, kept=LENGTHS)
+            yield self._make(kind, f"load{level.suffix}", {**load, **level.options, "runs": 1})
+        yield self._make("capacity", "capacity", self._search() | filling.options("fill"))
         names: list[str] = []
         for fault, outage_s in needed.faults.items():
             name = re.sub(r"[^\w.+=-]+", "-", fault)[:20].strip("-")
             names.append(name)
             label = name if names.count(name) == 1 else f"{name}-{names.count(name)}"
             # The length of the run follows from the fault.
-            struck = self._strike(fault, outage_s) | self._kept
+            struck = self._strike(fault, outage_s) | filling.options()
             yield self._make("insert", label, struck, kept=_LENGTHS)
-        if self._kept:
-            yield from self._list_disk()
+        if needed.retention is None:
+            return
+        # What compaction leaves of it: what an event takes shows between the fill levels.
+        size = {"workers": WORKERS, "batch": PREFILL_BATCH, "duration": f"{DISK_S}s", "runs": 1}
+        disk = {**size, "warm-up": _NONE, **filling.options(), "compact": True}
+        yield self._make("insert", "disk", disk, kept=LENGTHS)
         unable = [label for label in self.definition.targets if not self._can_delete(label)]
-        if needed.retention is not None and len(unable) < len(self.definition.targets):
+        if len(unable) < len(self.definition.targets):
             # The run fills the database itself, at a clock of its own.
             offer = self._offer(SHORTEST_WINDOW_S, "duration")
-            offer = {key: value for key, value in offer.items() if not key.startswith("prefill-")}
             options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
             step = self._make("insert", "retention", options, kept=_LENGTHS)
             yield step.vary(dict.fromkeys(unable))
 
-    def _list_disk(self) -> Iterator[Step]:
-        if self.question.needed.retention is not None:
-            kept = ("num-inserts", "steps", *_LENGTHS)
-            step = self._make("insert", "disk", self._fill_disk(), kept)
-            yield step.vary({
-                label: {"num-inserts": self._count_disk(label)} for label in self.definition.targets
-            })  # fmt: skip
-
-    def _store(self, number: str = "prefill") -> dict[str, Any]:
-        """The options for what is stored before; `number`: the option for a number of events."""
-        history = self.question.needed.history
-        if history is None:
-            return {}
-        if history.span is None or history.every is None:
-            return {number: self.question.history}
-        span, every = map(format_duration, (history.span, history.every))
-        return {"prefill-span": span, "prefill-every": every}
-
     @property
-    def _kept(self) -> dict[str, Any]:
-        """Options that let a step go on with the history of the one before. A workload that begins now begins
-        anew in each step."""
-        history = self.question.needed.history
-        if history is None or history.every is None:
-            return {}
+    def _filling(self) -> Filling:
+        """How the history is stored."""
         kind = _read_workload(self.definition, self.config)
         options = read_options(kind, {}, _list_workload_pairs(self.definition))
-        return {} if kind.begins_now(options) else {"clean": False}
+        interval_s = kind(0, **begin(kind, options).model_dump()).device_interval_ms / 1000
+        return Filling(self.question, interval_s, kind.begins_now(options))
 
     def _make(
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
@@ -318,10 +302,10 @@ class _Follow:
         return {"workers": WORKERS, **batch}
 
     def _offer(self, window_s: float, length: str) -> dict[str, Any]:
-        """The options for the required inserts on the required history, for so long without the warm-up."""
+        """The options for the required inserts, for so long without the warm-up."""
         duration_s = ceil(window_s * WARM_UP / (WARM_UP - 1))
         return {
-            **self._base, **self._store(), "rate": self.question.rate_per_s,
+            **self._base, "rate": self.question.rate_per_s,
             length: f"{duration_s}s", "warm-up": f"{duration_s // WARM_UP}s",
         }  # fmt: skip
 
@@ -364,7 +348,7 @@ class _Follow:
         )
         step_s = ceil(min(LONGEST_STEP_S, max(STEP_S, window_s * WARM_UP / (WARM_UP - 1))))
         return {
-            **self._ask({**self._base, **self._store("fill")}),
+            **self._ask(self._base),
             "limit": [str(limit) for limit in needed.list_limits()],
             "step-duration": f"{step_s}s", "precision": PRECISION, "max-steps": MOST_STEPS,
         }  # fmt: skip
@@ -385,34 +369,11 @@ class _Follow:
                 return False
         return True
 
-    def _fill_disk(self) -> dict[str, Any]:
-        """Options of the step that measures the disk, but for how many events."""
-        return {
-            "workers": self._workers, "batch": DISK_BATCH, "steps": DISK_LEVELS, "runs": 1, "compact": True,
-            **{name: None for name in _LENGTHS if name in self._said},
-        }  # fmt: skip
-
-    def _count_disk(self, label: str) -> int:
-        """So many events of each worker and fill level that a target shows growth from one to the next."""
-        schema = _read_workload(self.definition, self.config).schema
-        size = Storage(event_bytes=_VALUE_BYTES * len(schema.columns))
-        events = LEAST_ON_DISK
-        for name in name_targets(self.definition, label):
-            module = find_module(self.config, self.config.target(name))
-            needed = estimate_events(size, module.CAPABILITIES.allocation) or 0
-            events = max(events, DISK_MARGIN * needed)
-        return ceil(min(events, MOST_ON_DISK) / self._workers / DISK_LEVELS)
-
-    @property
-    def _workers(self) -> int:
-        workers = self._said.get("workers", WORKERS)
-        return workers if isinstance(workers, int) and workers > 0 else WORKERS
-
     def _strike(self, fault: str, outage_s: float) -> dict[str, Any]:
         """The options for the required inserts through a fault, tried again until long after the outage
         should be over."""
         return {
-            **self._base, **self._store(), "rate": self.question.rate_per_s,
+            **self._base, "rate": self.question.rate_per_s,
             "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": _NONE,
             "patience": f"{ceil(2 * outage_s + AFTER_S)}s",
             "disturb": [f"{BEFORE_S}s {fault}"], "runs": 1,

@@ -374,6 +374,10 @@ class CapacityExperiment(Experiment[CapacityRequest]):
                 "--no-clean keeps a history, and there is none without --prefill-span: each step makes"
                 " its own tables"
             )
+        if request.data.prefill and request.data.has_history:
+            raise ConfigError(
+                "--fill and --prefill-span both say what is stored before: give one of them"
+            )
         check_capabilities(request, session.module, session.options)
         queries = None
         if request.readers is not None:

@@ -15,6 +15,7 @@ from typing import Any
 import psutil
 
 from simulator.contract import Resources
+from simulator.machine import find_memory_bytes
 
 from .timeline import Process, Snapshot, Step, Window, add_up, find_family
 
@@ -79,6 +80,7 @@ def summarize_use(uses: Sequence[Use], window: Window, cpus: int) -> Resources |
         cpu_share=amounts[CPU] / (window.length_s * cpus),
         cpu_us_per_event=1e6 * amounts[CPU] / window.events if window.events else None,
         memory_peak_bytes=max(use.memory_bytes for use in within),
+        memory_bytes=find_memory_bytes(),
         disk_read_bytes=round(amounts[READ]) if seen else None,
         disk_written_bytes=round(amounts[WRITTEN]) if seen else None,
         disk_busy_share=min(1.0, max(busy_s) / window.length_s) if busy_s else None,

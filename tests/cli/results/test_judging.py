@@ -366,11 +366,11 @@ def test_what_deleting_by_age_costs_is_a_line_and_no_load() -> None:
 def _weigh(result: Result, size: float) -> Result:
     """The same result, with so many bytes per event between the middle of the run and its end."""
     group = result.runs[0].groups[0]
-    for name, events in (("storage_during", 10**6), ("storage", 2 * 10**6)):
+    for name, events in (("storage_during", 10**7), ("storage", 4 * 10**7)):
         total = int(size * events) + 10**8
         level = Level(size_bytes=total, events=events)
         setattr(group, name, Storage(total_bytes=total, events=events, level=level))
-    group.count = 2 * 10**6
+    group.count = 4 * 10**7
     return result
 
 
@@ -518,3 +518,122 @@ def test_runs_with_a_fault_dont_count_for_the_load() -> None:
 def test_the_verdict_can_be_read_again() -> None:
     verdict = _judge(NEEDED, [_load(100)], [_load(110)])
     assert VerdictMatrix.model_validate_json(verdict.model_dump_json()) == verdict
+
+
+# --- scale ----------------------------------------------------------------------------------------
+
+LONG: dict[str, Any] = {
+    "events_per_s": 1000, "insert": {"p99": "250ms"}, "retention": "10d",
+    "queries": {"last": {"p99": "1s", "rate": 2}},
+}  # fmt: skip
+"""864M events in the end."""
+
+
+def _turn(
+    low_ms: float, high_ms: float, low: int = 4_000_000, high: int = 40_000_000, **memory: int
+) -> list[Result]:
+    """The load on two fill levels: a query takes so long."""
+    results = [_ask(_load(level=level), p99) for level, p99 in ((low, low_ms), (high, high_ms))]
+    for result in results:
+        run = result.runs[0]
+        run.resources = Resources(memory_bytes=memory["memory"]) if memory else None
+        run.groups[0].storage = Storage(
+            total_bytes=100 * (run.fill_level or 0), events=run.fill_level
+        )
+    return results
+
+
+def test_a_query_that_grows_is_judged_by_what_is_stored_in_the_end() -> None:
+    grows = _judge(LONG, _turn(20, 100), _turn(20.3, 100), _turn(20.1, 100))
+    cell = _cell(grows, "queries.last.p99")
+    assert cell.scale is not None
+    assert cell.scale.exponent is not None
+    assert cell.scale.exponent.mean == pytest.approx(0.696, abs=0.005)
+    # 100 ms × 21.6^0.7: below a second.
+    assert cell.status is Status.MET
+    assert cell.value == pytest.approx(100)
+    assert cell.headroom == pytest.approx(1.18, abs=0.02)
+    scan = _cell(_judge(LONG, _turn(10, 100), _turn(10.1, 100)), "queries.last.p99")
+    assert scan.status is Status.MISSED
+    assert "on 864M events" in (scan.reason or "")
+    # Of inserts, whose times stay, nothing is said against.
+    assert _cell(grows, "insert.p99").status is Status.MET
+
+
+def test_each_cell_says_on_how_much_it_was_measured() -> None:
+    fits = _judge(LONG, _turn(20, 20, memory=10**10), _turn(20, 20, memory=10**10))
+    scales = [cell.scale for cell in fits.candidates[0].cells]
+    assert [(scale.events, scale.in_memory) for scale in scales if scale] == 3 * [
+        (40_000_500, True)
+    ]
+    assert any("864M events are stored in the end" in note for note in fits.notes)
+    swaps = _judge(LONG, _turn(20, 20, memory=10**9), _turn(20, 20, memory=10**10))
+    scale = _cell(swaps, "insert.p99").scale
+    assert scale is not None
+    assert scale.in_memory is False
+    said = _judge({**LONG, "memory": "1GB"}, _turn(20, 20), _turn(20, 20))
+    scale = _cell(said, "insert.p99").scale
+    assert scale is not None
+    assert scale.in_memory is False
+
+
+def test_on_too_few_events_nothing_is_met() -> None:
+    turns = [_turn(20, 20, 10**5, 10**6) for _ in range(2)]
+    cells = _judge(LONG, *turns).candidates[0].cells
+    assert {cell.status for cell in cells} == {Status.UNDECIDED}
+    reason = next(cell.reason for cell in cells if cell.requirement == "queries.last.p99")
+    assert "on 1M of 864M events" in (reason or "")
+    assert "a history of 28.8M events would decide" in (reason or "")
+
+
+def test_a_smaller_history_than_a_query_looks_at_shows_no_growth() -> None:
+    """Of 4M events, 1,000 a second, a window of two hours has all; of 40M it doesn't."""
+    turns = [_turn(10, 100) for _ in range(2)]
+    repetitions = [Repetition(n, [stored(r, f"{n}-{r.runs[0].fill_level}") for r in turn])
+                   for n, turn in enumerate(turns, 1)]  # fmt: skip
+    question = Question(Requirements.model_validate(LONG), 1000.0, {"last": 7200.0})
+    verdict = judge(question, "T", [Measured("alpha", repetitions)], 2, 0)
+    cell = _cell(verdict, "queries.last.p99")
+    assert cell.status is Status.UNDECIDED
+    assert "has less than the 2h that the query looks at" in (cell.reason or "")
+
+
+def test_capacity_falls_as_inserts_become_slower() -> None:
+    def turn(before: float, after: float) -> list[Result]:
+        results = _turn(20, 20)
+        for result, p50 in zip(results, (before, after), strict=True):
+            result.runs[0].groups[0].service_ms = LatencyMs(p50=p50, p90=2, p99=3, max=4)
+        search = capacity(at=2500.0, limits=["p99=250ms"])
+        assert search.capacity is not None
+        search.capacity.limits.append(parse_limit("query:last:p99=1s"))
+        search.runs[-1].fill_level = 40_000_000
+        search.options |= {"queries": {"last": 2.0}, "query_rate_per_s": 2.0}
+        return [*results, search]
+
+    flat = _cell(_judge(LONG, turn(1, 1), turn(1, 1)), "events_per_s")
+    assert flat.status is Status.MET
+    assert flat.headroom is not None
+    slower = _cell(_judge(LONG, turn(1, 3), turn(1, 3)), "events_per_s")
+    assert slower.headroom == pytest.approx(flat.headroom / 21.6**0.477, rel=0.02)
+    alone = _cell(_judge(LONG, _turn(20, 20), _turn(20, 20)), "events_per_s")
+    assert (alone.status, "kept up: a search" in (alone.reason or "")) == (Status.UNDECIDED, True)
+
+
+def test_the_disk_is_told_between_the_fill_levels() -> None:
+    needed = {**LONG, "disk": "100GB"}
+    turns = [_turn(20, 20), _turn(20, 20)]
+    cell = _cell(_judge(needed, *turns), "disk")
+    assert cell.status is Status.MET
+    assert cell.value == pytest.approx(86.4e9)
+    assert cell.scale is not None
+    assert (cell.scale.events, cell.scale.exponent and cell.scale.exponent.mean) == (
+        40_000_500,
+        1.0,
+    )
+    for low, high in turns:
+        # Twice as much an event on ten times as many.
+        for result, size in ((low, 50), (high, 100)):
+            run = result.runs[0]
+            total = size * (run.fill_level or 0)
+            run.groups[0].storage = Storage(total_bytes=total, events=run.fill_level)
+    assert _cell(_judge(needed, *turns), "disk").status is Status.MISSED

@@ -53,10 +53,23 @@ def test_a_fleet_that_is_cut_off_has_a_time_to_catch_up_in() -> None:
 def test_history_is_a_number_of_events() -> None:
     long = _read().history
     assert long is not None
-    assert long.count_events(800.0) == 30 * 86_400 * 800
+    assert long.count_events(800.0, None) == 30 * 86_400 * 800
     short = _read(history={"events": "2M"}).history
     assert short is not None
-    assert short.count_events(800.0) == 2_000_000
+    assert short.count_events(800.0, None) == 2_000_000
+    part = _read(history={"share": "3%"}).history
+    assert part is not None
+    assert part.count_events(800.0, 6_000_000_000) == 180_000_000
+    timed = _read(history={"time": "20m"}).history
+    assert timed is not None
+    assert (timed.time, timed.count_events(800.0, 6_000_000_000)) == (1200, 0)
+
+
+def test_with_a_retention_there_is_a_history() -> None:
+    kept = _read(history=None).history
+    assert kept is not None
+    assert kept.time == 600
+    assert _read(history=None, retention=None, disk=None).history is None
 
 
 @pytest.mark.parametrize(
@@ -72,11 +85,20 @@ def test_history_is_a_number_of_events() -> None:
         ({"insert": {"error_share": "200%"}}, "write a share"),
         ({"queries": {"a": {"p99": "1s"}}}, "Field required"),
         ({"queries": {"a": {"rate": 1}}}, "give a limit, as in p99: 1s"),
-        ({"history": {"every": "10m"}}, "give either span (30d) or events (10M)"),
+        (
+            {"history": {"every": "10m"}},
+            "give one of share (3%), events (10M), time (20m) and span",
+        ),
         ({"history": {"events": 5, "every": "10m"}}, "`every` goes with a span, as in {span: 30d"),
         ({"history": {"span": "5m", "every": "10m"}}, "a span of 5m has no event every 10m"),
-        ({"history": {}}, "give either span (30d) or events (10M)"),
-        ({"history": {"span": "1d", "events": 5}}, "give either span"),
+        ({"history": {}}, "give one of share (3%), events (10M), time (20m) and span"),
+        ({"history": {"span": "1d", "events": 5}}, "give one of share"),
+        ({"history": {"share": "3%", "time": "20m"}}, "give one of share"),
+        ({"history": {"share": 0}}, "write a share above 0, as in 3%"),
+        (
+            {"history": {"share": "3%"}, "retention": None, "disk": None},
+            "history.share needs `retention`",
+        ),
         ({"retention": "90"}, "write a time above 0 with its unit"),
         ({"retention": None}, "disk needs `retention`"),
         ({"disk": "2 terabytes"}, "write a size with its unit, as in 500GB or 2TB"),

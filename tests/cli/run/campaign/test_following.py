@@ -53,6 +53,11 @@ def _open(folder: Path, text: str = FILE, *without: str, size: str | None = None
     return open_campaign(file, config, folder / "out", Interrupts(), without, size)
 
 
+def _find(campaign: Campaign, step: str) -> dict[str, list[str]]:
+    """The options of a step in the first turn."""
+    return _read_options(next(job for job in campaign.turns[0] if job.step == step))
+
+
 def _read_options(job: Job) -> dict[str, list[str]]:
     options: dict[str, list[str]] = {}
     for text in job.arguments:
@@ -64,8 +69,8 @@ def _read_options(job: Job) -> dict[str, list[str]]:
 def test_steps_follow_in_order(tmp_path: Path) -> None:
     campaign = _open(tmp_path)
     turn = campaign.turns[0]
-    commands = ["mixed", "capacity", "insert", "insert", "insert", "insert"]
-    steps = ["load", "capacity", "disk", "run-.-a.sh", "run-.-b.sh", "retention"]
+    commands = ["mixed", "mixed", "capacity", "insert", "insert", "insert", "insert"]
+    steps = ["load-small", "load", "capacity", "run-.-a.sh", "run-.-b.sh", "disk", "retention"]
     assert [job.command for job in turn] == commands
     assert [job.step for job in turn] == steps
     # One repetition decides nothing.
@@ -75,12 +80,11 @@ def test_steps_follow_in_order(tmp_path: Path) -> None:
 
 
 def test_the_load_has_its_questions_and_enough_of_them(tmp_path: Path) -> None:
-    load = _read_options(_open(tmp_path).turns[0][0])
+    load = _find(_open(tmp_path), "load")
     assert load["rate"] == ["1600.0"]
     assert load["batch"] == ["50"]
     assert load["queries"] == ["last-values=2,range=0.5"]
     assert load["query-rate"] == ["2.5"]
-    assert load["prefill"] == ["960000"]
     # 2 × 1 s + 0.5 × 2 s are under way if each takes as long as it may, and half as many again.
     assert (load["readers"], load["reader-in-flight"]) == (["2"], ["3"])
     assert load["workload-option"] == ["devices=8000"]
@@ -90,34 +94,76 @@ def test_the_load_has_its_questions_and_enough_of_them(tmp_path: Path) -> None:
 
 
 def test_the_search_keeps_to_the_same_limits(tmp_path: Path) -> None:
-    search = _read_options(_open(tmp_path).turns[0][1])
+    search = _find(_open(tmp_path), "capacity")
     assert search["limit"] == ["p99=250ms", "query:last-values:p99=1s", "query:range:p99=2s"]
-    assert search["fill"] == ["960000"]
+    assert "no-clean" in search
     assert search["queries"] == ["last-values=2,range=0.5"]
     # 130 executions of range at 0.5 a second, beside a sixth of warm-up.
     assert search["step-duration"] == ["312s"]
     often = _open(tmp_path, FILE.replace("rate: 0.5}", "rate: 20}"))
-    assert _read_options(often.turns[0][1])["step-duration"] == ["78s"]
+    assert _find(often, "capacity")["step-duration"] == ["78s"]
 
 
-def test_the_disk_takes_as_many_events_as_each_database_needs(tmp_path: Path) -> None:
-    disk = _read_options(_open(tmp_path).turns[0][2])
-    both = _open(tmp_path, FILE.replace("[one]", "[one, two]"))
-    of = {turn[0].candidate.target: _read_options(turn[2]) for turn in both.turns}
-    # A database isn't filled for the sake of another.
-    assert of["one"] == disk
-    more = of["two"]
-    # Half of them for each of two fill levels.
-    assert disk["steps"] == ["2"]
-    assert int(more["num-inserts"][0]) > int(disk["num-inserts"][0]) >= 25_000
-    assert "rate" not in disk
-    timed = _open(tmp_path, FILE.replace("boilers}", "boilers, duration: 5s}"))
-    assert "duration" not in _read_options(timed.turns[0][2])
-    assert _read_options(timed.turns[0][0])["duration"] == ["5s"]
+def test_the_history_is_loaded_once_up_to_two_levels(tmp_path: Path) -> None:
+    turn = _open(tmp_path).turns[0]
+    small, large, *others, retention = map(_read_options, turn)
+    # Ten minutes are 960,000 events.
+    assert (small["prefill"], large["prefill"]) == (["96000"], ["864000"])
+    assert "no-clean" not in small
+    assert all("no-clean" in options for options in (large, *others))
+    # By an event of each device, later steps find out what earlier ones have stored.
+    for options in (small, large, *others):
+        assert (options["prefill-span"], options["prefill-every"]) == (["5s"], ["5s"])
+    assert not any("prefill" in options for options in others)
+    assert not retention.keys() & {"prefill", "prefill-span", "no-clean"}
+    assert small["duration"] == large["duration"]
+
+
+def test_a_share_is_of_what_the_retention_keeps(tmp_path: Path) -> None:
+    campaign = _open(tmp_path, FILE.replace("{span: 10m}", "{share: 3%}"))
+    small, large = (int(_find(campaign, step)["prefill"][0]) for step in ("load-small", "load"))
+    assert (small, small + large) == (37_324_800, 373_248_000)  # of 1,600/s for 90 d
+
+
+@pytest.mark.parametrize(("history", "times"), [("{time: 20m}", (120, 1080)), (None, (60, 540))])
+def test_a_history_by_the_clock_is_as_large_as_can_be_loaded(
+    tmp_path: Path, history: str | None, times: tuple[int, int]
+) -> None:
+    old, new = ("{span: 10m}", history) if history else ("  history: {span: 10m}\n", "")
+    own = "boilers, duration: 5s, warm-up: 1s}"  # of what is measured
+    campaign = _open(tmp_path, FILE.replace(old, new).replace("boilers}", own))
+    steps = ["fill-small", "load-small", "fill", "load", "capacity"]
+    assert [job.step for job in campaign.turns[0]][:5] == steps
+    fills = [_find(campaign, step) for step in ("fill-small", "fill")]
+    assert tuple(fill["duration"] for fill in fills) == tuple([f"{time}s"] for time in times)
+    assert [("no-clean" in fill, fill["batch"], "rate" in fill) for fill in fills] == [
+        (False, ["1000"], False),
+        (True, ["1000"], False),
+    ]
+    assert all("no-clean" in _find(campaign, step) for step in ("load-small", "load"))
+
+
+def test_the_smaller_level_has_what_a_query_looks_at(tmp_path: Path) -> None:
+    """`range` has a window of an hour."""
+    campaign = _open(tmp_path, FILE.replace("{span: 10m}", "{span: 4h}"))
+    assert campaign.question is not None
+    assert campaign.question.windows_s["range"] == 3600
+    assert _find(campaign, "load-small")["prefill"] == [str(3600 * 1600)]
+    # It can't in ten minutes.
+    assert _find(_open(tmp_path), "load-small")["prefill"] == ["96000"]
+
+
+def test_the_disk_is_compacted_on_the_history(tmp_path: Path) -> None:
+    disk = _find(_open(tmp_path), "disk")
+    assert disk.keys() >= {"compact", "no-clean"}
+    assert (disk["duration"], "rate" in disk) == (["5s"], False)
+    timed = _open(tmp_path, FILE.replace("boilers}", "boilers, duration: 9s}"))
+    assert _find(timed, "disk")["duration"] == ["5s"]
+    assert _find(timed, "load")["duration"] == ["9s"]
 
 
 def test_a_fault_comes_early_enough(tmp_path: Path) -> None:
-    struck = _read_options(_open(tmp_path).turns[0][3])
+    struck = _find(_open(tmp_path), "run-.-a.sh")
     assert struck["disturb"] == ["15s run ./a.sh"]
     assert struck["duration"] == ["90s"]
     assert struck["patience"] == ["135s"]
@@ -126,7 +172,7 @@ def test_a_fault_comes_early_enough(tmp_path: Path) -> None:
 
 def test_a_fleet_that_is_cut_off_is_back_early_enough(tmp_path: Path) -> None:
     text = FILE.replace("run ./a.sh: 60s", "pause-fleet 10m: 2m")
-    struck = _read_options(_open(tmp_path, text).turns[0][3])
+    struck = _find(_open(tmp_path, text), "pause-fleet-10m")
     assert struck["disturb"] == ["15s pause-fleet 10m"]
     # 15 s before it, 10 min of it, 2 min in which to catch up, and 15 s more.
     assert struck["duration"] == ["750s"]
@@ -135,30 +181,31 @@ def test_a_fleet_that_is_cut_off_is_back_early_enough(tmp_path: Path) -> None:
 def test_what_is_too_old_goes_at_the_required_rate(tmp_path: Path) -> None:
     deleted = _read_options(_open(tmp_path).turns[0][-1])
     assert (deleted["retention"], deleted["rate"]) == (["7776000s"], ["1600.0"])
-    assert (deleted["duration"], deleted["prefill"]) == (["60s"], ["960000"])
+    assert deleted["duration"] == ["60s"]
 
 
 def test_who_can_not_delete_by_age_has_no_step_for_it(tmp_path: Path) -> None:
     both = _open(tmp_path, FILE.replace("[one]", "[one, three]").replace("  faults", "  # faults"))
     turns = [(turn[0].candidate.target, [job.step for job in turn]) for turn in both.turns]
     steps = dict(turns)
-    assert steps["one"] == ["load", "capacity", "disk", "retention"]
-    assert steps["three"] == ["load", "capacity", "disk"]
+    assert steps["one"] == ["load-small", "load", "capacity", "disk", "retention"]
+    assert steps["three"] == ["load-small", "load", "capacity", "disk"]
     alone = _open(tmp_path, FILE.replace("[one]", "[three]"))
     assert "retention" not in [job.step for job in alone.turns[0]]
 
 
 def test_a_size_reaches_steps_that_follow(tmp_path: Path) -> None:
-    sizes = "{quick: {repeats: 2, steps: {load: {duration: 60s}, disk: {num-inserts: 10k}}}}"
+    sizes = "{quick: {repeats: 2, steps: {load: {duration: 60s}, disk: {duration: 3s}}}}"
     sized = FILE.replace("[one]", f"[one, two]\nsizes: {sizes}")
-    assert _read_options(_open(tmp_path, sized).turns[0][0])["duration"] == ["312s"]
+    assert _find(_open(tmp_path, sized), "load")["duration"] == ["312s"]
     turns = _open(tmp_path, sized, size="quick").turns
     assert len(turns) == 4
     for turn in turns:
-        load, disk = _read_options(turn[0]), _read_options(turn[2])
+        by_step = {job.step: _read_options(job) for job in turn}
+        load, disk = by_step["load"], by_step["disk"]
         # With another duration, the warm-up is a sixth of that.
         assert (load["duration"], load["warm-up"]) == (["60s"], ["10s"])
-        assert disk["num-inserts"] == ["10k"]
+        assert disk["duration"] == ["3s"]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +249,7 @@ def test_own_steps_stay(tmp_path: Path) -> None:
          "needs.yaml:10: requirements.history: a span of 5m has no event"),
         ("{span: 10m}", "{events: 5, every: 10m}",
          "needs.yaml:10: requirements.history: `every` goes with a span"),
-        ("  history: {span: 10m}\n", "",
+        ("  history: {span: 10m}\n  retention: 90d\n", "",
          "needs.yaml:9: requirements.queries.range: it draws devices or times of stored events, and none"),
     ],
 )  # fmt: skip
@@ -226,7 +273,7 @@ def test_the_example_is_short_and_right(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 40
     text = example.replace("[embedded]", "[one]").replace("kill-server", "run ./kill.sh")
     campaign = _open(tmp_path, text)
-    steps = ["load", "capacity", "disk", "run-.-kill.sh", "retention"]
+    steps = ["load-small", "load", "capacity", "run-.-kill.sh", "disk", "retention"]
     assert [job.step for job in campaign.turns[0]] == steps
 
 
@@ -247,7 +294,7 @@ def test_how_to_leave_a_variant_out_is_said(tmp_path: Path) -> None:
     text = TWO.replace("small: {}", "indexed: {extra-option: {create_indices: before}}")
     with pytest.raises(ConfigError) as refused:
         prepare(_open(tmp_path, text))
-    assert "two indexed load 1: --extra-option: unknown option 'create_in" in refused.value.message
+    assert "two indexed load-small 1: --extra-option: unknown option" in refused.value.message
     way_out = "To leave variant indexed out for this target: targets: {two: {variants: [large]}}"
     assert refused.value.message.splitlines()[-1] == way_out
     prepare(_open(tmp_path, text.replace("[one, two]", "{one: {}, two: {variants: [large]}}")))
@@ -285,36 +332,47 @@ def test_leaving_out_nobody_or_everybody_is_refused(
 COARSE = FILE.replace("{span: 10m}", "{span: 30d, every: 10m}")
 
 
-def test_a_coarse_history_is_loaded_by_the_first_step_and_kept_by_the_others(
-    tmp_path: Path,
-) -> None:
+def test_a_coarse_history_is_loaded_by_the_loads_and_kept_by_the_others(tmp_path: Path) -> None:
     turn = _open(tmp_path, COARSE).turns[0]
-    # Tables of the disk and the retention are new, so they come last.
-    sharing = ["load", "capacity", "run-.-a.sh", "run-.-b.sh"]
-    assert [job.step for job in turn] == [*sharing, "disk", "retention"]
+    sharing = ["load-small", "load", "capacity", "run-.-a.sh", "run-.-b.sh", "disk"]
+    assert [job.step for job in turn] == [*sharing, "retention"]
     options = [_read_options(job) for job in turn]
-    for arguments in options[:4]:
-        assert (arguments["prefill-span"], arguments["prefill-every"]) == (["30d"], ["10m"])
-        assert not arguments.keys() & {"prefill", "fill"}
-    assert ["no-clean" in arguments for arguments in options] == [
-        False,
-        True,
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert not any("prefill-span" in arguments for arguments in options[4:])
-    # A workload that begins now begins anew in each step.
-    now = COARSE.replace("boilers}", "boilers, workload-option: {epoch: now}}")
-    assert not any("no-clean" in _read_options(job) for job in _open(tmp_path, now).turns[0])
+    spans = [arguments["prefill-span"] for arguments in options[:-1]]
+    assert spans == [["3d"], *5 * [["30d"]]]
+    assert all(arguments["prefill-every"] == ["10m"] for arguments in options[:-1])
+    assert not any(arguments.keys() & {"prefill", "fill"} for arguments in options)
+    kept = ["no-clean" in arguments for arguments in options]
+    # A longer one has other events at the same times.
+    assert kept == [False, False, True, True, True, True, False]
+    assert "prefill-span" not in options[-1]
+
+
+def test_a_workload_that_begins_now_begins_anew_in_each_step(tmp_path: Path) -> None:
+    now = "boilers, workload-option: {epoch: now}}"
+    campaign = _open(tmp_path, FILE.replace("boilers}", now))
+    assert not any("no-clean" in _read_options(job) for job in campaign.turns[0])
+    fills = [_find(campaign, step)["prefill"] for step in ("load-small", "load", "disk")]
+    assert fills == [["96000"], ["960000"], ["960000"]]
+    with pytest.raises(ConfigError, match="give a number of events, as in history"):
+        _open(tmp_path, FILE.replace("boilers}", now).replace("{span: 10m}", "{time: 20m}"))
+
+
+def test_without_a_retention_there_is_one_level(tmp_path: Path) -> None:
+    campaign = _open(tmp_path, FILE.replace("  retention: 90d\n", ""))
+    steps = [job.step for job in campaign.turns[0]]
+    assert steps == ["load", "capacity", "run-.-a.sh", "run-.-b.sh"]
+    assert _find(campaign, "load")["prefill"] == ["960000"]
 
 
 def test_the_time_of_a_turn_has_the_history_once(tmp_path: Path) -> None:
-    campaign = _open(tmp_path, COARSE.replace("[one]", "[one]\nrepeats: 2"))
-    prepared = prepare(campaign)
-    loads = [sum(prepared[job.name].prefills) for job in campaign.turns[0]]
-    assert loads == [8000 * 4320, 0, 0, 0, 0, 0]
+    def count(text: str) -> list[int]:
+        campaign = _open(tmp_path, text.replace("[one]", "[one]\nrepeats: 2"))
+        prepared = prepare(campaign)
+        return [sum(prepared[job.name].prefills) for job in campaign.turns[0]]
+
+    assert count(COARSE) == [8000 * 432, 8000 * 4320, 0, 0, 0, 0, 0]
+    # With an event of each device, by which the rest is found again.
+    assert count(FILE) == [8000 + 96_000, 864_000, 0, 0, 0, 0, 0]
 
 
 def test_options_of_a_history_follow_from_it(tmp_path: Path) -> None:

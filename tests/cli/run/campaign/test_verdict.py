@@ -113,8 +113,8 @@ def test_what_there_is_after_an_interruption(
     write_report(night.open())
     output = capsys.readouterr().out
     assert "So far: 3 jobs are still to run." in output
-    assert "undecided inserts p99: one repetition doesn't show" in output
-    assert "undecided inserts p99: not measured yet." in output
+    assert "undecided load and inserts p99: one repetition doesn't show" in output
+    assert "undecided load and inserts p99: not measured yet." in output
 
 
 def test_a_failed_job_counts(night: Night) -> None:

@@ -1,0 +1,182 @@
+"""Which runs of a campaign count for the required load, and on how many events they were measured. Pure.
+
+A run counts if it offered the required rate (up to 5 % more), in requests of the required size, with the
+required questions beside it at their rates, on the required history. A search counts if it kept to the same
+limits under the same conditions. Whose step it was doesn't matter: own steps are judged like those that
+follow from the requirements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import fsum, inf
+
+from simulator.contract import GroupResult, RunResult
+from simulator.units import format_duration
+
+from .decision import Scale, Unit
+from .evidence import ALMOST, Measured, Question, Repetition
+from .model import Result
+from .rules import describe_busiest
+from .scaling import LEAST_RATIO
+from .store import StoredResult
+
+MOST_RATE = 1.05
+"""A run at up to so many times the required rate shows what the required one does."""
+
+
+@dataclass(frozen=True)
+class LoadRun:
+    """A run that offered the required load."""
+
+    stored: StoredResult
+    run: RunResult
+    writers: GroupResult
+
+    @property
+    def events(self) -> int:
+        """Those that were stored in the middle of it."""
+        return find_level(self.stored.result, self.run) + (self.writers.count or 0) // 2
+
+    def find_span_s(self, rate_per_s: float) -> float:
+        """How much of the devices' time they cover, at the required rate."""
+        return max(self.stored.result.settings.data.prefill_span_s or 0.0, self.events / rate_per_s)
+
+
+@dataclass(frozen=True)
+class Loads:
+    """The runs of a repetition that offered the required load."""
+
+    runs: list[LoadRun]
+    """Those on the history; if only the retention is known, on the most events."""
+    smaller: list[LoadRun]
+    """Those on the fewest events, by which it is seen what grows; none unless the retention is known."""
+    why: str
+    """Why there are none on the history."""
+
+    @property
+    def events(self) -> int | None:
+        """How many events the figures are about; None without runs."""
+        return min((load.events for load in self.runs), default=None)
+
+    @property
+    def busy(self) -> str | None:
+        """What others did to the machine while the smaller ones ran, as `Sample` has it."""
+        return describe_busiest([load.run for load in self.smaller])
+
+
+def find_level(result: Result, run: RunResult) -> int:
+    """The events that were stored when a run began."""
+    return result.settings.data.prefill if run.fill_level is None else run.fill_level
+
+
+def find_loads(question: Question, repetition: Repetition) -> Loads:
+    """The runs of a repetition that count for the load."""
+    loads: list[LoadRun] = []
+    others: list[LoadRun] = []
+    why = ""
+    for stored in repetition.stored:
+        result = stored.result
+        settings = result.settings
+        # A rate that changes is the required one for a while at most.
+        if (
+            result.command not in ("insert", "mixed")
+            or settings.disturbances
+            or settings.load.stages
+        ):
+            continue
+        for run in result.runs:
+            writers = run.writers
+            if writers is None or writers.offered is None or run.marks or run.undone:
+                continue
+            if run.retention is not None:
+                continue  # at a compressed clock more is deleted in a minute than in a month
+            offered = writers.offered.rate_per_s
+            if not ALMOST * question.rate_per_s <= offered <= MOST_RATE * question.rate_per_s:
+                why = why or f"{stored.result.label} offered {Unit.EVENTS_PER_S.show(offered)}"
+            elif differs := _find_other_requests(question, result):
+                why = differs
+            elif differs := _find_other_history(question, result, run):
+                why = differs
+                others.append(LoadRun(stored, run, writers))
+            else:
+                loads.append(LoadRun(stored, run, writers))
+    if repetition.failed:
+        why = repetition.failed[0]
+    why = why or f"nothing was measured at {Unit.EVENTS_PER_S.show(question.rate_per_s)}"
+    if question.kept is None:
+        return Loads(loads, [], why)
+    most = max((load.events for load in loads), default=0)
+    runs = [load for load in loads if load.events * LEAST_RATIO > most]
+    below = [load for load in [*loads, *others] if load.events * LEAST_RATIO <= most]
+    least = min((load.events for load in below), default=0)
+    return Loads(runs, [load for load in below if load.events < LEAST_RATIO * least], why)
+
+
+def find_difference(question: Question, result: Result, run: RunResult) -> str | None:
+    """Why a run, or a search of such runs, was not what is required but for its rate; None if it was."""
+    return _find_other_requests(question, result) or _find_other_history(question, result, run)
+
+
+def _find_other_history(question: Question, result: Result, run: RunResult) -> str | None:
+    """Why a run was not on the required history; None if it was."""
+    needed, level = question.needed, find_level(result, run)
+    if level < ALMOST * question.history:
+        return f"measured on {level:,} events, not on the history's {question.history:,}"
+    if (
+        (history := needed.history) is not None
+        and history.span is not None
+        and history.every is not None
+    ):
+        data = result.settings.data
+        span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s or inf
+        if span_s < ALMOST * history.span or every_s * ALMOST > history.every:
+            return (
+                f"measured without the history of {format_duration(history.span)}, one event per device"
+                f" every {format_duration(history.every)}"
+            )
+    return None
+
+
+def _find_other_requests(question: Question, result: Result) -> str | None:
+    """Why a result's requests were not those that are required; None if they were."""
+    needed, batch = question.needed, result.settings.load.batch
+    if needed.insert.batch is not None and max(1, batch) != needed.insert.batch:
+        return f"measured in batches of {max(1, batch):,}, not of {needed.insert.batch:,}"
+    rates = _find_query_rates(result)
+    for name, limits in needed.queries.items():
+        if rates.get(name, 0.0) < ALMOST * limits.rate:
+            return f"measured without {name} {limits.rate:g} times a second beside it"
+    return None
+
+
+def _find_query_rates(result: Result) -> dict[str, float]:
+    """Query -> how often per second it was to be asked beside the inserts."""
+    settings = result.settings
+    if settings.query_rate_per_s is None or not settings.queries:
+        return {}
+    queries = settings.queries
+    weights = queries if isinstance(queries, dict) else dict.fromkeys(queries, 1.0)
+    total = fsum(weights.values())
+    return {name: settings.query_rate_per_s * weight / total for name, weight in weights.items()}
+
+
+def find_scale(question: Question, measured: Measured) -> Scale | None:
+    """On how many events the load of a candidate was measured; None if that isn't known, or not how many are
+    stored in the end."""
+    found = [find_loads(question, repetition) for repetition in measured.repetitions]
+    levels = [loads.events for loads in found if loads.events is not None]
+    if question.kept is None or not levels:
+        return None
+    fits = [fits_memory(question, load) for loads in found for load in loads.runs]
+    in_memory = None if None in fits else all(fits)
+    return Scale(events=min(levels), kept=question.kept, in_memory=in_memory)
+
+
+def fits_memory(question: Question, load: LoadRun) -> bool | None:
+    """Whether what was stored when a run ended fits into the database's memory; None: not known."""
+    storage, resources = load.writers.storage, load.run.resources
+    memory_bytes = question.needed.memory or (resources.memory_bytes if resources else None)
+    if storage is None or storage.total_bytes is None or memory_bytes is None:
+        return None
+    return storage.total_bytes <= memory_bytes

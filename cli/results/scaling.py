@@ -1,0 +1,190 @@
+"""What a figure that was measured at two fill levels says of a larger one. Pure.
+
+By its values v1 on n1 events and v2 on n2, a figure grows by the power b = ln(v2 / v1) / ln(n2 / n1) of the
+events: 0 is flat, 1 doubles it with them. On n events it is then v2 (n / n2)^b. Each repetition has an
+exponent and a prediction of its own, so both are samples like any figure: their bounds are Student's t (of
+predictions on the logarithms), and the verdict's rule decides whether a prediction keeps a requirement.
+
+Nothing is extrapolated to more than `MOST_TIMES` the events it was measured on. A requirement is met if the
+measured figure keeps it and the predicted one does; it is missed if either breaks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import ceil, exp, log, sqrt
+from statistics import fmean, stdev
+
+from simulator.units import format_amount, format_digits
+
+from .decision import CERTAINTY, Cell, Interval, Requirement, Sample, Scale, Status, decide
+from .statistics import ALIKE_FACTOR, t_quantile
+
+MOST_TIMES = 30
+"""Up to so many times the events that it was measured on, a figure is extrapolated."""
+ALMOST = 0.99
+"""A history may fall short by so much: it has whole events of each device."""
+LEAST_RATIO = 2.0
+"""Fill levels that are less apart show no exponent."""
+
+ONE_LEVEL = "measured at one fill level: a second one would decide"
+"""Why nothing is extrapolated."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """A figure of one repetition at two fill levels."""
+
+    repetition: int
+    low_events: int
+    low: float
+    high_events: int
+    high: float
+    busy: str | None = None
+    """What others did to the machine meanwhile, as `Sample` has it."""
+
+    @property
+    def exponent(self) -> float:
+        """By which power of the events the figure grows."""
+        return log(self.high / self.low) / log(self.high_events / self.low_events)
+
+    def predict(self, events: float) -> float:
+        """The figure on so many events."""
+        return float(self.high * (events / self.high_events) ** self.exponent)
+
+
+def find_growth(
+    repetition: int,
+    low: tuple[int, float | None],
+    high: tuple[int, float | None],
+    busy: str | None = None,
+) -> Growth | None:
+    """The growth between two (events, figure); None if one isn't known, or they are too near."""
+    (low_events, low_value), (high_events, high_value) = low, high
+    if not low_value or not high_value or low_events <= 0:
+        return None
+    if high_events < LEAST_RATIO * low_events:
+        return None
+    return Growth(repetition, low_events, low_value, high_events, high_value, busy)
+
+
+def find_interval(values: Sequence[float]) -> Interval | None:
+    """The mean with its bounds; None for less than two values."""
+    if len(values) < 2:
+        return None
+    mean, half = fmean(values), t_quantile(CERTAINTY, len(values) - 1) * stdev(values)
+    half /= sqrt(len(values))
+    return Interval(mean=mean, low=mean - half, high=mean + half)
+
+
+def extend(
+    row: Requirement,
+    cell: Cell,
+    scale: Scale,
+    growths: Sequence[Growth],
+    why: str = ONE_LEVEL,
+) -> Cell:
+    """The cell of a figure that may grow with the events stored, judged on those that are stored in the end.
+    `growths`: of the repetitions that show one; `why` the others don't."""
+    if scale.kept <= scale.events:
+        return cell.model_copy(update={"scale": scale})
+    reach = min(scale.kept, MOST_TIMES * scale.events)
+    busy = {sample.repetition: sample.busy for sample in cell.samples}
+    samples = [
+        Sample(
+            repetition=growth.repetition,
+            keeps=row.find_headroom(value) >= 1,
+            value=value,
+            busy=busy.get(growth.repetition) or growth.busy,
+        )
+        for growth in growths
+        for value in [growth.predict(reach)]
+    ]
+    logs = find_interval([log(sample.value) for sample in samples if sample.value])
+    headrooms = [cell.headroom]
+    if logs is not None:
+        grown = Interval(mean=exp(logs.mean), low=exp(logs.low), high=exp(logs.high))
+        exponent = find_interval([growth.exponent for growth in growths])
+        changes = {"exponent": exponent, "extrapolated": grown, "extrapolated_to": reach}
+        scale = scale.model_copy(update=changes)
+        headrooms.append(row.find_headroom(grown.mean))
+    status, reason = _judge(row, cell, scale, samples, why)
+    return cell.model_copy(
+        update={
+            "scale": scale,
+            "status": status,
+            "reason": reason,
+            "headroom": min((value for value in headrooms if value is not None), default=None),
+        }
+    )
+
+
+def _judge(
+    row: Requirement, cell: Cell, scale: Scale, samples: Sequence[Sample], why: str
+) -> tuple[Status, str | None]:
+    prediction = decide(row, samples)
+    is_whole = len(samples) >= sum(sample.keeps is not None for sample in cell.samples)
+    if cell.status is not Status.MISSED and is_whole and prediction.status is Status.MISSED:
+        return Status.MISSED, describe_growth(row, scale)
+    if cell.status is not Status.MET:
+        return cell.status, cell.reason
+    if (too_far := find_too_far(scale)) is not None:
+        return Status.UNDECIDED, too_far
+    if not is_whole:
+        return Status.UNDECIDED, f"{describe_share(scale)}, {why}"
+    if prediction.status is Status.MET:
+        return Status.MET, None
+    return Status.UNDECIDED, f"{describe_growth(row, scale)}: {prediction.reason}"
+
+
+def find_too_far(scale: Scale) -> str | None:
+    """Why what is stored in the end can't be extrapolated to, and what would decide; None if it can."""
+    least = ceil(scale.kept / MOST_TIMES)
+    if scale.events >= ALMOST * least:
+        return None
+    step = 10 ** max(0, len(str(least)) - 3)
+    return (
+        f"{describe_share(scale)}, and figures are extrapolated {MOST_TIMES} × at most: a history of"
+        f" {format_amount(ceil(least / step) * step)} events would decide"
+    )
+
+
+def describe_share(scale: Scale) -> str:
+    """`on 104M of 3.11G events`."""
+    return f"on {format_amount(scale.events)} of {format_amount(scale.kept)} events"
+
+
+def describe_growth(row: Requirement, scale: Scale) -> str:
+    """`1,900 ms (1,700 ms to 2,100 ms) on 3.11G events`."""
+    grown, reach = scale.extrapolated, scale.extrapolated_to
+    if grown is None or reach is None:
+        return describe_share(scale)
+    bounds = f"{row.unit.show(grown.low)} to {row.unit.show(grown.high)}"
+    return f"{row.unit.show(grown.mean)} ({bounds}) on {format_amount(reach)} events"
+
+
+def limit_cell(row: Requirement, cell: Cell, scale: Scale) -> Cell:
+    """The cell of a figure that rises with the events stored and is that of all of them: undecided if it
+    depends on more than may be extrapolated to."""
+    reach = min(1.0, MOST_TIMES * scale.share)
+    is_missed = cell.lowest is not None and row.find_headroom(reach * cell.lowest) < 1
+    if cell.status is not Status.UNDECIDED and (too_far := find_too_far(scale)):
+        status = Status.MISSED if is_missed and cell.status is Status.MISSED else Status.UNDECIDED
+        why = cell.reason if status is Status.MISSED else too_far
+        cell = cell.model_copy(update={"status": status, "reason": why})
+    return cell.model_copy(update={"scale": scale})
+
+
+def is_flat(scale: Scale) -> bool:
+    """Whether the interval of the exponent leaves no more than a tenth of growth or decline."""
+    if scale.exponent is None or scale.extrapolated_to is None:
+        return False
+    times = scale.extrapolated_to / scale.events
+    most = log(ALIKE_FACTOR) / log(times)
+    return scale.exponent.low >= -most and scale.exponent.high <= most
+
+
+def format_share(share: float) -> str:
+    """`3.2%`, `0.003%`; `all` from 100 % on."""
+    return "all" if share >= 1 else f"{format_digits(100 * share)}%"
