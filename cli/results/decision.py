@@ -16,6 +16,7 @@ So of two equal candidates at the limit itself one is called met and the other m
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from enum import StrEnum
 from math import exp, inf, log, sqrt
 from statistics import fmean, stdev
@@ -273,6 +274,22 @@ class CandidateVerdict(_Part):
         raise KeyError(key)
 
 
+class RequirementChange(_Part):
+    """Requirements that were changed when there were results already."""
+
+    at: datetime
+    results: int
+    """How many there were."""
+    changes: list[str]
+    """`insert p99 250 ms → 500 ms`."""
+
+    def __str__(self) -> str:
+        """`Requirements changed at 2026-11-28 18:20 UTC after 3 results: insert p99 250 ms → 500 ms.`"""
+        when = f"{self.at.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+        after = format_count(self.results, "result")
+        return f"Requirements changed at {when} after {after}: {', '.join(self.changes)}."
+
+
 class VerdictMatrix(_Part):
     """Candidates × requirements: `verdict.json` in a campaign's folder."""
 
@@ -285,6 +302,8 @@ class VerdictMatrix(_Part):
     """In all candidates' figures together; None: nothing was measured."""
     jobs_left: int = 0
     """Jobs of the campaign that aren't done: it was interrupted, or goes on."""
+    requirement_changes: list[RequirementChange] = []
+    """In the order in which they were made."""
     notes: list[str] = []
     """What holds for all of it, a sentence each: what was measured in which way, what wasn't."""
 

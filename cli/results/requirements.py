@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from math import inf
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BaseModel,
@@ -262,6 +262,49 @@ def find_pause_s(fault: str) -> float:
     """How long a fault cuts the fleet off; 0 if it is another."""
     pause = parse_disturbance(f"1s {fault}").pause
     return pause.length_s if pause is not None else 0.0
+
+
+# --- what was changed -----------------------------------------------------------------------------
+
+
+def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two requirements as plain values: `insert p99 250 ms → 500 ms`."""
+    old, new = dict(_flatten(before)), dict(_flatten(now))
+    changes = []
+    for way in dict.fromkeys([*old, *new]):
+        name = " ".join(way)
+        if way not in old:
+            changes.append(f"{name} {_show(way, new[way])} is new")
+        elif way not in new:
+            changes.append(f"{name} {_show(way, old[way])} is gone")
+        elif old[way] != new[way]:
+            changes.append(f"{name} {_show(way, old[way])} → {_show(way, new[way])}")
+    return changes
+
+
+def _flatten(
+    part: Mapping[str, Any], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    for key, value in part.items():
+        if isinstance(value, Mapping):
+            yield from _flatten(value, (*above, key))
+        else:
+            yield (*above, key), value
+
+
+_TIMES = ("retention", "span", "every", "time")
+
+
+def _show(way: Sequence[str], value: Any) -> str:
+    """A value with its unit, by the key that it is at."""
+    key = way[-1]
+    if not isinstance(value, int | float):
+        return str(value)
+    if way[0] == "faults" or key in _TIMES:
+        return format_duration(value)
+    if key in list(Measure):
+        return (Unit.MS if Measure(key).is_time else Unit.SHARE).show(value)
+    return Unit.BYTES.show(value) if key == "disk" else f"{value:,.10g}"
 
 
 # --- as rows of the verdict -----------------------------------------------------------------------

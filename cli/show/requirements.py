@@ -88,7 +88,7 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
         lines.append(f"So far: {jobs} still to run.")
     if verdict.trust is not None and len(verdict.candidates) > 1:
         lines.append(f"All: {verdict.trust}.")
-    return lines + list(verdict.notes)
+    return [*lines, *map(str, verdict.requirement_changes), *verdict.notes]
 
 
 def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
@@ -183,7 +183,7 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
         for key, (heading, unit, values) in known.items()
         if any(values) and key not in required
     }
-    notes = list(verdict.notes)
+    notes = [*map(str, verdict.requirement_changes), *verdict.notes]
     if verdict.trust is not None and len(verdict.candidates) > 1:
         notes.insert(0, f"All candidates: {verdict.trust}.")
     if verdict.jobs_left:

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from simulator import __version__
 from simulator.documents import DocumentError, printable_line, read_json
 
 from ...plan.request import JobId
+from ...results.decision import RequirementChange
+from ...results.requirements import describe_changes
 from ...results.store import (
     CAMPAIGN,
     FAILED,
@@ -51,6 +54,7 @@ class CampaignFolder:
         self._plan = path / PLAN
         self._failed = path / FAILED
         self._times = path / "times.json"
+        self._requirements = path / "requirements.json"
         self._log = path / "campaign.log"
 
     @contextmanager
@@ -139,7 +143,10 @@ class CampaignFolder:
 
     def _check_free(self, file: Path) -> None:
         """ConfigError if a campaign of this file would replace what it hasn't written."""
-        files = (self.verdict, self.report, self.installed, self.started, self._failed, self._times)
+        files = (
+            self.verdict, self.report, self.installed, self.started, self._failed, self._times,
+            self._requirements,
+        )  # fmt: skip
         taken = [path.name for path in (*files, self._log) if path.exists()]
         copy = self.path / CAMPAIGN
         if copy.exists() and copy.read_bytes() != file.read_bytes():
@@ -202,6 +209,38 @@ class CampaignFolder:
         """Note how long a job took."""
         times = self._read_times() | {name: round(took_s, 3)}
         write_whole(self._times, json.dumps(times, indent=1))
+
+    def keep_requirements(self, definition: Definition, results: int) -> None:
+        """Note what is required from now on, with the time and how many results there are, if it has changed
+        and something has been seen."""
+        if definition.requirements is None:
+            return
+        needed = definition.requirements.model_dump(mode="json", exclude_unset=True)
+        kept = self._read_requirements() if results else []
+        if not kept or kept[-1]["requirements"] != needed:
+            at = now().isoformat(timespec="seconds")
+            kept.append({"at": at, "results": results, "requirements": needed})
+            write_whole(self._requirements, json.dumps({"history": kept}, indent=1))
+
+    def list_requirement_changes(self) -> list[RequirementChange]:
+        """What was changed of the requirements after there were results."""
+        kept = self._read_requirements()
+        return [
+            RequirementChange(
+                at=now["at"],
+                results=now["results"],
+                changes=describe_changes(before["requirements"], now["requirements"]),
+            )
+            for before, now in pairwise(kept)
+        ]
+
+    def _read_requirements(self) -> list[dict[str, Any]]:
+        """All requirements that there were, the first of them at least from the plan."""
+        if self._requirements.exists():
+            return list(self._read(self._requirements)["history"])
+        plan = self._read(self._plan) if self._plan.exists() else {}
+        needed = plan.get("definition", {}).get("requirements")
+        return [{"at": plan["made_at"], "results": 0, "requirements": needed}] if needed else []
 
     def keep_failed(self, failed: Mapping[str, str]) -> None:
         """Replace the failures that are kept."""

@@ -65,6 +65,7 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
         return done
     rankings = rank(campaign, done)
     shown = [ranking for ranking in rankings.values() if ranking.lines] + _list_changes(campaign)
+    folder.keep_requirements(campaign.definition, len(done))
     verdict = judge_campaign(campaign, done)
     write_whole(
         folder.report, make_campaign_report(make_page(campaign, done, rankings, shown, verdict))
@@ -109,13 +110,15 @@ def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> Verd
         for candidate in measured
         for repetition in candidate.repetitions
     )
-    return judge(
+    verdict = judge(
         campaign.question,
         campaign.definition.title,
         measured,
         campaign.definition.repeats,
         len(campaign.jobs) - ended,
     )
+    changes = campaign.folder.list_requirement_changes()
+    return verdict.model_copy(update={"requirement_changes": changes})
 
 
 def _read_turn(

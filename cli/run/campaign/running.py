@@ -206,6 +206,7 @@ def run_campaign(
             to_install = any(job.name in campaign.sites for job in left)
             if (to_install or installer.present) and not installer.check(consent, campaign.jobs):
                 return 0
+            folder.keep_requirements(campaign.definition, len(folder.find_done(campaign.jobs)))
             folder.keep_plan(campaign.file, campaign.definition, targets, campaign.turns)
             server = TurnServer(campaign.definition, folder.started, prepared, campaign.interrupts)
             try:

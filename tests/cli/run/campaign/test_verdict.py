@@ -117,6 +117,30 @@ def test_what_there_is_after_an_interruption(
     assert "undecided load and inserts p99: not measured yet." in output
 
 
+def test_requirements_that_were_changed_later_are_said(
+    night: Night, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = night.place / "night.yaml"
+    # Before there are results, nothing can have been seen.
+    file.write_text(FILE.replace("p99: 250ms", "p99: 300ms"))
+    night.open().folder.keep_requirements(night.open().definition, 0)
+    for number in (1, 2):
+        night.finish(f"one insert {number}", 400)
+    report_only(night.open())
+    assert "Requirements changed" not in capsys.readouterr().out
+    for changed in ("p99: 500ms", "p99: 500ms", "p99: 450ms, p50: 1s"):
+        file.write_text(FILE.replace("p99: 250ms", changed).replace("month: 2000", "month: 1500"))
+        report_only(night.open())
+    output = " ".join(capsys.readouterr().out.split())
+    said = "after 2 results: insert p99 300 ms → 500 ms, cost_per_month 2,000 → 1,500."
+    assert said in output
+    assert "after 2 results: insert p99 500 ms → 450 ms, insert p50 1,000 ms is new." in output
+    verdict = open_verdict(night.place / "out")
+    assert verdict is not None
+    assert [change.results for change in verdict.requirement_changes] == [2, 2]
+    assert "300 ms → 500 ms" in (night.place / "out" / "report.html").read_text()
+
+
 def test_a_failed_job_counts(night: Night) -> None:
     for number in (1, 2):
         night.finish(f"one insert {number}", 100)
