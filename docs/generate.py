@@ -200,6 +200,7 @@ def _list_capabilities(module: type[AnyModule]) -> list[list[str]]:
         ["queries with", ", ".join(shape for shape in Shape if shape in can.shapes) or "none"],
         ["percentiles", _describe_percentiles(can)],
         ["statements of your own", can.statements or "unsupported"],
+        ["tables of your own", can.own_schema.language or f"unsupported: {can.own_schema.reason}"],
         ["retention", can.ageing.way or f"unsupported: {can.ageing.reason}"],
         ["official client", _describe_official(official) if official else "none"],
     ]

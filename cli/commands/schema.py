@@ -177,7 +177,10 @@ def describe_model(model: type[BaseModel], prefix: str = "") -> Schema:
     made = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     parts = {part.__name__: part for part in walk_models(model)}
     for name, own in [(model.__name__, made), *made.get("$defs", {}).items()]:
-        docs = read_docs(parts[name]) if name in parts else {}
+        part = parts.get(name)
+        fields = part.model_fields if part else {}
+        texts = read_docs(part) if part else {}
+        docs = {field.alias or key: texts[key] for key, field in fields.items() if key in texts}
         for key, field in own.get("properties", {}).items():
             field.pop("title", None)
             if key in docs:

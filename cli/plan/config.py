@@ -70,7 +70,7 @@ class Config:
 
     def workload_definition(self, name: str) -> dict[str, Any]:
         """The definition of one of them, as in JSON; ConfigError if anything is wrong with it."""
-        from simulator.modules import find_statement_problem
+        from simulator.modules import find_own_problem
         from simulator.workloads.definition import read_name
         from simulator.workloads.yaml_source import check_document, read_document
 
@@ -82,7 +82,7 @@ class Config:
                 raise ValueError(f"{name} is a workload of this tool: choose another name")
             if isinstance(value, str):
                 file = self.path.parent / Path(value).expanduser()
-                definition = read_document(file, find_problem=find_statement_problem)
+                definition = read_document(file, find_problem=find_own_problem)
                 return {**definition, "name": name}
             if isinstance(value, dict) and value.setdefault("name", name) != name:
                 raise ValueError("the key above is its name: remove `name`")
@@ -92,7 +92,7 @@ class Config:
         for key in keys:
             node = next(below for above, below in node.value if above.value == key)
         try:
-            return check_document(node, value, str(self.path), keys, find_statement_problem)
+            return check_document(node, value, str(self.path), keys, find_own_problem)
         except OptionError as error:
             raise ConfigError(str(error)) from error
 

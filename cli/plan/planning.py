@@ -13,6 +13,7 @@ from pydantic_core import to_json
 from simulator.contract import (
     DataSet,
     Load,
+    PrimaryKey,
     Role,
     RunLimit,
     Tables,
@@ -22,6 +23,7 @@ from simulator.contract import (
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Support, require
 from simulator.modules.options import Options
+from simulator.modules.own_statements import find_own
 from simulator.units import format_count, format_span
 from simulator.workloads import load_options_model, load_workload, workload_names
 from simulator.workloads.base import CLOCK_FACTOR, MAX_CLOCK_FACTOR, SHARING_WORKERS, Workload
@@ -289,6 +291,12 @@ def check_capabilities(
         if "primary_key" in request.given:
             key = load.primary_key
             require(can.primary_keys.get(key), f"--primary-key {key}", module.name)
+            own = find_own(module, job.schema.statements)
+            if own and key is not PrimaryKey.NONE:
+                raise OptionError(
+                    f"--primary-key {key}: the workload's own schema for module {module.name} says what keys"
+                    " there are: leave the option out"
+                )
         if load.tables is Tables.MULTIPLE:
             require(can.multiple_tables, "--tables multiple", module.name)
         if settings is not None:

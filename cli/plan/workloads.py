@@ -10,7 +10,7 @@ from typing import Any
 
 from simulator.contract import DataSet, Timestamps
 from simulator.errors import OptionError, did_you_mean
-from simulator.modules import find_statement_problem
+from simulator.modules import find_own_problem
 from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload, WorkloadOptions
@@ -59,7 +59,7 @@ def _read_file(name: str) -> ChosenWorkload:
     from simulator.workloads.yaml_source import read_document
 
     file = Path(name).expanduser()
-    definition = read_document(file, workload_names(), find_statement_problem)
+    definition = read_document(file, workload_names(), find_own_problem)
     return ChosenWorkload(load_workload(definition["name"], definition), definition, name)
 
 

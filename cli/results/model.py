@@ -325,8 +325,9 @@ class Result(Bounded, BaseModel):
 
     @property
     def own_statements(self) -> list[str]:
-        """The queries that were asked by a statement of the workload's own, and not by the module's."""
-        return [sent.query for sent in self.statements if sent.own and sent.query]
+        """What was made or asked by statements of the workload's own, and not by the module's: the schema,
+        queries."""
+        return [sent.query or "the schema" for sent in self.statements if sent.own]
 
     @property
     def fill_level(self) -> int | None:

@@ -175,7 +175,7 @@ def describe_statements(sent: Sequence[SentStatements], heading: str | None = No
     """The statements, each with its title; `heading`: the title of the schema, which is the first."""
     titles = [part.title for part in sent]
     if heading is not None:
-        titles[0] = heading
+        titles[0] = f"{heading}, the workload's own schema" if sent[0].own else heading
     return "\n\n".join(
         "\n".join([title, *(indent(line, "  ") for line in part.lines)])
         for title, part in zip(titles, sent, strict=True)

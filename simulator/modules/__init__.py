@@ -23,7 +23,7 @@ from ..workloads.base import Workload
 from ..workloads.numbering import add_history, make_retention
 from .base import AnyModule, Job, Module
 from .options import Options, parse_options
-from .own_statements import refuse_statements
+from .own_statements import refuse_schema, refuse_statements
 
 if TYPE_CHECKING:
     from .base import AnyModule
@@ -69,17 +69,19 @@ def load_module(name: str) -> type[AnyModule]:
     return module_type
 
 
-def find_statement_problem(name: str) -> str | None:
-    """Why a workload can't have statements of its own for a module; None if it can, as far as is known where
-    that may not be installed."""
+def find_own_problem(name: str, of_schema: bool = False) -> str | None:
+    """Why a workload can't have statements of its own for a module, for queries or for its schema; None if it
+    can, as far as is known where that may not be installed."""
     names = module_names()
     if name not in names:
         return f"there is no module {name!r}{did_you_mean(name, names)} (known: {', '.join(names)})"
     try:
-        language = load_module(name).CAPABILITIES.statements
+        can = load_module(name).CAPABILITIES
     except ModuleNotFoundError:
         return None
-    return None if language else refuse_statements(name)
+    if of_schema:
+        return None if can.own_schema.language else refuse_schema(name, can.own_schema)
+    return None if can.statements else refuse_statements(name)
 
 
 def load_whole_module(name: str) -> type[AnyModule]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar
 from numpy.typing import NDArray
 
 from ..conditions import Condition
-from ..contract import Role, Storage
+from ..contract import PrimaryKey, Role, Storage
 from ..errors import OptionError, Retryable, SimulatorError, did_you_mean
 from ..machine import find_version
 from ..workloads.drawing import BoundQuery, bind
@@ -30,6 +30,7 @@ from .capabilities import (
     Encoding,
     Needed,
     OfficialClient,
+    OwnSchema,
     RefusedText,
     Support,
     find_refused_text,
@@ -37,7 +38,13 @@ from .capabilities import (
     support_keys,
 )
 from .options import LEAN, TABLE_COUNT, InsertMode, Job, OptionsT
-from .own_statements import check_own_statements, find_own_statement, refuse_statements
+from .own_statements import (
+    check_own_schema,
+    check_own_statements,
+    find_own,
+    find_own_statement,
+    refuse_statements,
+)
 from .sending import Asker, CallingAsker, Encoder, Rows, Writer
 
 __all__ = [
@@ -52,6 +59,7 @@ __all__ = [
     "Module",
     "Needed",
     "OfficialClient",
+    "OwnSchema",
     "Query",
     "RefusedText",
     "Support",
@@ -104,6 +112,12 @@ class Module(ABC, Generic[OptionsT]):
 
     def __init__(self, options: OptionsT, job: Job) -> None:
         """Connects to nothing. Raises OptionError for a combination that can't work."""
+        self.own_tables: Sequence[str] = find_own(type(self), job.schema.statements) or ()
+        """The workload's own statements that make the tables; none: the module makes them."""
+        if self.own_tables:
+            check_own_schema(self.own_tables, self.name, self.CAPABILITIES.own_schema, options, job)
+            # A key, if there is one, is the database's affair.
+            job = job.change(primary_key=PrimaryKey.NONE)
         self.job = job
         self.options = options
         self.mode: InsertMode = options.mode(job.load)

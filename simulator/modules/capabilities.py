@@ -171,6 +171,20 @@ def _fill(text: str, settings: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
+class OwnSchema:
+    """Whether a workload may make a module's tables by statements of its own."""
+
+    language: str = ""
+    """Of these statements; empty: it takes none."""
+    reason: str = "it doesn't take statements for its tables yet"
+    """Why it takes none, after the module's name."""
+    options: Collection[str] = ()
+    """Options that shape the module's own tables, besides those that change the schema."""
+    ages: bool = False
+    """Whether old events are deleted from whatever tables such statements make."""
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """What a module can do. Messages of the command line and the README's table come from it."""
 
@@ -233,6 +247,8 @@ class Capabilities:
     language. None: only the module's own queries can be asked."""
     statements: str | None = None
     """The language of statements that a workload may have of its own for the module; None: it takes none."""
+    own_schema: OwnSchema = OwnSchema()
+    """Whether a workload may make the tables by statements of its own."""
 
     def __post_init__(self) -> None:
         if not self.queries and self.shapes:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import orjson
 
+from ..conditions import Condition
 from ..errors import OptionError
 from ..logs import Redactor
 from ..workloads.drawing import BoundQuery
+from ..workloads.own_schema import makes_tags_table
 from ..workloads.queries import Every, Parameter, Query, parse_statement
-from ..workloads.schema import Column, Schema
+from ..workloads.schema import Column, Schema, Tags
+from .capabilities import OwnSchema
+from .options import Job, Options
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,19 @@ JSON_LITERALS = Literals(quote_json, str)
 """Of a language with JSON's texts, in which times are numbers."""
 
 
-def find_own_statement(module: type, query: Query) -> str | None:
-    """The statement that the workload has of its own for a query: for this module, or else for the one
-    that it extends. None: the module makes one of the description."""
+_OwnT = TypeVar("_OwnT")
+
+
+def find_own(module: type, own: Mapping[str, _OwnT]) -> _OwnT | None:
+    """What a workload has for this module, or else for the one that it extends; `own`: by their names."""
     names = (vars(kind).get("name", "") for kind in module.__mro__)
-    return next((query.statement[name] for name in names if name in query.statement), None)
+    return next((own[name] for name in names if name in own), None)
+
+
+def find_own_statement(module: type, query: Query) -> str | None:
+    """The statement that the workload has of its own for a query. None: the module makes one of the
+    description."""
+    return find_own(module, query.statement)
 
 
 def list_own_statements(module: type, schema: Schema) -> dict[str, str]:
@@ -71,6 +83,53 @@ def check_own_statements(
                 f"query {query}: statement: it contains a password of the target, which results"
                 " would store: leave it out"
             )
+
+
+def check_own_schema(
+    statements: Sequence[str], name: str, can: OwnSchema, options: Options, job: Job
+) -> None:
+    """OptionError if the module can't have its tables made by these statements of the workload, in such a
+    run."""
+    if not can.language:
+        raise OptionError(refuse_schema(name, can))
+    if Redactor(options.secrets())("\n".join(statements)) != "\n".join(statements):
+        raise OptionError(
+            f"schema.{name}: it contains a password of the target, which results would store: leave it out"
+        )
+    if makes_tags_table(statements) is not (job.schema.tags is Tags.TABLE):
+        wanted = Tags.ROW if job.schema.tags is Tags.TABLE else Tags.TABLE
+        raise OptionError(
+            f"schema.{name}: the workload's own schema is for tags={wanted}: set this workload option, or"
+            " write one for the other"
+        )
+    if job.retention is not None and not can.ages:
+        raise OptionError(
+            f"module {name} can't do --retention with the workload's own schema: it deletes from partitions"
+            " that it makes itself"
+        )
+    for option, default in list_shaping(type(options), can).items():
+        if getattr(options, option) != default:
+            raise OptionError(
+                f"option {option} shapes the table that module {name} makes, and the workload has a schema of"
+                " its own: leave the option out, and write it there"
+            )
+
+
+def list_shaping(model: type[Options], can: OwnSchema) -> dict[str, object]:
+    """The options that shape the tables that a module makes, with their defaults."""
+    return {
+        name: field.default
+        for name, field in model.model_fields.items()
+        if Condition.SCHEMA in field.metadata or name in can.options
+    }
+
+
+def refuse_schema(module: str, can: OwnSchema) -> str:
+    """What to say of a workload's own schema for a module that takes none."""
+    return (
+        f"module {module} takes no schema from a workload: {can.reason}; leave it out, so that the module"
+        " makes its own"
+    )
 
 
 def refuse_statements(module: str) -> str:

@@ -24,6 +24,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from ..errors import did_you_mean
 from .base import MAX_DEVICES
 from .noise import Points, device_words, make_salt, pick, pick_table, uniform_integers
+from .own_schema import find_schema_problems
 from .queries import WRITTEN, Part, Query
 from .schema import FIRST_TIMESTAMP_MS, FLOATS, NUMBERS, Column, ColumnType, Schema
 from .signals import (
@@ -279,6 +280,18 @@ def round_decimals(values: NDArray[Any], decimals: int) -> NDArray[Any]:
     return units
 
 
+def _read_statements(value: object) -> object:
+    """The statements of each module; ValueError if they are something else."""
+    if not isinstance(value, Mapping) or not all(
+        isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
+        for texts in value.values()
+    ):
+        raise ValueError(
+            "write a list of statements for each module, as in {postgres: [CREATE TABLE :table (…)]}"
+        )
+    return value
+
+
 class Devices(Part):
     """How many there are: `in_all`, shared out over the workers, or `per_worker`."""
 
@@ -351,6 +364,11 @@ class Definition(Part):
     """The columns, time and device among them: 2,000 at most, repeated ones counted one by one."""
     queries: tuple[Query, ...] = ()
     """What is asked beside the queries that all workloads with numbers have."""
+    # pydantic's models have a `schema` of their own.
+    statements: Annotated[Mapping[str, tuple[str, ...]], BeforeValidator(_read_statements)] = Field(
+        default_factory=dict, alias="schema"
+    )
+    """For each module, the statements that make the workload's table instead of the module's own."""
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
@@ -396,6 +414,7 @@ class Definition(Part):
             key=(self.device, self.time),
             devices_per_worker=self.devices.in_all or self.devices.per_worker or 1,
             epoch_ms=self.epoch_ms,
+            statements=self.statements,
         )
 
     @model_validator(mode="after")
@@ -450,3 +469,6 @@ class Definition(Part):
             names.add(query.name)
             for way, problem in schema.find_query_problems(query):
                 raise MisplacedError(problem, "queries", number, *way)
+        for module, statements in self.statements.items():
+            for place, problem in find_schema_problems(statements, schema):
+                raise MisplacedError(problem, "schema", module, *place)

@@ -479,8 +479,9 @@ def parse_statement(text: str) -> Parsed:
     return Parsed(tuple(parts), tuple(names), "".join(bare), problem)
 
 
-def find_problems(text: str, parameters: Collection[str]) -> Iterator[str]:
-    """All that is wrong with a statement, which may have these parameters."""
+def find_text_problems(text: str, parameters: Collection[str], whose: str) -> Iterator[str]:
+    """All that is wrong with a text that is to be one statement, which may have these parameters; `whose`
+    they are, in words."""
     parsed = parse_statement(text)
     if not parsed.bare.strip() and not parsed.problem:
         yield "the statement is empty: write one, or leave the key out"
@@ -489,11 +490,16 @@ def find_problems(text: str, parameters: Collection[str]) -> Iterator[str]:
     for name in dict.fromkeys(parsed.names):
         if name not in parameters:
             listed = ", ".join(f":{parameter}" for parameter in parameters)
-            yield f"there is no parameter :{name}{did_you_mean(name, parameters)} (this query has {listed})"
-    if changing := _CHANGING.search(parsed.bare):
+            yield f"there is no parameter :{name}{did_you_mean(name, parameters)} ({whose} has {listed})"
+    if _PASSWORD.search(text) or Redactor(())(text) != text:
+        yield "it contains a password, which results would store: leave it out"
+
+
+def find_problems(text: str, parameters: Collection[str]) -> Iterator[str]:
+    """All that is wrong with a query's statement, which may have these parameters."""
+    yield from find_text_problems(text, parameters, "this query")
+    if changing := _CHANGING.search(parse_statement(text).bare):
         yield (
             f"a query's statement may only read, but {changing[0].upper()} does more: leave it"
             " out, or put it in quotes if it is a name"
         )
-    if _PASSWORD.search(text) or Redactor(())(text) != text:
-        yield "it contains a password, which results would store: leave it out"

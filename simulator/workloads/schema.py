@@ -113,6 +113,8 @@ class Schema:
     """The table by whose name the tags' table is called; None: `table`."""
     given_indexes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Name and columns of each index, where they don't follow from the queries."""
+    statements: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    """Module -> the workload's own statements that make the tables."""
 
     def column(self, name: str) -> Column:
         """The column of that name, or the values at that path, as in `payload.a.b`; KeyError if there is
@@ -390,7 +392,9 @@ def find_in_documents(column: Column, path: tuple[str, ...]) -> Column:
 DEVICES_APART = 1_000_000
 """How far the ids of one worker's devices begin behind those of the worker before it."""
 
-_NAME, _NAME_BYTES = re.compile(rb"w\d{5}d\d{6}"), 13
+_NAME = re.compile(rb"w\d{5}d\d{6}")
+NAME_BYTES = 13
+"""How long the names of devices are."""
 _DIGITS = range(7, 13)
 """Where in a name the device's number stands."""
 
@@ -401,11 +405,11 @@ def number_devices(names: NDArray[np.bytes_]) -> NDArray[np.int64]:
     kind."""
     if not len(names):
         return np.empty(0, dtype=np.int64)
-    if names.dtype.itemsize != _NAME_BYTES or not _NAME.fullmatch(names[0]):
+    if names.dtype.itemsize != NAME_BYTES or not _NAME.fullmatch(names[0]):
         raise OptionError(
             f"tags=table needs devices with names such as w00007d000042, not {names[0].decode()!r}"
         )
-    octets = np.ascontiguousarray(names).view(np.uint8).reshape(len(names), _NAME_BYTES)
+    octets = np.ascontiguousarray(names).view(np.uint8).reshape(len(names), NAME_BYTES)
     ids = np.zeros(len(names), dtype=np.int64)
     for place in _DIGITS:
         ids *= 10

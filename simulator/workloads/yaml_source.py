@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -29,8 +29,11 @@ Secret, which holds 1 MiB
 (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 
 
-FindProblem = Callable[[str], str | None]
-"""Why a workload can't have statements of its own for a module; None if it can."""
+class FindProblem(Protocol):
+    """Why a workload can't have statements of its own for a module, for queries or for its schema; None if it
+    can."""
+
+    def __call__(self, name: str, of_schema: bool = False) -> str | None: ...
 
 
 def read_document(
@@ -96,6 +99,9 @@ def check_document(
             if find_problem and (problem := find_problem(module)):
                 where = _name_place(root, ("queries", number, "statement", module), source, keys)
                 raise OptionError(where + problem)
+    for module in definition.statements:
+        if find_problem and (problem := find_problem(module, of_schema=True)):
+            raise OptionError(_name_place(root, ("schema", module), source, keys) + problem)
     octets = to_json(document)
     if len(octets) > MOST_BYTES:
         raise OptionError(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from simulator.errors import OptionError, PluginError, load_plugin
-from simulator.modules import find_statement_problem, load_module, module_names
+from simulator.modules import find_own_problem, load_module, module_names
 from simulator.workloads import load_options_model, load_workload, workload_names
 
 from .test_main import Said, said
@@ -59,7 +59,7 @@ def test_names_are_known_without_loading() -> None:
     assert load_plugin("iot_database_benchmark.workloads", "none", object) is None
     with pytest.raises(OptionError, match="there is no workload 'none'"):
         load_workload("none")
-    assert find_statement_problem("postgres") is None
+    assert find_own_problem("postgres") is None
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ def describe_tables(module: AnyModule) -> list[SentStatements]:
         lines = module.describe_schema() or ["nothing is made before the events"]
     except OptionError as error:
         lines = [str(error)]
-    parts = [SentStatements(title="Schema", lines=lines)]
+    own = bool(module.own_tables)
+    title = "Schema, the workload's own" if own else "Schema"
+    parts = [SentStatements(title=title, lines=lines, own=own)]
     if isinstance(module, IndexedModule) and module.options.is_indexed:
         title = f"Indexes, {_WHEN[module.options.create_indices]}"
         parts.append(SentStatements(title=title, lines=module.describe_indexes()))

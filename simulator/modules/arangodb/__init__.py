@@ -56,6 +56,7 @@ from ..base import (
     Encoding,
     Job,
     Needed,
+    OwnSchema,
     Support,
     support_keys,
 )
@@ -134,6 +135,7 @@ class Arangodb(
         "key_options": Condition.SCHEMA,
     }
     CAPABILITIES = Capabilities(
+        own_schema=OwnSchema(reason="a collection has no columns"),
         # https://docs.arangodb.com/stable/develop/http-api/collections/: a sync each 100 ms by default
         durability=Durability(
             {"sync": Needed(("true",), "within rocksdb.sync-interval (100 ms by default)")},

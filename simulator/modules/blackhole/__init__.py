@@ -20,7 +20,17 @@ from ...contract import PrimaryKey, Storage
 from ...errors import OptionError
 from ...workloads.schema import ColumnType
 from .. import load_module
-from ..base import Ageing, AnyModule, Capabilities, Durability, Job, Module, Support, require
+from ..base import (
+    Ageing,
+    AnyModule,
+    Capabilities,
+    Durability,
+    Job,
+    Module,
+    OwnSchema,
+    Support,
+    require,
+)
 from ..kit.options import InFlightOptions
 from ..options import Options, list_payload_options, parse_payload_options
 from ..sending import Encoder, Outcome, Payload, Writer
@@ -106,6 +116,7 @@ class Blackhole(Module[BlackholeOptions]):
     name = "blackhole"
     options_model = BlackholeOptions
     CAPABILITIES = Capabilities(
+        own_schema=OwnSchema(reason="it stores nothing"),
         ageing=Ageing(reason="it stores nothing"),
         durability=Durability(never="never: nothing is stored", count_places=lambda settings: 0),
         insert_modes={"discard": Support.FULL},

@@ -72,9 +72,10 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import FURTHER, Shape
 from ...workloads.schema import ColumnType
-from ..base import Ageing, Capabilities, Durability, Encoding, Job, Support, support_keys
-from ..kit.module import MARK, ConnectedModule, Found, nothing_to_query
+from ..base import Ageing, Capabilities, Durability, Encoding, Job, OwnSchema, Support, support_keys
+from ..kit.module import MARK, Found, nothing_to_query
 from ..kit.options import BATCH_MODES
+from ..kit.own_tables import OwnTablesModule, own_schema_lacks
 from .encoding import (
     ALLOCATION,
     CLIENTS,
@@ -117,7 +118,7 @@ _SETTINGS = (
 )  # fmt: skip
 
 
-class Cassandra(ConnectedModule[CassandraOptions, "ClusterSession"]):
+class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
     """Cassandra or YCQL."""
 
     name = "cassandra"
@@ -161,6 +162,7 @@ class Cassandra(ConnectedModule[CassandraOptions, "ClusterSession"]):
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape) - FURTHER,
         statements="CQL",
+        own_schema=OwnSchema("CQL", options=("tablets",), ages=True),
         clients=CLIENTS,
     )
     ENCODINGS = (
@@ -216,24 +218,60 @@ class Cassandra(ConnectedModule[CassandraOptions, "ClusterSession"]):
                 f"keyspace {keyspace} has replication {current}, not {replication}: drop or alter it,"
                 " or change replication_factor, replication_strategy or keyspace"
             )
+        self.try_own_tables()
         ours = self.claim_tables()
         if self.job.clean:
             for table in ours:
-                self.session.ask(f"DROP TABLE {self.options.name_table(table)}")
-        for statement in self._create_tables():
-            self.session.ask(statement)
+                self.drop(table)
+            ours = []
+        for statement in self.make_statements(ours):
+            self.execute(statement)
+
+    def execute(self, statement: str) -> None:
+        self.session.ask(statement)
+
+    def drop(self, table: str) -> None:
+        self.execute(f"DROP TABLE IF EXISTS {self.name_table(table)}")
+
+    def name_table(self, table: str) -> str:
+        return self.options.name_table(table)
+
+    def mark_table(self, table: str) -> list[str]:
+        # YCQL has no comments.
+        if self.options.flavor is Flavor.YCQL:
+            return []
+        return [f"ALTER TABLE {self.name_table(table)} WITH comment = '{MARK}'"]
+
+    def check_own_tables(self) -> None:
+        schema = self.job.schema
+        device = schema.device_path or schema.device
+        for table in self.tables:
+            keys = self.session.ask(
+                "SELECT column_name, kind, position FROM system_schema.columns"
+                " WHERE keyspace_name = %s AND table_name = %s",
+                [self.options.keyspace, table],
+            )
+            partition = [name for name, kind, _ in keys if kind == "partition_key"]
+            order = {name: place for name, kind, place in keys if kind == "clustering"}
+            others = {*schema.key} - {schema.device, schema.time}
+            if partition != [device] or order.get(schema.time) != 0 or not others <= set(order):
+                names = ", ".join([schema.time, *sorted(others)])
+                raise own_schema_lacks(
+                    f"another primary key than (({device}), {names}), by which events are told apart and"
+                    " asked for"
+                )
 
     def describe_schema(self) -> list[str]:
         # Without a connection, no node tells what its data center is called.
         datacenter = self.options.local_datacenter or "<the local data center>"
-        return [self._create_keyspace(self._replication(datacenter)), *self._create_tables()]
+        return [self._create_keyspace(self._replication(datacenter)), *self.make_statements()]
 
     def _create_keyspace(self, replication: Mapping[str, str]) -> str:
         literal = ", ".join(f"'{key}': '{value}'" for key, value in replication.items())
         keyspace = quote_name(self.options.keyspace)
         return f"CREATE KEYSPACE IF NOT EXISTS {keyspace} WITH replication = {{{literal}}}"
 
-    def _create_tables(self) -> list[str]:
+    def create_tables(self, there: Collection[str] = ()) -> list[str]:
         return [
             f"CREATE TABLE IF NOT EXISTS {self.options.name_table(table)} {self._define()}"
             for table in self.job.table_names

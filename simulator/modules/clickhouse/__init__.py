@@ -57,11 +57,13 @@ from ..base import (
     Encoding,
     Job,
     Needed,
+    OwnSchema,
     Support,
     support_keys,
 )
 from ..kit.module import MARK
 from ..kit.options import BATCH_MODES
+from ..kit.own_tables import own_schema_lacks
 from ..kit.sql_module import SqlModule
 from .encoding import (
     CLIENTS,
@@ -155,6 +157,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.UUID),
         shapes=ClickhouseDialect.SHAPES - FURTHER,
         statements="SQL",
+        own_schema=OwnSchema("SQL", options=("fsync_after_insert",)),
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
@@ -321,6 +324,12 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
                 dropped = ", ".join(f"DROP PARTITION {step}" for (step,) in steps)
                 self.execute(f"ALTER TABLE {self.name_table(table)} {dropped}")
 
+    def mark_table(self, table: str) -> list[str]:
+        return [f"ALTER TABLE {self.name_table(table)} MODIFY COMMENT {quote_text(MARK)}"]
+
+    def check_own_tables(self) -> None:
+        self.check_tables()
+
     def check_tables(self) -> None:
         """SimulatorError if a table has replicas and shouldn't, or the reverse. Makes the others
         remember as many INSERTs as the options say."""
@@ -329,6 +338,8 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
                 f"SELECT engine FROM system.tables WHERE database = {quote_text(self.options.database)}"
                 f" AND name = {quote_text(table)}"
             )
+            if self.own_tables and not engine.endswith("MergeTree"):
+                raise own_schema_lacks(f"the engine {engine}, which forgets inserts: use MergeTree")
             if engine.startswith("Replicated") is not self.options.replicated:
                 other = str(not self.options.replicated).lower()
                 raise SimulatorError(

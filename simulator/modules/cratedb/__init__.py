@@ -55,6 +55,7 @@ from ..base import (
     Encoding,
     Job,
     Needed,
+    OwnSchema,
     Support,
     support_keys,
 )
@@ -202,6 +203,7 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.DB),
         shapes=CratedbDialect.SHAPES - FURTHER,
         statements="SQL",
+        own_schema=OwnSchema("SQL", options=("shards", "replicas")),
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,

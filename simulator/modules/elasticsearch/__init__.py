@@ -55,6 +55,7 @@ from ..base import (
     Job,
     Needed,
     OfficialClient,
+    OwnSchema,
     Support,
     support_keys,
 )
@@ -245,6 +246,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         "index.replication.type": Condition.REPLICATION,
     }
     CAPABILITIES = Capabilities(
+        own_schema=OwnSchema(reason="an index is made by a document with its mappings"),
         # https://www.elastic.co/docs/reference/elasticsearch/index-settings/translog
         durability=Durability(
             {

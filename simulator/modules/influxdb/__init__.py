@@ -42,6 +42,7 @@ from ..base import (
     Job,
     Needed,
     OfficialClient,
+    OwnSchema,
     RefusedText,
     Support,
     support_keys,
@@ -187,6 +188,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         "storage-wal-fsync-delay": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        own_schema=OwnSchema(reason="it makes no tables, columns come with events"),
         # https://docs.influxdata.com/influxdb/v2/reference/config-options/#storage-wal-fsync-delay
         durability=Durability(
             {

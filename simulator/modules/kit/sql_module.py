@@ -21,6 +21,7 @@ from ..sending import Payload
 from .exactly_once import ConnectedWriter
 from .module import INSERT_REMEDY, MARK, Closable, Found, MissingTable, TableModule
 from .official import RowsEncoder, sent_columns
+from .own_tables import OwnTablesModule
 from .sql_queries import SqlDialect, compile_query, fill_sql
 
 
@@ -34,7 +35,7 @@ class SqlConnection(Closable, Protocol):
 SqlConnectionT = TypeVar("SqlConnectionT", bound=SqlConnection)
 
 
-class SqlModule(TableModule[OptionsT, SqlConnectionT]):
+class SqlModule(OwnTablesModule[OptionsT, SqlConnectionT], TableModule[OptionsT, SqlConnectionT]):
     """A database whose tables are made and asked by statements."""
 
     TYPES: ClassVar[Mapping[ColumnType, str]]
@@ -103,7 +104,7 @@ class SqlModule(TableModule[OptionsT, SqlConnectionT]):
         return list(map(self.create_table, self.tables))
 
     def describe_schema(self) -> list[str]:
-        return self.create_tables()
+        return self.make_statements()
 
     def finish_table(self, table: str) -> str:
         """What stands behind the columns."""
@@ -117,13 +118,14 @@ class SqlModule(TableModule[OptionsT, SqlConnectionT]):
 
     def prepare(self) -> None:
         self.check_server()
+        self.try_own_tables()
         there = self.claim_tables()
         if self.job.clean:
             # What was a part of a table may use its sequences, and comes behind it.
             for table in reversed(there):
                 self.drop(table)
             there = []
-        for statement in self.create_tables(there):
+        for statement in self.make_statements(there):
             self.execute(statement)
         if not self.job.clean:
             self.check_columns(self.job.table_names, INSERT_REMEDY)

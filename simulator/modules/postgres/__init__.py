@@ -61,10 +61,12 @@ from ...encoding.columns import KEY_COLUMN, quote_name
 from ...encoding.postgres_rows import TYPE_OIDS, value_rows
 from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQueries, BoundQuery
+from ...workloads.own_schema import serves_newest
 from ...workloads.queries import Query
-from ...workloads.schema import ID, Column, ColumnType
-from ..base import Ageing, Capabilities, Durability, Encoding, Job, Support
+from ...workloads.schema import ID, NAME_BYTES, Column, ColumnType
+from ..base import Ageing, Capabilities, Durability, Encoding, Job, OwnSchema, Support
 from ..kit.module import MARK, IndexedModule
+from ..kit.own_tables import own_schema_lacks
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import Newest, SqlDialect, compile_query, quote_text
 from ..sending import Asker, Writer
@@ -117,7 +119,8 @@ _KEYS_OF_TYPE: Mapping[str | None, Sequence[PrimaryKey]] = {
 }
 """The kinds of key that an `id` of this type can be; None: there is no such column."""
 
-_TYPE_NAMES = {TYPE_OIDS[kind]: name for kind, name in _COLUMN_TYPES.items()} | {2950: "uuid"}
+_TYPE_NAMES = {TYPE_OIDS[kind]: name for kind, name in _COLUMN_TYPES.items()}
+_TYPE_NAMES |= {2950: "uuid", 25: "text", 1700: "numeric", 1184: "timestamptz", 1114: "timestamp"}
 _COLUMNS = (
     "SELECT attname, atttypid FROM pg_attribute"
     " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
@@ -136,6 +139,14 @@ _ORDERED_OTHERWISE = (
     " AND NOT (collname = 'default' AND 'B' < 'a')"
 )
 """Those of a table's columns whose texts are in another order than that of their bytes."""
+
+_LIMITED = (
+    "SELECT attname, CASE WHEN atttypid IN (1042, 1043) AND atttypmod > 4 THEN atttypmod - 4 END,"
+    " attnotnull, atthasdef OR attidentity <> '' FROM pg_attribute"
+    " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
+)
+"""A table's columns, how many characters each may have at most, whether each row must have a value, and
+whether there is one by default."""
 
 _OWN_COLUMNS = (KEY_COLUMN, "rowid")
 """The second is CockroachDB's, of a table without a key:
@@ -175,6 +186,7 @@ class Postgres(
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         shapes=SqlDialect.SHAPES,
         statements="SQL",
+        own_schema=OwnSchema("SQL", options=("tablets", "colocation")),
         indices=Support.FULL,
         column_types=_COLUMN_TYPES,
         most_columns=_MOST_COLUMNS,
@@ -270,7 +282,7 @@ class Postgres(
         super().prepare()
 
     def describe_schema(self) -> list[str]:
-        return [*self._create_extensions(), *self.create_tables()]
+        return [*self._create_extensions(), *self.make_statements()]
 
     def _create_extensions(self) -> list[str]:
         """The statements that make the extensions that the options name."""
@@ -290,10 +302,13 @@ class Postgres(
         for table in self.tables:
             statements.append(self.create_table(table))
             if table not in there:
-                statements.append(f"COMMENT ON TABLE {quote_name(table)} IS {quote_text(MARK)}")
+                statements += self.mark_table(table)
             if bounds and table in self.job.table_names:
                 statements += create_partitions(table, bounds)
         return statements
+
+    def mark_table(self, table: str) -> list[str]:
+        return [f"COMMENT ON TABLE {quote_name(table)} IS {quote_text(MARK)}"]
 
     def define_columns(self, table: str) -> list[str]:
         """The definitions of a table's columns, and its constraint."""
@@ -361,10 +376,38 @@ class Postgres(
                         " insert without --no-clean"
                     )
 
+    def holds(self, actual: str, expected: str) -> bool:
+        # The same in all but name. https://www.postgresql.org/docs/current/datatype-character.html
+        return super().holds("varchar" if actual == "text" else actual, expected)
+
+    def check_own_tables(self) -> None:
+        for table in self.tables:
+            is_tags = table in self.job.tags_tables
+            columns = self.job.schema.tags_row if is_tags else self.job.schema.row
+            needed = {column.name: column for column in columns}
+            if self.dialect.SQL.COLLATION:
+                values = [quote_name(table), list(needed)]
+                for _, name in self.connection.ask(_ORDERED_OTHERWISE, values):
+                    remedy = f"write{self.dialect.SQL.COLLATION} behind its type"
+                    raise own_schema_lacks(f"{name} in the order of a locale: {remedy}", is_tags)
+            for name, length, never_null, has_default in self.connection.ask(
+                _LIMITED, [quote_name(table)]
+            ):
+                column = needed.get(name)
+                if never_null and (column.nullable if column else not has_default):
+                    what = f"{name} as NOT NULL, and events may have no value for it"
+                    raise own_schema_lacks(what, is_tags)
+                longest = max(map(len, column.texts), default=0) if column else 0
+                if name == self.job.schema.device:
+                    longest = NAME_BYTES
+                if length is not None and length < longest:
+                    what = f"{name} for {length} characters, and events have {longest} there"
+                    raise own_schema_lacks(what, is_tags)
+
     def check_tables(self) -> None:
         """SimulatorError if a table that was there before has another kind of key than is asked for."""
         key = self.job.load.primary_key
-        if any(column.name == KEY_COLUMN for column in self.job.schema.row):
+        if self.own_tables or any(column.name == KEY_COLUMN for column in self.job.schema.row):
             return
         for table in self.job.table_names:
             fitting = _KEYS_OF_TYPE.get(self.read_columns(table).get(KEY_COLUMN), ())
@@ -386,10 +429,15 @@ class Postgres(
 
     def prepare_queries(self) -> None:
         super().prepare_queries()
-        if self.options.is_indexed:
+        if self.is_indexed:
             self._analyze()
 
     # --- indexes ----------------------------------------------------------------------------------
+
+    @property
+    def is_indexed(self) -> bool:
+        """Whether an index on device and time serves queries."""
+        return self.options.is_indexed or serves_newest(self.own_tables, self.job.schema)
 
     def _analyze(self) -> None:
         for table in self.tables:
@@ -399,6 +447,8 @@ class Postgres(
     def index_names(self) -> Mapping[str, str]:
         """Name -> statement of each index."""
         schema = self.job.schema
+        if self.own_tables:
+            return {}
         there = [(schema.time,)] if self.TIME_INDEX else []
         indexes = {name: names for name, names in schema.indexes.items() if names not in there}
         return list_statements(
@@ -493,7 +543,7 @@ class Postgres(
     def choose_newest(self) -> Newest | None:
         """How each device's newest event is asked for; None: as `NEWEST` says."""
         dialect = self.dialect
-        return dialect.INDEXED_NEWEST if self.options.is_indexed else dialect.PLAIN_NEWEST
+        return dialect.INDEXED_NEWEST if self.is_indexed else dialect.PLAIN_NEWEST
 
     def reads_window_by_time(self, query: Query) -> bool:
         """Whether a plan for all windows may read those of some devices by an index on time alone."""

@@ -39,7 +39,18 @@ from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.queries import FURTHER
 from ...workloads.schema import ID, Column, EventBlock
-from ..base import Ageing, Capabilities, Durability, Encoding, Job, Needed, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Durability,
+    Encoding,
+    Job,
+    Needed,
+    OwnSchema,
+    Support,
+    support_keys,
+)
+from ..kit.own_tables import own_schema_lacks
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import SqlDialect
 from ..options import LEAN
@@ -72,6 +83,10 @@ _MOST_BYTES = 30_000
 """Of a table's columns in a URL: the whole head of a request may have 32,224 by default."""
 
 
+_TEXTS = {"SYMBOL", "VARCHAR", "STRING"}
+"""Types of columns that take the same texts."""
+
+
 class Questdb(SqlModule[QuestdbOptions, Connection]):
     """A QuestDB server."""
 
@@ -97,6 +112,7 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
         shapes=QuestdbDialect.SHAPES - FURTHER,
         statements="SQL",
+        own_schema=OwnSchema("SQL", options=("max_uncommitted_rows", "o3_max_lag")),
         # None on times and values; the option `index_devices` makes one on symbols.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
@@ -211,12 +227,23 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
             return [schema.time, KEY_COLUMN]
         return [schema.time, *(name for name in schema.row_key if name != schema.time)]
 
+    def holds(self, actual: str, expected: str) -> bool:
+        return super().holds(actual, expected) or {actual, expected} <= _TEXTS
+
+    def check_own_tables(self) -> None:
+        self.check_tables()
+
     def check_tables(self) -> None:
         """SimulatorError if a table that was there before tells events apart by other columns."""
         for table in self.job.table_names:
             columns = self.ask(f"SHOW COLUMNS FROM {quote_name(table)}")
             names = {name for name, *_ in columns}
             keys = {name for name, *_, is_key in columns if is_key}
+            if self.own_tables and keys != set(self._list_keys()):
+                raise own_schema_lacks(
+                    f"DEDUP UPSERT KEYS({', '.join(sorted(keys))}): repeated requests need"
+                    f" DEDUP UPSERT KEYS({', '.join(self._list_keys())}), with TIMESTAMP and WAL"
+                )
             if keys != set(self._list_keys()):
                 other = PrimaryKey.CLIENT if KEY_COLUMN in names else PrimaryKey.NONE
                 key_names = ", ".join(sorted(keys)) or "nothing"

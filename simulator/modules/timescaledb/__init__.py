@@ -15,7 +15,7 @@ timestamp)`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -27,7 +27,7 @@ from ...encoding.columns import quote_name
 from ...errors import OptionError, SimulatorError
 from ...workloads.queries import Query
 from ...workloads.schema import ID, Tags
-from ..base import Ageing, Job, Support, support_keys
+from ..base import Ageing, Job, OwnSchema, Support, support_keys
 from ..kit.sql_queries import Newest, quote_text
 from ..postgres import Postgres
 from ..postgres.dialects import Dialect
@@ -85,6 +85,7 @@ class Timescaledb(Postgres):
         Postgres.CAPABILITIES,
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.SQL),
         ageing=Ageing("drop_chunks, with chunks as long as a step"),
+        own_schema=OwnSchema("SQL", ages=True),
     )
     TIME_ORDER = "DESC"
     # https://www.tigerdata.com/docs/api/latest/hypertable/create_hypertable/: `create_default_indexes`
@@ -131,17 +132,16 @@ class Timescaledb(Postgres):
                         " --no-clean, or leave the option out"
                     )
         super().prepare()
-        for table in self.job.table_names:
-            self.connection.ask(self._convert_table(table))
-            for statement in self._enable_columnstore(table):
-                self.execute(statement)
 
     def describe_schema(self) -> list[str]:
-        statements = super().describe_schema()
+        return [_CREATE_EXTENSION, *super().describe_schema()]
+
+    def make_statements(self, there: Collection[str] = ()) -> list[str]:
+        statements = super().make_statements(there)
         for table in self.job.table_names:
             statements.append(self._convert_table(table))
             statements += self._enable_columnstore(table)
-        return [_CREATE_EXTENSION, *statements]
+        return statements
 
     def _convert_table(self, table: str) -> str:
         """https://www.tigerdata.com/docs/reference/timescaledb/hypertables/create_hypertable"""
@@ -194,7 +194,7 @@ class Timescaledb(Postgres):
             self.connection.ask("CALL convert_to_columnstore(%s::regclass)", [chunk])
 
     def choose_newest(self) -> Newest | None:
-        if self.options.is_indexed:
+        if self.is_indexed:
             # SkipScan jumps from device to device in the index on device and newest time.
             # https://www.tigerdata.com/docs/build/data-management/query-data/skipscan
             return Newest.DIALECT
@@ -207,7 +207,7 @@ class Timescaledb(Postgres):
         # device and time is taken instead, but not if there is a condition on a value.
         if self.options.columnstore:
             return False
-        return not self.options.is_indexed or query.where is not None
+        return not self.is_indexed or query.where is not None
 
     def storage(self) -> Storage:
         # The tags' table is a plain one.

@@ -47,7 +47,7 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ColumnType
-from ..base import Ageing, Capabilities, Durability, Encoding, Job, Support, support_keys
+from ..base import Ageing, Capabilities, Durability, Encoding, Job, OwnSchema, Support, support_keys
 from ..kit.module import ConnectedModule, Found, missing_table, nothing_to_query
 from ..kit.options import BATCH_MODES, BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
 from ..kit.series import field_columns, find_witness, has_labels, name_device, tag_columns
@@ -145,6 +145,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
         "inmemoryDataFlushInterval": Condition.DURABILITY,
     }
     CAPABILITIES = Capabilities(
+        own_schema=OwnSchema(reason="it makes no tables, metrics come with events"),
         durability=Durability(
             never="within {inmemoryDataFlushInterval}: there is no write-ahead log"
         ),

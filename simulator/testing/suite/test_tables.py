@@ -4,22 +4,25 @@ them and somebody asks for it; and what they take on disk."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from ...contract import Role, Tables
-from ...errors import Retryable, SimulatorError
+from ...contract import PrimaryKey, Role, Tables
+from ...errors import OptionError, Retryable, SimulatorError
 from ...modules import check_versions, find_number
 from ...modules.base import AnyModule, Job, Module, Support, await_count, connect
 from ...modules.kit.module import CreateIndices, IndexedModule
+from ...modules.kit.own_tables import TRIAL, OwnTablesModule
+from ...modules.own_statements import list_shaping
 from ...workloads.base import Workload
 from ...workloads.cpu import Cpu
 from ...workloads.schema import Schema, Tags
 from ...workloads.temperature import Temperature
-from ..events import TESTED, Awkward, Sundry, insert_with, rows_of
+from ..events import TESTED, Awkward, Sparse, Sundry, insert_with, rows_of
 from ..server import ServerUnderTest, as_observer, batch_of, new_job, table_modes
 from .test_queries import fill, find_indexing, prepare_queries, workload_of
 
@@ -388,3 +391,114 @@ def test_the_size_on_disk_grows_with_the_events(server: ServerUnderTest) -> None
     own = server.size_on_disk(workload.schema.table)
     if own is not None:
         assert sizes[-1].total_bytes == own
+
+
+# --- tables that a workload makes itself ---------------------------------------------------------------
+
+
+OWN_EVENTS = 12
+OTHER_TEXTS = {"questdb": "VARCHAR", "clickhouse": "String"}
+"""Module -> its type for texts, where that isn't `TEXT`."""
+
+
+def make_own_job(
+    server: ServerUnderTest, statements: Sequence[str], tags: Tags = Tags.ROW, **changes: object
+) -> tuple[Workload, Job]:
+    """Events whose tables are made by these statements, and a job that inserts them."""
+    workload = Sparse(seed=4, tags=tags)
+    own = {server.module_type.name: tuple(statements)}
+    workload.schema = replace(workload.schema, statements=own)
+    encoding = server.module_type.ENCODINGS[0]
+    return workload, new_job(workload.schema, batch=batch_of(encoding, 4), **changes)
+
+
+def leave_out(server: ServerUnderTest) -> dict[str, object]:
+    """The server's options without what would shape tables of the module's."""
+    kind = server.module_type
+    shaping = list_shaping(kind.options_model, kind.CAPABILITIES.own_schema)
+    return {name: default for name, default in shaping.items() if name in server.options}
+
+
+def write_own(server: ServerUnderTest, tags: Tags = Tags.ROW) -> list[str]:
+    """The module's tables as a workload would write them, with a column of its own."""
+    job = make_own_job(server, [], tags, primary_key=PrimaryKey.NONE)[1]
+    module = server.module(job, options=leave_out(server))
+    assert isinstance(module, OwnTablesModule)
+    tables = {module.name_table(module.job.schema.table): ":table"}
+    tables |= {module.name_table(table): ":tags" for table in module.job.tags_tables}
+    texts = [text for text in module.create_tables() if text.startswith("CREATE TABLE")]
+    for name, parameter in tables.items():
+        texts = [text.replace(f"{name} (", f"{parameter} (") for text in texts]
+    kinds = [match[1] for text in texts if (match := re.search(r'"state" (\w+)', text))]
+    return [text.replace(":table (", f':table ("own_note" {kinds[0]}, ') for text in texts]
+
+
+def need_own_tables(server: ServerUnderTest) -> None:
+    if not server.module_type.CAPABILITIES.own_schema.language:
+        pytest.skip("it takes none")
+
+
+def test_a_workloads_own_tables(server: ServerUnderTest, tables: Tables) -> None:
+    """Made, filled, counted, dropped by the next run, and added to by one that keeps them."""
+    if not server.module_type.CAPABILITIES.own_schema.language:
+        job = make_own_job(server, ["CREATE TABLE :table ()"])[1]
+        with pytest.raises(OptionError, match="takes no schema from a workload: "):
+            server.module(job)
+        return
+    options = leave_out(server)
+    for tags in Tags:
+        server.clear()
+        if not server.can_hold(replace(Sparse.schema, tags=tags)):
+            continue
+        own = write_own(server, tags)
+        workload, job = make_own_job(server, own, tags, tables=tables)
+        for expected, clean in ((OWN_EVENTS, True), (OWN_EVENTS, True), (2 * OWN_EVENTS, False)):
+            kept = replace(job, clean=clean)
+            with server.prepare(kept, options=options) as observer:
+                first = expected - OWN_EVENTS
+                if tags is Tags.TABLE:
+                    observer.store_devices(workload.device_rows(0))
+                insert_with(server.module(kept, options=options), workload, OWN_EVENTS, first=first)
+                assert await_count(observer.count, expected, observer.settle_s) == expected
+            assert server.tables() == {*job.table_names, *job.tags_tables}
+            assert all("own_note" in server.columns(table) for table in job.table_names)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "other", "problem"),
+    [
+        (r"\"state\"", '"statt"', r"nothing was dropped: :table has no column state"),
+        (
+            r"\"state\" \w+",
+            '"state" {text}',
+            r":table has state as .*, which can't hold what is sent",
+        ),
+        (r"\"state\" ", '"state" "nonsense" ', r"was refused, and nothing was dropped: "),
+    ],
+)
+def test_own_tables_that_do_not_fit_are_told_before_any_is_dropped(
+    server: ServerUnderTest, pattern: str, other: str, problem: str
+) -> None:
+    need_own_tables(server)
+    own, options = write_own(server), leave_out(server)
+    workload, job = make_own_job(server, own)
+    with server.prepare(job, options=options) as observer:
+        insert_with(server.module(job, options=options), workload, OWN_EVENTS)
+        assert await_count(observer.count, OWN_EVENTS, observer.settle_s) == OWN_EVENTS
+        text = OTHER_TEXTS.get(observer.name, "TEXT")
+        wrong = [re.sub(pattern, other.format(text=text), statement, count=1) for statement in own]
+        assert wrong != own
+        reader = server.module(make_own_job(server, wrong)[1], options=options)
+        with connect(reader), pytest.raises(SimulatorError, match=problem):
+            reader.prepare()
+        assert observer.count() == OWN_EVENTS
+    assert server.tables() == set(job.table_names)
+
+
+def test_own_tables_are_not_tried_on_somebody_elses(server: ServerUnderTest) -> None:
+    need_own_tables(server)
+    job = make_own_job(server, write_own(server))[1]
+    before, module = server.make_neighbour(TRIAL), server.module(job, options=leave_out(server))
+    with connect(module), pytest.raises(SimulatorError, match=TRIAL):
+        module.prepare()
+    assert server.read_neighbour(TRIAL) == before
