@@ -159,6 +159,13 @@ class ColumnDefinition(Part):
         return tuple(values) if self.type is ColumnType.TEXT else ()
 
     @property
+    def least(self) -> float | None:
+        """The lowest number that it takes; None if it takes none."""
+        if self.signal is None or self.type not in NUMBERS:
+            return None
+        return self.reach[0] if isinstance(self.signal, Numbers) else min(self.signal.values)
+
+    @property
     def reach(self) -> tuple[float, float]:
         """The lowest and the highest number of its signal's span that it can store, rounded."""
         assert isinstance(self.signal, Numbers)
@@ -406,6 +413,7 @@ class Definition(Part):
                     nullable=column.missing > 0,
                     tag=column.tag,
                     texts=column.texts,
+                    least=column.least,
                 )
                 for name, column in self.each_column()
             ),

@@ -230,6 +230,7 @@ class Shape(StrEnum):
     LAST = "the last value of a group"
     PERCENTILE = "a device's percentile"
     PERCENTILE_OF_ALL = "a percentile of several devices' values"
+    PERCENTILE_BELOW_0 = "a percentile of numbers below 0"
     EVENTS = "events"
     PER_DEVICE = "a row per device"
     PER_TAG = "a row per tag"
@@ -242,7 +243,7 @@ class Shape(StrEnum):
 FURTHER = frozenset(
     {
         Shape.WHERE_TEXT, Shape.WHERE_NOT, Shape.PATH, Shape.PERCENTILE, Shape.PERCENTILE_OF_ALL,
-        Shape.PER_TEXT,
+        Shape.PERCENTILE_BELOW_0, Shape.PER_TEXT,
     }
 )  # fmt: skip
 """Shapes that not all modules have yet."""
@@ -367,9 +368,10 @@ class Query(Part):
         return [*where, *computed, *self.events, *(p for p in self.per if isinstance(p, str))]
 
     @property
-    def has_percentiles(self) -> bool:
-        """Whether it computes any."""
-        return any(aggregate.function.percent is not None for aggregate in self.compute)
+    def ranked(self) -> list[str]:
+        """The columns whose percentiles it computes."""
+        aggregates = (each for each in self.compute if each.function.percent is not None)
+        return [aggregate.column for aggregate in aggregates if aggregate.column is not None]
 
     @property
     def keys(self) -> int:

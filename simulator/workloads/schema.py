@@ -71,6 +71,8 @@ class Column:
     """It describes the device and follows from its name alone."""
     texts: tuple[str, ...] = ()
     """The texts that a TEXT or JSON column takes, as far as they are known."""
+    least: float | None = None
+    """The lowest number that it takes, if that is known."""
     path: tuple[str, ...] = ()
     """Where in the documents of a JSON column the values are; its `texts` are these documents."""
 
@@ -229,7 +231,7 @@ class Schema:
     def shapes_of(self, query: Query) -> frozenset[Shape]:
         """The shapes that a query is made of."""
         where = query.where
-        percentiles = query.has_percentiles
+        ranked = [self.column(name).least for name in query.ranked]
         alone = self.has_one_device_per_row(query)
         groups = [p for p in query.per if isinstance(p, str) and p != self.device]
         tags = [self.column(name).tag for name in groups]
@@ -242,8 +244,9 @@ class Schema:
             Shape.PATH: any(self.column(name).path for name in query.columns),
             Shape.COMPUTE: bool(query.compute),
             Shape.LAST: any(aggregate.function is Function.LAST for aggregate in query.compute),
-            Shape.PERCENTILE: percentiles and alone,
-            Shape.PERCENTILE_OF_ALL: percentiles and not alone,
+            Shape.PERCENTILE: bool(ranked) and alone,
+            Shape.PERCENTILE_OF_ALL: bool(ranked) and not alone,
+            Shape.PERCENTILE_BELOW_0: any(least is not None and least < 0 for least in ranked),
             Shape.EVENTS: bool(query.events) and not query.newest,
             Shape.PER_DEVICE: self.device in query.per,
             Shape.PER_TAG: any(tags),
@@ -382,7 +385,8 @@ def find_in_documents(column: Column, path: tuple[str, ...]) -> Column:
     else:
         raise PathError(f"{name} is not a number in all documents, nor a text in all")
     nullable = column.nullable or len(values) < len(found)
-    return replace(column, name=name, type=kind, nullable=nullable, path=path)
+    least = None if kind is ColumnType.TEXT else min(values)
+    return replace(column, name=name, type=kind, nullable=nullable, least=least, path=path)
 
 
 # --- tags in a table of their own -----------------------------------------------------------------

@@ -63,7 +63,7 @@ class Temperature(Workload):
             Column("timestamp", ColumnType.TIMESTAMP_MS),
             Column("device_id", ColumnType.TEXT),
             Column("sequence_number", ColumnType.INT64),
-            Column("temperature", ColumnType.FLOAT32, decimals=2),
+            Column("temperature", ColumnType.FLOAT32, decimals=2, least=-20),
         ),
         time="timestamp",
         device="device_id",

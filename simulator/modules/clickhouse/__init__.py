@@ -48,7 +48,6 @@ from ...contract import MIB, Allocation, Level, PrimaryKey, Storage
 from ...encoding.columns import quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import FURTHER
 from ...workloads.schema import ID, Column, ColumnType
 from ..base import (
     Ageing,
@@ -155,7 +154,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         # None with numbers: nothing counts rows.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.UUID),
-        shapes=ClickhouseDialect.SHAPES - FURTHER,
+        shapes=ClickhouseDialect.SHAPES,
         statements="SQL",
         own_schema=OwnSchema("SQL", options=("fsync_after_insert",)),
         indices=Support.UNSUPPORTED,

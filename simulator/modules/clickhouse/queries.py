@@ -43,8 +43,13 @@ class ClickhouseDialect(SqlDialect):
         return quote_text(text)
 
     def value(self, column: Column) -> str:
-        name = quote_name(column.name)
+        name = self.read(column)
         return _in_ms(name) if column.type is ColumnType.TIMESTAMP_MS else name
+
+    def read_path(self, column: Column) -> str:
+        kind = "String" if column.type is ColumnType.TEXT else self.NUMBERS[column.type]
+        steps = ", ".join([quote_name(column.stored_as), *map(quote_text, column.path)])
+        return f"JSONExtract({steps}, 'Nullable({kind})')"
 
     def bucket(self, time: str, every_ms: int) -> str:
         return f"intDiv({_in_ms(time)}, {every_ms}) * {every_ms}"
@@ -52,14 +57,18 @@ class ClickhouseDialect(SqlDialect):
     def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
         if aggregate.column is None:
             return "count()"
-        column = quote_name(aggregate.column)
+        column = schema.column(aggregate.column)
+        value = self.read(column)
+        if aggregate.function.percent is not None:
+            # `quantile` would be an estimate by some 8,000 values.
+            return f"quantileExactInclusive({aggregate.function.percent / 100:g})({value})"
         if aggregate.function is Function.LAST:
             time = quote_name(schema.time)
-            if not schema.column(aggregate.column).nullable:
-                return f"argMax({column}, {time})"
+            if not column.nullable:
+                return f"argMax({value}, {time})"
             # Of a lone value, `argMax` would leave out the events that have none. Takes three times as long.
-            return f"argMax(tuple({column}), {time}).1"
-        computed = f"{aggregate.function}({column})"
+            return f"argMax(tuple({value}), {time}).1"
+        computed = f"{aggregate.function}({value})"
         return _in_ms(computed) if aggregate.column == schema.time else computed
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:

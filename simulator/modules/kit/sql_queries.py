@@ -127,18 +127,23 @@ class SqlDialect:
         value, function = self.read(column), aggregate.function
         if function is Function.LAST:
             return f"(array_agg({value} ORDER BY {quote_name(schema.time)} DESC))[1]"
-        is_summed_real = function is Function.SUM and column.type is ColumnType.FLOAT32
-        is_ranked = function.percent is not None and column.type is not ColumnType.FLOAT64
-        if is_summed_real or is_ranked:
-            # The sum of reals is a real, whose last digits would get lost on the way.
-            value = f"CAST({value} AS {self.NUMBERS[ColumnType.FLOAT64]})"
         if function.percent is not None:
-            return self.percentile(value, function.percent)
+            return self.percentile(column, function.percent)
+        if function is Function.SUM and column.type is ColumnType.FLOAT32:
+            # The sum of reals is a real, whose last digits would get lost on the way.
+            value = self.widen(value)
         return f"{function}({value})"
 
-    def percentile(self, value: str, percent: float) -> str:
+    def percentile(self, column: Column, percent: float) -> str:
         """What computes a percentile of a group's values."""
+        value = self.read(column)
+        # Not all relatives of PostgreSQL have one of other numbers.
+        value = value if column.type is ColumnType.FLOAT64 else self.widen(value)
         return f"percentile_cont({percent / 100:g}) WITHIN GROUP (ORDER BY {value})"
+
+    def widen(self, value: str) -> str:
+        """A number as one of 64 bits."""
+        return f"CAST({value} AS {self.NUMBERS[ColumnType.FLOAT64]})"
 
     def name_events(self, schema: Schema) -> str:
         """What events are selected from, by the table's name."""

@@ -37,7 +37,6 @@ from ...conditions import Condition
 from ...contract import PrimaryKey, Role, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
-from ...workloads.queries import FURTHER
 from ...workloads.schema import ID, Column, EventBlock
 from ..base import (
     Ageing,
@@ -110,7 +109,9 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences, and no values by default.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
-        shapes=QuestdbDialect.SHAPES - FURTHER,
+        shapes=QuestdbDialect.SHAPES,
+        impossible_shapes=QuestdbDialect.IMPOSSIBLE,
+        percentiles=QuestdbDialect.PERCENTILES,
         statements="SQL",
         own_schema=OwnSchema("SQL", options=("max_uncommitted_rows", "o3_max_lag")),
         # None on times and values; the option `index_devices` makes one on symbols.
