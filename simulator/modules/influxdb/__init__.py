@@ -32,7 +32,7 @@ from ...conditions import ACCESS, Condition
 from ...contract import MIB, Allocation, CommaList, PrimaryKey, Storage
 from ...errors import OptionError, SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import FURTHER, Shape
+from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
 from ..base import (
     Ageing,
@@ -220,7 +220,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
             RefusedText(r"\\\Z", "a final backslash", "which no tag can have", tags_only=True),
         ),
         tags_table=Support.UNSUPPORTED,
-        shapes=frozenset(Shape) - FURTHER,
+        shapes=frozenset(Shape) - {Shape.PATH},
         repeated_timestamps=Support.UNSUPPORTED,
         clients=CLIENTS,
     )

@@ -66,7 +66,9 @@ def cast(column: Column) -> str:
 
 
 def compare(expression: str, where: Where, column: Column) -> str:
-    """A condition on a column's value."""
+    """A condition on a column's value, without those that are missing."""
+    if where.texts:
+        return _compare_texts(expression, where, column)
     sign, limit = where.comparison
     if column.type not in FLOATS:
         whole = math.floor(limit) if sign == ">" else math.ceil(limit)
@@ -77,6 +79,16 @@ def compare(expression: str, where: Where, column: Column) -> str:
         text = float(label(column, narrow) if column.tag else text_format(column) % narrow)
         limit = text if np.float32(text) == narrow else float(narrow)
     return f"{expression} {sign} {write_float(limit)}"
+
+
+def _compare_texts(expression: str, where: Where, column: Column) -> str:
+    sign, junction = ("==", " or ") if where.one_of else ("!=", " and ")
+    comparisons = [f"{expression} {sign} {quote_text(text)}" for text in where.texts]
+    condition = junction.join(comparisons)
+    # An empty tag isn't stored.
+    if column.tag and ("" in where.texts) == (sign == "=="):
+        return f"(not exists {expression} or {condition})"
+    return f"({condition})" if len(comparisons) > 1 else condition
 
 
 def any_of(name: str, values: Sequence[str]) -> str:
@@ -115,7 +127,8 @@ def select_bound(
     )
     where = bound.query.where
     if where is not None and (column := schema.column(where.column)).tag:
-        text += f" |> filter(fn: (r) => {compare(cast(column), where, column)})"
+        value = f"r[{quote_text(where.column)}]" if where.texts else cast(column)
+        text += f" |> filter(fn: (r) => {compare(value, where, column)})"
     return text
 
 

@@ -113,6 +113,8 @@ class _Listing(Question):
 # --- computed values ------------------------------------------------------------------------------
 
 
+_PERCENTS = {str(f): f.percent for f in Function if f.percent is not None}
+
 _Part = tuple[str, str]
 """A function of Flux and a column: what storage computes."""
 _Found = dict[_Part, tuple[int | None, Any]]
@@ -160,7 +162,10 @@ class _Aggregation(Question):
         columns = {
             aggregate.column for aggregate in query.compute if aggregate.column in self._fields
         }
-        self._is_pivoted = self._filtered is not None and not columns <= {self._filtered}
+        self._texts = [part for part in query.per if part in self._fields]
+        """The fields that make groups, as tags do."""
+        is_filtered = self._filtered is not None and not columns <= {self._filtered}
+        self._is_pivoted = is_filtered or bool(self._texts)
         parts = [part for aggregate in query.compute for part in self._split(aggregate)]
         certain = [part for part in parts if self._is_certain(part[1])]
         self._complete = certain[0] if certain else ("first", self._witness)
@@ -209,7 +214,7 @@ class _Aggregation(Question):
         ]
         if self._is_pivoted:
             fields = [name for _, name in parts if name in self._fields]
-            needed = list(dict.fromkeys([*fields, self._witness]))
+            needed = list(dict.fromkeys([*fields, *self._texts, self._witness]))
             texts.insert(0, f"rows = {self._pivot(self._select(needed))}")
         return "\n".join(texts), streams
 
@@ -232,7 +237,9 @@ class _Aggregation(Question):
     def _ask_series(self, function: str, values: str) -> str:
         """A function of each group's values, for each field."""
         steps = [values, *self._apply(function)]
-        if not self._is_one_series:
+        if function in _PERCENTS:
+            steps = [values, "toFloat()", self._group(), *self._apply(function)]
+        elif not self._is_one_series:
             # By windows again, as Flux takes long to group by time.
             steps += [self._group(), *self._apply("sum" if function == "count" else function, True)]
         return " |> ".join([*steps, *self._finish(function)])
@@ -248,6 +255,7 @@ class _Aggregation(Question):
             steps.append(self._cast(name, "_value"))
         steps += [
             f'set(key: "_field", value: {quote_text(name)})',
+            *(["toFloat()"] if function in _PERCENTS else []),
             self._group(),
             *self._apply(function, True),
         ]
@@ -257,6 +265,12 @@ class _Aggregation(Question):
         """Steps for a function of each time bucket's values, or of all. `unordered`: of several series."""
         every = write_duration(self._every) if self._every is not None else None
         call = f"{function}()"
+        if function in _PERCENTS:
+            quantile = f'quantile(q: {_PERCENTS[function] / 100:g}, method: "exact_mean"'
+            call, function = (
+                f"{quantile})",
+                f"(column, tables=<-) => tables |> {quantile}, column: column)",
+            )
         if function in self._timed:
             if unordered:
                 call = f'{"min" if function == "first" else "max"}(column: "_time")'
@@ -367,6 +381,8 @@ class _Aggregation(Question):
         place, column = self._tags.index(name_tag(part, self._schema)), self._schema.column(part)
         if part == self._schema.device:
             return lambda row, time_ms: row[place]
+        if column.nullable:
+            return lambda row, time_ms: row[place] or None
         return lambda row, time_ms: read_tag(column, row[place])
 
 

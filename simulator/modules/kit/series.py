@@ -28,7 +28,11 @@ def put_in_order(query: Query, rows: Iterable[Row]) -> list[Row]:
     order = query.order
     if order is None:
         return answer
-    answer.sort(key=lambda row: row[: query.keys])
+    try:
+        answer.sort(key=lambda row: row[: query.keys])
+    except TypeError:
+        # Only texts of events can be missing, and what is looked at for that is paid for in time.
+        answer.sort(key=lambda row: [(value is None, value) for value in row[: query.keys]])
     present = [row for row in answer if row[order.by] is not None]
     missing = [row for row in answer if row[order.by] is None]
     # Stable in both directions: equal rows stay as they are.

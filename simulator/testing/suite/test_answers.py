@@ -117,8 +117,9 @@ def _list_of_texts(schema: Schema) -> Iterator[dict[str, object]]:
         for condition in ({"is": first}, {"is": some}, {"is_not": first}, {"is_not": some}):
             where = {"column": column.name, **condition}
             yield {"compute": [count, {"function": "max", "column": number}], "where": where}
-        where = {"column": column.name, "is": first}
-        yield {"compute": [count], "where": where, "per": [schema.device, {"every": "1m"}]}
+        where = {"column": column.name, "is": some}
+        per = [schema.device, {"every": "1m"}]
+        yield {"compute": [count], "where": where, "devices": 2, "per": per}
         yield {"events": [schema.device, schema.time], "where": where, "window": {"span": "1m"}}
         values = [count, {"function": "min", "column": number}]
         yield {"compute": values, "per": [column.name], "order": {"by": 1}}
