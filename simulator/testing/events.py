@@ -192,6 +192,9 @@ columns:
      [{a: 1, r: {h: 40.5}, s: {"it's é": Küche}}, {a: 2, b: [null], r: {h: 2}, s: {"it's é": x}},
       {"\"\\": "a\\b\n\t'", é: 🌡}]}}
   - {name: date, type: timestamp_ms, signal: {kind: uniform, low: 0, high: 1.0e+12}}
+queries:
+  - {name: in-documents, compute: [{function: max, column: in.a}, {function: p50, column: in.r.h}],
+     per: ["in.s.it's é"]}
 """
 """Each type, each signal, tags and missing values. Its names are words of some query language; its texts
 have what some protocol escapes, and an order that differs by case, by accents, and in UTF-16."""

@@ -45,7 +45,7 @@ from ...conditions import ACCESS, Condition
 from ...contract import MIB, Allocation, CommaList, Load, PrimaryKey, Storage
 from ...errors import Retryable
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Function
+from ...workloads.queries import Function, Percentiles
 from ...workloads.schema import Column, ColumnType, Schema
 from ..base import (
     Ageing,
@@ -269,6 +269,8 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         tags_table=Support.UNSUPPORTED,
         # https://www.elastic.co/docs/reference/aggregations#limits-for-long-values
         rounded=(Function.MIN, Function.MAX, Function.SUM),
+        # https://www.elastic.co/docs/reference/aggregations/search-aggregations-metrics-percentile-aggregation
+        percentiles=Percentiles("t-digests", rank_error=0.01),
         clients=CLIENTS,
     )
     ENCODINGS = (
@@ -492,4 +494,13 @@ def _map_column(schema: Schema, column: Column) -> dict[str, Any]:
             "dynamic": "true",
             "properties": {schema.device_path: {"type": "keyword"}},
         }
+    if asked := schema.list_paths(column.name):
+        # What no query asks for is kept, and not searched.
+        properties: dict[str, Any] = {}
+        for path in asked:
+            below = properties
+            for step in path.path[:-1]:
+                below = below.setdefault(step, {"properties": {}})["properties"]
+            below[path.path[-1]] = _FIELD_TYPES[path.type]
+        return {"type": "object", "dynamic": "false", "properties": properties}
     return _FIELD_TYPES[column.type]

@@ -18,7 +18,7 @@ from math import inf, prod
 from typing import Any
 
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import FURTHER, Aggregate, Every, Function, Query, Shape, Where
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ColumnType, Schema
 from ..kit.series import Row
 from .paging import (
@@ -34,7 +34,7 @@ from .paging import (
     Totals,
 )
 
-SHAPES = frozenset(Shape) - FURTHER
+SHAPES = frozenset(Shape)
 
 PAGE = 10_000
 """Buckets or documents in one page of an answer: the default of index.max_result_window, and well below that
@@ -131,6 +131,11 @@ def require_all(*conditions: Mapping[str, Any]) -> Question:
 
 
 def _compare(where: Where, schema: Schema) -> Question:
+    if where.texts:
+        among: Question = {"terms": {where.column: list(where.texts)}}
+        if where.one_of:
+            return among
+        return {"bool": {"filter": {"exists": {"field": where.column}}, "must_not": among}}
     value = where.above if where.above is not None else where.below
     assert value is not None
     least, end = _RANGES.get(schema.column(where.column).type, (-inf, inf))
@@ -217,9 +222,22 @@ class _Computed:
     def _aggregate(self, aggregate: Aggregate) -> tuple[str, str]:
         if aggregate.column is None or aggregate.function is Function.LAST:
             return "", ""
+        if aggregate.function.percent is not None:
+            percents = sorted(
+                {
+                    p
+                    for a in self._compute
+                    if a.column == aggregate.column and (p := a.function.percent)
+                }
+            )
+            asked = {"field": aggregate.column, "percents": percents, "keyed": False}
+            place = percents.index(aggregate.function.percent)
+            return self._name({"percentiles": asked}), str(place)
         # All that is computed of the column.
         together = {
-            other.function for other in self._compute if other.column == aggregate.column
+            other.function
+            for other in self._compute
+            if other.column == aggregate.column and other.function.percent is None
         } - {Function.LAST}
         # One pass for all statistics of a column. Least and greatest alone can take a short cut, and a
         # sum needs the number of its values: that of none is 0.
@@ -246,6 +264,8 @@ class _Computed:
                 values.append(bucket["doc_count"])
             elif aggregate.function is Function.LAST:
                 values.append(next(last, None))
+            elif aggregate.function.percent is not None:
+                values.append(bucket[name]["values"][int(member)]["value"])
             else:
                 statistics = bucket[name]
                 values.append(None if statistics.get("count") == 0 else statistics[member])
@@ -263,13 +283,13 @@ class _Computed:
         order = query.order
         if order is None or query.limit is None or query.limit > PAGE or len(query.per) > 1:
             return None
-        if isinstance(query.per[0], Every):
+        if isinstance(query.per[0], Every) or self._schema.column(query.per[0]).nullable:
             return None
         direction = "desc" if order.descending else "asc"
         if order.by == 0:
             return [{"_key": direction}]
         aggregate = self._compute[order.by - 1]
-        if shards != 1 or aggregate.function is Function.LAST:
+        if shards != 1 or aggregate.function is Function.LAST or aggregate.function.percent:
             return None
         if aggregate.column is None:
             return [{"_count": direction}, {"_key": "asc"}]
@@ -289,7 +309,10 @@ class _Computed:
 def _group_by(part: str | Every, schema: Schema) -> Question:
     if isinstance(part, Every):
         return {"date_histogram": {"field": schema.time, "fixed_interval": f"{part.every}ms"}}
-    return {"terms": {"field": find_field(schema, part)}}
+    terms: Question = {"field": find_field(schema, part)}
+    if schema.column(part).nullable:
+        terms["missing_bucket"] = True
+    return {"terms": terms}
 
 
 def _nest(
