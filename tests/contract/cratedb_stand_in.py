@@ -113,7 +113,8 @@ _NUMBER = re.compile(r"\d+")
 _CALL = re.compile(r"(\w+)\(")
 # https://cratedb.com/docs/crate/reference/en/latest/general/builtins/: those that are used here.
 _FUNCTIONS = {
-    "any", "avg", "cast", "count", "date_bin", "has_schema_privilege", "max", "max_by", "min", "sum",
+    "any", "avg", "cast", "count", "date_bin", "has_schema_privilege", "max", "max_by", "min", "percentile",
+    "sum",
 }  # fmt: skip
 _SUBSCRIPT = re.compile(r'("?\b\w+"?)((?:\[\'\w+\'\])+)')
 
@@ -145,7 +146,8 @@ def check_select(statement: str) -> None:
 def check_statement(statement: str) -> None:
     """Raise Refused unless the statement fits the grammar of CrateDB's own parser."""
     try:
-        (parsed,) = cratedb_sqlparse.sqlparse(statement)
+        # This parser fails on letters that are two in capitals.
+        (parsed,) = cratedb_sqlparse.sqlparse(re.sub(r"[^\0-\x7f]", "x", statement))
     except ValueError as error:
         raise _syntax_error("one statement at a time") from error
     if parsed.exception is not None:
@@ -165,6 +167,11 @@ def translated_select(statement: str) -> str:
         sql = sql.replace(f"sys.{name}", f"crate.{name}")
     sql = sql.replace("information_schema.", "crate.")
     sql = re.sub(rf"max_by\(({_NAME}), ({_NAME})\)", r"(array_agg(\1 ORDER BY \3 DESC))[1]", sql)
+    sql = re.sub(
+        rf"\bpercentile\(({_NAME}), ([\d.]+)\)",
+        r"percentile_cont(\3) WITHIN GROUP (ORDER BY \1)",
+        sql,
+    )
     return sql.replace("CURRENT_TIMESTAMP", "crate.now_ms()")
 
 

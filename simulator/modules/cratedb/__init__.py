@@ -46,7 +46,7 @@ from ...conditions import Condition
 from ...contract import MIB, Allocation, Level, PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
-from ...workloads.queries import FURTHER
+from ...workloads.queries import Percentiles, Shape
 from ...workloads.schema import Column, ColumnType, Schema
 from ..base import (
     Ageing,
@@ -81,6 +81,9 @@ class CratedbDialect(NewestByFunction):
 
     NEWEST = "max_by"
     """Since CrateDB 5.2."""
+    SHAPES = frozenset(Shape) - {Shape.PATH}
+    # https://cratedb.com/docs/crate/reference/en/latest/general/builtins/aggregation.html#percentile
+    PERCENTILES = Percentiles("t-digests", rank_error=0.01)
 
     def device(self, schema: Schema) -> str:
         column, path = quote_name(schema.device), schema.device_path
@@ -92,6 +95,9 @@ class CratedbDialect(NewestByFunction):
         unit, ms = next(whole, ("", 0))
         span = f"{every_ms // ms} {unit}" if ms else f"{every_ms / 1000:.3f} seconds"
         return f"date_bin('{span}'::INTERVAL, {time}, 0)"
+
+    def percentile(self, column: Column, percent: float) -> str:
+        return f"percentile({self.read(column)}, {percent / 100:g})"
 
 
 _END = re.compile(rb'\],"rowcount":(\d+),"duration":[\d.Ee+-]+\}\s*\Z')
@@ -201,7 +207,8 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
         insert_modes=dict.fromkeys(MODES, Support.FULL),
         # There are no sequences, and its random keys aren't UUIDs.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.DB),
-        shapes=CratedbDialect.SHAPES - FURTHER,
+        shapes=CratedbDialect.SHAPES,
+        percentiles=CratedbDialect.PERCENTILES,
         statements="SQL",
         own_schema=OwnSchema("SQL", options=("shards", "replicas")),
         # Every column is indexed anyway.

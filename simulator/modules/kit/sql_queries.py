@@ -181,7 +181,8 @@ class NewestByFunction(SqlDialect):
 
     def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
         if aggregate.function is Function.LAST:
-            return self._find_newest(quote_name(aggregate.column or ""), quote_name(schema.time))
+            value = self.read(schema.column(aggregate.column or ""))
+            return self._find_newest(value, quote_name(schema.time))
         return super().aggregate(aggregate, schema)
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
