@@ -70,7 +70,7 @@ from ...contract import PrimaryKey, Storage
 from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import FURTHER, Shape
+from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
 from ..base import Ageing, Capabilities, Durability, Encoding, Job, OwnSchema, Support, support_keys
 from ..kit.module import MARK, Found, nothing_to_query
@@ -117,6 +117,14 @@ _SETTINGS = (
     "internode_compression", "endpoint_snitch", "partitioner",
 )  # fmt: skip
 
+_IMPOSSIBLE = frozenset(
+    {
+        Shape.WHERE_NOT, Shape.PATH, Shape.PERCENTILE, Shape.PERCENTILE_OF_ALL,
+        Shape.PERCENTILE_BELOW_0, Shape.PER_TEXT,
+    }
+)  # fmt: skip
+"""What CQL can't say: it groups by primary keys, knows no other functions, and a document is a text."""
+
 
 class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
     """Cassandra or YCQL."""
@@ -160,7 +168,8 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         column_types=_COLUMN_TYPES,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         tags_table=Support.UNSUPPORTED,
-        shapes=frozenset(Shape) - FURTHER,
+        shapes=frozenset(Shape) - _IMPOSSIBLE,
+        impossible_shapes=_IMPOSSIBLE,
         statements="CQL",
         own_schema=OwnSchema("CQL", options=("tablets",), ages=True),
         clients=CLIENTS,

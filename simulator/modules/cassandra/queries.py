@@ -445,9 +445,11 @@ class CassandraQueries:
             conditions.append(f"{self._time} >= ? AND {self._time} <= ?")
             kinds += [ColumnType.TIMESTAMP_MS] * 2
         if where := source.bound.query.where:
-            sign, _ = compare(where, self._schema)
-            conditions.append(f"{quote_name(where.column)} {sign} ?")
-            kinds.append(self._schema.column(where.column).type)
+            count = len(where.texts)
+            marks = f"IN ({', '.join('?' * count)})" if count > 1 else "= ?"
+            comparison = marks if count else f"{compare(where, self._schema)[0]} ?"
+            conditions.append(f"{quote_name(where.column)} {comparison}")
+            kinds += [self._schema.column(where.column).type] * (count or 1)
         # CQL wants to be agreed to that more is read than is found.
         filters = where is not None or (source.in_time and not source.one_device)
         filtering = " ALLOW FILTERING" if filters else ""
@@ -466,9 +468,9 @@ class CassandraQueries:
         parts = self._ring if devices is None else [(device,) for device in devices]
         return [(*part, *window, *self._list_limits(bound)) for part in parts]
 
-    def _list_limits(self, bound: BoundQuery) -> tuple[float, ...]:
+    def _list_limits(self, bound: BoundQuery) -> Row:
         where = bound.query.where
-        return (compare(where, self._schema)[1],) if where else ()
+        return (where.texts or (compare(where, self._schema)[1],)) if where else ()
 
 
 def cut_ring(count: int) -> list[tuple[int, int]]:
