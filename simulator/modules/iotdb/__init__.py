@@ -53,7 +53,7 @@ from ...contract import PrimaryKey, Storage
 from ...encoding.columns import quote_name
 from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import FURTHER, Function
+from ...workloads.queries import Function
 from ...workloads.schema import Tags
 from ..base import (
     Ageing,
@@ -213,7 +213,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         tags_table=Support.FULL,
         # Sums and means are DOUBLE.
         rounded=frozenset({Function.SUM, Function.AVG}),
-        shapes=IotdbDialect.SHAPES - FURTHER,
+        shapes=IotdbDialect.SHAPES,
         statements="SQL",
     )
     ENCODINGS = (

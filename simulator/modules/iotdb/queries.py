@@ -10,10 +10,10 @@ from typing import Any
 
 from ...encoding.columns import TEXTS, quote_name
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Function, Query
+from ...workloads.queries import Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 from ..kit.series import Partials, Row, compare, put_in_order
-from ..kit.sql_queries import NewestByFunction, compile_query
+from ..kit.sql_queries import NewestByFunction, compile_query, quote_text
 from .schema import LEVEL, TIME, TYPES, describe_tags, find_steady, list_columns, quote, split_path
 from .thrift import Answer, count_texts
 
@@ -26,6 +26,10 @@ class IotdbDialect(NewestByFunction):
     """https://iotdb.apache.org/UserGuide/latest-Table/SQL-Manual/overview_apache.html"""
 
     NEWEST = "last_by"
+    # The tree model groups by no values; functions for percentiles and documents are later than 2.0.1.
+    SHAPES = frozenset(Shape) - {
+        Shape.PATH, Shape.PERCENTILE, Shape.PERCENTILE_OF_ALL, Shape.PERCENTILE_BELOW_0, Shape.PER_TEXT,
+    }  # fmt: skip
     # No literal is a FLOAT.
     WIDENS = True
 
@@ -71,7 +75,7 @@ def compile_statement(bound: BoundQuery, schema: Schema) -> str:
     """The statement that asks what is bound."""
     query = bound.query
     where = query.where
-    if where is not None:
+    if where is not None and not where.texts:
         # The server compares whole numbers with no others.
         sign, limit = compare(where, schema)
         where = where.model_copy(update={"above" if sign == ">" else "below": limit})
@@ -199,8 +203,7 @@ class _Source:
             else:
                 conditions.append(f"time >= {self.start_ms} AND time < {self.end_ms}")
         if self.query.where is not None:
-            sign, limit = compare(self.query.where, self.schema)
-            conditions.append(f"{quote(self.query.where.column)} {sign} {limit!r}")
+            conditions.append(_write_condition(self.query.where, self.schema))
         return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def find_span(self) -> Generator[str, list[Row], tuple[int, int] | None]:
@@ -217,6 +220,15 @@ class _Source:
         if not times:
             return None
         return min(first for first, _ in times), max(last for _, last in times) + 1
+
+
+def _write_condition(where: Where, schema: Schema) -> str:
+    """A condition on a value."""
+    if where.texts:
+        among = "IN" if where.one_of else "NOT IN"
+        return f"{quote(where.column)} {among} ({', '.join(map(quote_text, where.texts))})"
+    sign, limit = compare(where, schema)
+    return f"{quote(where.column)} {sign} {limit!r}"
 
 
 def _ask_events(source: _Source) -> Selection:
