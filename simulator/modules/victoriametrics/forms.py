@@ -16,9 +16,10 @@ from urllib.parse import urlencode
 
 from ...errors import SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Where
 from ...workloads.schema import Schema
 from ..kit.http_database import SHOWN, read_json
-from ..kit.series import name_device
+from ..kit.series import name_device, name_tag
 from .encoding import ALL_TIME, DB, name_metric
 
 FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}
@@ -44,11 +45,12 @@ def quote_label(name: str) -> str:
     return _NOT_IN_IDENTIFIERS.sub(lambda match: "\\" + match[0], name)
 
 
-def any_of(label: str, values: Sequence[str]) -> str:
-    """The condition that a label has one of these values."""
+def any_of(label: str, values: Sequence[str], sign: str = "=") -> str:
+    """The condition that a label has one of these values; with `!` for `sign`, none of them."""
+    name = quote_label(label)
     if len(values) == 1:
-        return f"{quote_label(label)}={quote_text(values[0])}"
-    return f"{quote_label(label)}=~{quote_text('|'.join(map(re.escape, values)))}"
+        return f"{name}{'!=' if sign == '!' else '='}{quote_text(values[0])}"
+    return f"{name}{sign}~{quote_text('|'.join(map(re.escape, values)))}"
 
 
 def write_choice(value: str, several: bool) -> str:
@@ -62,13 +64,18 @@ def select_series(
     tables: Sequence[str],
     columns: Sequence[str],
     devices: Sequence[str] | None = None,
+    where: Where | None = None,
 ) -> str:
-    """The selector of the series of columns, of some devices or all. `db`: those with that value of the
-    label, or, if it is None, those without that label: others' are left alone."""
+    """The selector of the series of columns, of some devices or all; `where`: a condition on a tag's text.
+    `db`: those with that value of the label, or, if it is None, those without that label: others' are left
+    alone."""
     names = [name_metric(table, column) for table in tables for column in columns]
     conditions = [any_of("__name__", names), any_of(DB, [db or ""])]
     if devices is not None:
         conditions.append(any_of(name_device(schema), devices))
+    if where is not None:
+        sign = "=" if where.one_of else "!"
+        conditions.append(any_of(name_tag(where.column, schema), where.texts, sign))
     return f"{{{','.join(conditions)}}}"
 
 

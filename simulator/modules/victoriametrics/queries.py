@@ -7,8 +7,8 @@ window that are cut by it are asked for alone.
 
 The newest event of a device is its last sample in all time that there may be: the server reads all of them,
 as it keeps no list of newest ones. Events themselves come from the export API, by series; they are put
-together here by their times, within the query's time. What has a condition on a value isn't asked: a series
-knows nothing of the values that another has at the same time.
+together here by their times, within the query's time. What has a condition on a value isn't asked, as a
+series knows nothing of the values that another has at the same time; a condition on a tag is one on labels.
 
 https://docs.victoriametrics.com/victoriametrics/metricsql/
 """
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import FURTHER, Aggregate, Every, Function, Shape
+from ...workloads.queries import Aggregate, Every, Function, Shape
 from ...workloads.schema import FLOATS, Column, ColumnType, Schema
 from ..kit.series import Row, field_columns, find_witness, name_tag, put_in_order, read_tag
 from .encoding import ALL_TIME, name_metric
@@ -47,8 +47,8 @@ from .forms import (
     write_window,
 )
 
-IMPOSSIBLE = frozenset({Shape.WHERE})
-SHAPES = frozenset(Shape) - IMPOSSIBLE - FURTHER
+IMPOSSIBLE = frozenset({Shape.WHERE, Shape.PATH, Shape.PERCENTILE_OF_ALL, Shape.PER_TEXT})
+SHAPES = frozenset(Shape) - IMPOSSIBLE
 
 _POINTS = 10_000
 """The points of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""
@@ -117,7 +117,10 @@ class Question(ABC):
         """The rows. KeyError and the like if one is not in the form of an answer."""
 
     def _select(self, *columns: str) -> str:
-        return select_series(self._schema, self._db, [self._table], columns, self._bound.devices)
+        bound, tables = self._bound, [self._table]
+        return select_series(
+            self._schema, self._db, tables, columns, bound.devices, bound.query.where
+        )
 
     def _read_label(self, name: str, labels: Mapping[str, str]) -> Any:
         """The value of the device's column, or of a tag."""
@@ -393,6 +396,10 @@ class _Aggregation(Question):
         column, values = self._fields[aggregate.column], f"{self._select(aggregate.column)}{window}"
         if aggregate.function is Function.LAST:
             return self._compute_last(column, values, events)
+        if aggregate.function.percent is not None:
+            # Of one series: those of several can't be had from what is found of each.
+            share = aggregate.function.percent / 100
+            return [self._over("any", f"quantile_over_time({share:g}, {values})")], _read_float
         if aggregate.function is Function.AVG and self._is_of_series:
             return [self._over("avg", f"avg_over_time({values})")], _read_float
         if aggregate.function is Function.AVG:
