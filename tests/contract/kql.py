@@ -18,7 +18,7 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<quoted>\['(?:[^'\\]|\\.)*'\])|(?P<string>'(?:[^'\\]|\\.)*')"""
     r"""|(?P<datetime>datetime\([^)]*\))|(?P<null>(?:real|long)\(null\))"""
     r"""|(?P<timespan>\d+(?:ms|d|h|m|s)\b)|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"""
-    r"""|(?P<word>[A-Za-z_]\w*)|(?P<symbol>==|>=|<=|[-()<>=,|]))"""
+    r"""|(?P<word>[A-Za-z_]\w*)|(?P<symbol>==|>=|<=|!in\b|[-()<>=,|]))"""
 )
 _UNITS = {"d": "days", "h": "hours", "m": "minutes", "s": "seconds", "ms": "milliseconds"}
 # What `bin` counts from.
@@ -79,7 +79,12 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "bin_at": _bin_at,
     "iff": lambda condition, yes, no: yes if condition else no,
     "isnull": lambda value: value is None,
-    "tostring": lambda value: value if isinstance(value, str) else json.dumps(value),
+    "isnotempty": lambda value: value not in (None, ""),
+    "tostring": lambda value: (
+        "" if value is None else value if isinstance(value, str) else json.dumps(value)
+    ),
+    "tolong": lambda value: None if value is None else int(value),
+    "todouble": lambda value: None if value is None else float(value),
 }
 # https://learn.microsoft.com/kusto/query/summarize-operator#default-values-of-aggregations
 _AGGREGATES: Mapping[str, Callable[[list[Any]], Any]] = {
@@ -285,6 +290,9 @@ class _Parser:
             self._take()
             right = self._operand()
             return lambda row, rows: _compare(sign, left(row, rows), right(row, rows))
+        if self._accept("!in"):
+            items = self._arguments()
+            return lambda row, rows: all(left(row, rows) != item(row, rows) for item in items)
         if self._accept("in"):
             if self._tokens[self._next + 1][1] == "(":
                 self._expect("(")
@@ -321,7 +329,7 @@ class _Parser:
         def value(row: Row, _: Sequence[Row]) -> Any:
             member = row[name]
             for key in keys:
-                member = member.get(key)
+                member = member.get(key) if isinstance(member, dict) else None
             return member
 
         return value
@@ -334,6 +342,11 @@ class _Parser:
         arguments = self._arguments()
         if name == "count" and not arguments:
             return lambda row, rows: len(rows)
+        if name == "percentile":
+            each, percent = arguments
+            return lambda row, rows: _percentile(
+                [v for member in rows if (v := each(member, ())) is not None], percent(row, rows)
+            )
         if name in _AGGREGATES:
             [each] = arguments
             return lambda row, rows: _AGGREGATES[name](
@@ -395,6 +408,11 @@ def _both(left: Expression, right: Expression) -> Expression:
 
 def _is_nothing(value: Any) -> bool:
     return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def _percentile(values: list[float], percent: float) -> float:
+    """By the nearest rank."""
+    return sorted(values)[math.ceil(len(values) * percent / 100) - 1] if values else math.nan
 
 
 def _arg_max(parts: Sequence[Expression], rows: Sequence[Row]) -> list[Any]:

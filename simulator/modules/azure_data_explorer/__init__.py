@@ -58,6 +58,7 @@ from ...conditions import ACCESS, Condition
 from ...contract import Load, PrimaryKey, Storage
 from ...errors import OptionError, SimulatorError, one_line
 from ...workloads.drawing import BoundQuery
+from ...workloads.queries import Percentiles
 from ...workloads.schema import ID, Column, ColumnType
 from ..base import (
     Ageing,
@@ -237,6 +238,8 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         insert_modes=dict.fromkeys((InsertMode.QUEUED, InsertMode.STREAMING), Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         shapes=SHAPES,
+        # https://learn.microsoft.com/kusto/query/percentiles-aggregation-function#estimation-error-in-percentiles
+        percentiles=Percentiles("t-digests", rank_error=0.01),
         statements="KQL",
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,

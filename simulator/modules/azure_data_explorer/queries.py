@@ -17,11 +17,11 @@ from ...encoding.columns import text_format
 from ...errors import SimulatorError
 from ...units import write_duration
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import FURTHER, Every, Function, Query, Shape
+from ...workloads.queries import Every, Function, Query, Shape, Where
 from ...workloads.schema import FLOATS, ID, Column, ColumnType, EventBlock, Schema
 from ..own_statements import Literals, fill_statement
 
-SHAPES = frozenset(Shape) - FURTHER
+SHAPES = frozenset(Shape)
 
 # What `bin` counts from: the first of January of the year 1.
 _BINS_BEGIN_MS = -62_135_596_800_000
@@ -107,12 +107,24 @@ def _list_conditions(bound: BoundQuery, schema: Schema) -> list[str]:
         )
     if bound.query.where is not None:
         where = bound.query.where
-        sign, value = where.comparison
-        limit = _write_number(value, schema.column(where.column))
-        comparison = f"where {quote_name(where.column)} {sign} {limit}"
+        comparison = f"where {_compare(where, schema)}"
         apart = schema.is_apart(where.column)
         conditions.append(_find_ids(comparison, schema) if apart else comparison)
     return conditions
+
+
+def _compare(where: Where, schema: Schema) -> str:
+    """A condition on a value."""
+    column, name = schema.column(where.column), _name_column(where.column, schema)
+    if not where.texts:
+        sign, value = where.comparison
+        return f"{name} {sign} {_write_number(value, column)}"
+    texts = ", ".join(map(quote_text, where.texts))
+    if where.one_of:
+        return f"{name} in ({texts})"
+    # A missing text is an empty one, and differs from others.
+    there = f"isnotempty({name}) and " if column.nullable else ""
+    return f"{there}{name} !in ({texts})"
 
 
 _ID = f"['{ID}']"
@@ -227,7 +239,12 @@ def _compute(query: Query, schema: Schema) -> list[str]:
         if aggregate.column is None:
             computed.append(f"{name} = count()")
             continue
-        column, quoted = schema.column(aggregate.column), quote_name(aggregate.column)
+        column, quoted = schema.column(aggregate.column), _name_column(aggregate.column, schema)
+        if aggregate.function.percent is not None:
+            computed.append(
+                f"{name} = percentile(todouble({quoted}), {aggregate.function.percent:g})"
+            )
+            continue
         value = f"{aggregate.function}({quoted})"
         if aggregate.function is Function.SUM and (column.nullable or not query.per):
             # Of nothing, it would be 0.
@@ -254,10 +271,15 @@ def _ask_last(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]
 
 
 def _name_column(name: str, schema: Schema) -> str:
-    column = quote_name(name)
+    column = schema.column(name)
+    path = column.path
     if name == schema.device and schema.device_path:
-        return f"tostring({column}{quote_name(schema.device_path)})"
-    return column
+        path = (schema.device_path,)
+    member = "".join(map(quote_name, (column.stored_as, *path)))
+    if not path:
+        return member
+    converts = {ColumnType.INT64: "tolong", ColumnType.FLOAT64: "todouble"}
+    return f"{converts.get(column.type, 'tostring')}({member})"
 
 
 def _name_values(count: int) -> list[str]:
@@ -317,7 +339,7 @@ def _choose_reads(query: Query, schema: Schema) -> list[Read]:
     own = (schema.device, *query.events) if query.newest else query.events or query.per
     reads = [_choose_read(schema, part) for part in own]
     for aggregate in query.compute:
-        if aggregate.function is Function.AVG:
+        if aggregate.function is Function.AVG or aggregate.function.percent is not None:
             # NaN is the mean of nothing.
             reads.append(lambda value: None if value == "NaN" else value)
         else:
