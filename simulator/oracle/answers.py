@@ -294,12 +294,27 @@ def _compare_order(right: Answer, columns: Sequence[Values]) -> str | None:
     if right.query.order is None:
         return None
     by = right.query.order.by
-    wrong = _differ(right.columns[by].take(slice(len(right))), columns[by])
+    in_order = _spread(right.columns[by], right.query.order.descending)
+    wrong = _differ(in_order.take(slice(len(right))), columns[by])
     if not wrong.any():
         return None
     place = int(np.argmax(wrong))
     found, expected = read_row(columns, place), right.row(place)
     return f"row {place + 1} by {right.names[by]}: {found}, expected {expected}"
+
+
+def _spread(values: Values, descending: bool) -> Values:
+    """What values in order may be: where each may be off, the n-th of them lies between the n-th of the
+    lowest and the n-th of the highest that they may be, whichever row that is."""
+    if values.slack is None:
+        return values
+    count = len(values) if values.missing is None else int(np.count_nonzero(~values.missing))
+    numbers, slack = values.array.astype(np.float64), values.slack.copy()
+    low, high = (np.sort((numbers + sign * slack)[:count]) for sign in (-1, 1))
+    if descending:
+        low, high = low[::-1], high[::-1]
+    numbers[:count], slack[:count] = (low + high) / 2, (high - low) / 2
+    return Values(numbers, values.missing, slack)
 
 
 def _differ(right: Values, actual: Values) -> NDArray[np.bool_]:

@@ -86,7 +86,7 @@ class Percentiles:
     estimate: str = ""
     """What estimates it, in a few words; empty: it is exact."""
     rank_error: float = 0
-    """By which share of n an estimate's place may be off."""
+    """By which share of n an estimate's place may be off, besides one place."""
     relative_error: float = 0
     """By which share of itself an estimate may be off besides."""
 
@@ -97,7 +97,7 @@ class Percentiles:
         within = " and ".join(
             f"{100 * error:g} % of {what}" for what, error in limits.items() if error
         )
-        return f"estimated by {self.estimate}, within {within}"
+        return f"estimated by {self.estimate}, within {within or 'one rank'}"
 
 
 EXACT_PERCENTILES = Percentiles()
@@ -238,15 +238,6 @@ class Shape(StrEnum):
     PER_TIME = "a row per bucket of time"
     NEWEST = "newest events"
     ORDER = "an order of the rows"
-
-
-FURTHER = frozenset(
-    {
-        Shape.WHERE_TEXT, Shape.WHERE_NOT, Shape.PATH, Shape.PERCENTILE, Shape.PERCENTILE_OF_ALL,
-        Shape.PERCENTILE_BELOW_0, Shape.PER_TEXT,
-    }
-)  # fmt: skip
-"""Shapes that not all modules have yet."""
 
 
 class Parameter(StrEnum):

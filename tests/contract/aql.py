@@ -207,6 +207,9 @@ class _Parser:
         aggregates = {}
         if self._accept("AGGREGATE"):
             aggregates = dict(self._assignments(self._aggregate))
+        into: list[tuple[str, Expression]] = []
+        if self._accept("INTO"):
+            into = self._assignments(self._expression)
         groups: dict[tuple[Any, ...], tuple[Row, list[Row]]] = {}
         for row in rows:
             values = {name: key(row) for name, key in keys.items()}
@@ -216,7 +219,7 @@ class _Parser:
             # Without rows there is still one group.
             groups = groups or {(): ({}, [])}
         self._known = set()
-        for name in (*keys, *aggregates):
+        for name in (*keys, *aggregates, *dict(into)):
             self._declare(name)
         return [
             values
@@ -224,6 +227,7 @@ class _Parser:
                 name: combine([each(row) for row in members])
                 for name, (combine, each) in aggregates.items()
             }
+            | {name: [each(row) for row in members] for name, each in into}
             for values, members in groups.values()
         ]
 
@@ -282,6 +286,10 @@ class _Parser:
 
     def _comparison(self) -> Expression:
         left = self._sum()
+        if self._accept("NOT"):
+            self._expect("IN")
+            among = _applied(_COMPARISONS["IN"], left, self._sum())
+            return lambda row: not among(row)
         if self._peek() in _COMPARISONS:
             return _applied(_COMPARISONS[self._take()[1]], left, self._sum())
         return left
@@ -312,7 +320,13 @@ class _Parser:
             if self._accept("."):
                 value = _member(value, self._name())
             elif self._accept("["):
-                value = _item(value, self._expression())
+                if self._accept("*"):
+                    # What follows is done with each element.
+                    self._expect("]")
+                    self._expect("[")
+                    value = _each(value, self._expression())
+                else:
+                    value = _item(value, self._expression())
                 self._expect("]")
             else:
                 return value
@@ -351,6 +365,9 @@ class _Parser:
                 raise AqlError("LENGTH of a collection only")
             count = len(self._collections[collection])
             return lambda row: count
+        if name == "PERCENTILE":
+            numbers, percent, method = self._list(")")
+            return lambda row: _percentile(numbers(row), percent(row), method(row))
         if name in ("TO_STRING", "TO_HEX"):
             value = self._expression()
             self._expect(")")
@@ -446,9 +463,23 @@ def _member(value: Expression, name: str) -> Expression:
     return member
 
 
+def _each(value: Expression, position: Expression) -> Expression:
+    return lambda row: [item[position(row)] for item in value(row)]
+
+
+def _percentile(values: Sequence[Any], percent: float, method: str) -> float | None:
+    """https://docs.arangodb.com/stable/aql/functions/numeric/#percentile"""
+    if method != "rank":
+        raise AqlError(f"unknown method {method}")
+    numbers = sorted(_numbers(values) or [])
+    return numbers[math.ceil(percent * len(numbers) / 100) - 1] if numbers else None
+
+
 def _item(value: Expression, position: Expression) -> Expression:
     def item(row: Row) -> Any:
         items, index = value(row), position(row)
+        if isinstance(items, dict) and isinstance(index, str):
+            return items.get(index)
         return items[index] if isinstance(items, list) and index < len(items) else None
 
     return item

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<quoted>\['(?:[^'\\]|\\.)*'\])|(?P<string>'(?:[^'\\]|\\.)*')"""
+    r"""\s*(?:(?P<quoted>\['(?:[^'\\]|\\.)*'\])|(?P<string>'(?:[^'\\\n]|\\.)*')"""
     r"""|(?P<datetime>datetime\([^)]*\))|(?P<null>(?:real|long)\(null\))"""
     r"""|(?P<timespan>\d+(?:ms|d|h|m|s)\b)|(?P<number>\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"""
     r"""|(?P<word>[A-Za-z_]\w*)|(?P<symbol>==|>=|<=|!in\b|[-()<>=,|]))"""
@@ -64,7 +64,8 @@ def write_value(value: Any) -> Any:
 
 
 def _unquote(text: str) -> str:
-    return re.sub(r"\\(.)", r"\1", text[1:-1])
+    controls = {"n": "\n", "r": "\r", "t": "\t"}
+    return re.sub(r"\\(.)", lambda match: controls.get(match[1], match[1]), text[1:-1])
 
 
 # --- functions ------------------------------------------------------------------------------------

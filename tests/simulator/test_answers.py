@@ -394,6 +394,24 @@ def test_estimates_of_percentiles_may_be_off_as_far_as_declared() -> None:
     assert str(by_rank) == "estimated by a sketch, within 1 % of values' ranks"
 
 
+def test_estimates_are_in_an_order_of_their_own() -> None:
+    """Rows that the right values would put elsewhere are no mistake, but what isn't in order is."""
+    values = {"compute": [{"function": "p50", "column": "level"}], "per": ["device"]}
+    query = make(**values, order={"by": 1, "descending": True}, limit=5)
+    bound, how = draw(query, Stored(MIXED, PARTS), 0, 0), Percentiles("a sketch", rank_error=0.05)
+    right = answer(bound, Stored(MIXED, PARTS), Exactness(percentiles=how))
+    slack = right.columns[1].slack
+    assert slack is not None
+    estimates = [
+        (device, value + (0.9 if place % 2 else -0.9) * off)
+        for place, ((device, value), off) in enumerate(zip(right.all_rows, slack, strict=True))
+    ]
+    rows = sorted(estimates, key=lambda row: -row[1])
+    assert [row[0] for row in rows] != [row[0] for row in right.all_rows]
+    assert compare_answers(right, rows[:5]) is None
+    assert "row 5 by p50 of level" in (compare_answers(right, rows[-5:]) or "")
+
+
 def test_equal_rows_are_counted() -> None:
     expected = right(make(events=["site"], window={"span": "10m"}, devices=["w00000d000000"]))
     assert len(expected.rows) >= 2

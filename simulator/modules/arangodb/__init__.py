@@ -47,7 +47,7 @@ from ...conditions import Condition
 from ...contract import MIB, Allocation, PrimaryKey, Storage
 from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import Function
+from ...workloads.queries import Function, Percentiles
 from ...workloads.schema import ID, ColumnType
 from ..base import (
     Ageing,
@@ -152,6 +152,7 @@ class Arangodb(
         # A cluster has no numbers in sequence, and no document is without a key.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID),
         shapes=SHAPES,
+        percentiles=Percentiles("the nearest rank"),
         statements="AQL",
         indices=Support.FULL,
         column_types=_JSON_TYPES,

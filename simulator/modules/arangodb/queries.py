@@ -8,11 +8,11 @@ import numpy as np
 
 from ...encoding.columns import text_format
 from ...workloads.drawing import BoundQuery
-from ...workloads.queries import FURTHER, Aggregate, Every, Function, Query, Shape, Where
+from ...workloads.queries import Aggregate, Every, Function, Query, Shape, Where
 from ...workloads.schema import ID, Column, ColumnType, Schema
 from ..own_statements import quote_json
 
-SHAPES = frozenset(Shape) - FURTHER
+SHAPES = frozenset(Shape)
 """The shapes that can be compiled."""
 
 _FUNCTIONS = {
@@ -26,9 +26,11 @@ _FUNCTIONS = {
 def name_field(schema: Schema, name: str) -> str:
     """How AQL names a column of the event e, or of the tags t of its device; the device's by its id."""
     path = schema.device_path if name == schema.device else None
+    column = schema.column(name) if name != ID else Column(ID, ColumnType.INT64)
     # The id's, too, is in the events' collection.
-    document = "t" if name in [column.name for column in schema.tags_row[1:]] else "e"
-    return f"{document}.`{name}`.`{path}`" if path else f"{document}.`{name}`"
+    document = "t" if column.stored_as in [c.name for c in schema.tags_row[1:]] else "e"
+    steps = "".join(f"[{quote_json(step)}]" for step in column.path)
+    return f"{document}.`{name}`.`{path}`" if path else f"{document}.`{column.stored_as}`{steps}"
 
 
 _ID = f"e.`{ID}`"
@@ -143,6 +145,15 @@ def _find_ids(name: str, condition: str, schema: Schema) -> str:
 
 def _compare(where: Where, schema: Schema) -> str:
     column, field = schema.column(where.column), name_field(schema, where.column)
+    if where.texts:
+        among = f"IN [{', '.join(map(quote_json, where.texts))}]"
+        if where.one_of:
+            return f"{field} {among}"
+        return (
+            f"{field} != null AND {field} NOT {among}"
+            if column.nullable
+            else f"{field} NOT {among}"
+        )
     if where.above is not None:
         return f"{field} > {write_number(where.above, column)}"
     assert where.below is not None
@@ -211,9 +222,16 @@ def _collect(clauses: list[str], bound: BoundQuery, schema: Schema) -> list[str]
         return aggregates.setdefault(f"{function}({argument})", f"value{len(aggregates)}")
 
     values = []
+    # All values of a group, of which percentiles are found.
+    ranked = list(dict.fromkeys(query.ranked))
+    percentiles = []
     for aggregate in query.compute:
         if aggregate.column is None:
             values.append(compute("COUNT", "1"))
+        elif aggregate.function.percent is not None:
+            place, percent = ranked.index(aggregate.column), aggregate.function.percent
+            percentiles.append(f'PERCENTILE(members[*][{place}], {percent:g}, "rank")')
+            values.append(f"percentile{len(percentiles) - 1}")
         elif aggregate.function is Function.LAST:
             values.append(f"{compute('MAX', _begin_with_time([aggregate.column], schema))}[1]")
         else:
@@ -224,8 +242,14 @@ def _collect(clauses: list[str], bound: BoundQuery, schema: Schema) -> list[str]
                 value = f"({compute('MAX', field)} == null ? null : {value})"
             values.append(value)
     grouped = ", ".join(f"{key} = {text}" for key, text in groups.items())
+    if ranked and not aggregates:
+        compute("COUNT", "1")
     assigned = ", ".join(f"{name} = {text}" for text, name in aggregates.items())
-    clauses.append(" ".join(["COLLECT", *filter(None, [grouped]), "AGGREGATE", assigned]))
+    collect = " ".join(["COLLECT", *filter(None, [grouped]), "AGGREGATE", assigned])
+    if ranked:
+        collect += f" INTO members = [{', '.join(name_field(schema, name) for name in ranked)}]"
+    clauses.append(collect)
+    clauses += [f"LET percentile{place} = {text}" for place, text in enumerate(percentiles)]
     if by_id:
         clauses += _join_tags("id", schema)
     return [*keys, *values]

@@ -296,10 +296,13 @@ def quote_name(name: str) -> str:
     return f"[{quote_text(name)}]"
 
 
+# https://learn.microsoft.com/kusto/query/scalar-data-types/string#string-literals
+_ESCAPES = str.maketrans({"\\": r"\\", "'": r"\'", "\n": r"\n", "\r": r"\r", "\t": r"\t"})
+
+
 def quote_text(text: str) -> str:
     """A string literal."""
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return f"'{text.translate(_ESCAPES)}'"
 
 
 LITERALS = Literals(quote_text, _write_time)

@@ -162,7 +162,8 @@ class _Aggregation(Question):
         columns = {
             aggregate.column for aggregate in query.compute if aggregate.column in self._fields
         }
-        self._texts = [part for part in query.per if part in self._fields]
+        texts = (part for part in query.per if isinstance(part, str))
+        self._texts = [name for name in texts if name in self._fields]
         """The fields that make groups, as tags do."""
         is_filtered = self._filtered is not None and not columns <= {self._filtered}
         self._is_pivoted = is_filtered or bool(self._texts)
