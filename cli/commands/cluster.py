@@ -226,7 +226,7 @@ def clean(
 @options_of(
     Request,
     "executor",
-    help="Where collector and workers would run; default: the target's, or else kubernetes.",
+    help="Where collector and workers would run; default: the target's.",
 )
 @debug_option
 @place_options

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from hashlib import sha256
@@ -127,9 +128,13 @@ class Config:
                 f"; is {misspelt[0]!r} a misspelling?" if "module" not in raw and misspelt else ""
             )
             raise ConfigError(f"{self.where('targets', name)}: key `module` is missing{hint}")
-        executor = raw.get("executor", ExecutorName.KUBERNETES)
+        if "executor" not in raw:
+            is_here = _is_on_this_machine(self, name, module)
+            return module, ExecutorName.LOCAL if is_here else ExecutorName.KUBERNETES
         keys = ("targets", name, "executor")
-        return module, _read_executor_name(self, keys, self.replace_variables(executor, keys))
+        return module, _read_executor_name(
+            self, keys, self.replace_variables(raw["executor"], keys)
+        )
 
     def unknown_keys(
         self, name: str, options: Callable[[Mapping[str, Any]], Iterable[str]]
@@ -299,6 +304,31 @@ def _read_target(config: Config, name: str) -> Target:
             if key in values and isinstance(raw, str) and list_values(raw)
         },
     )
+
+
+_HERE = re.compile(r"localhost|\b127\.|::1|host=/")
+"""What addresses on this machine have: a quick look, since loading modules takes time."""
+
+
+def _is_on_this_machine(config: Config, name: str, module: str) -> bool:
+    """Whether all of a target's servers are on loopback, which no pod reaches, or started by this tool."""
+    from simulator.modules import load_module
+
+    section = config.section(name)
+    if section.get("start_server") is not None:
+        return True
+    try:
+        values = {
+            key: config.replace_variables(value, ("targets", name, str(key)))
+            for key, value in section.items()
+            if key != "kubernetes"
+        }
+        if not _HERE.search(str(values)):
+            return False
+        servers = load_module(module).options_model.list_addresses(values)
+    except (ConfigError, OptionError):
+        return False  # whoever uses the target says what is wrong
+    return bool(servers) and all(map(re.compile(r"(localhost|/.*)(:\d+)?").fullmatch, servers))
 
 
 def _read_executor_name(config: Config, keys: tuple[str, ...], value: object) -> ExecutorName:

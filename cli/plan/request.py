@@ -126,7 +126,7 @@ class Request(BaseModel):
     seed: int = of(DataSet, "seed")
     executor: str | None = option(
         Group.PLACE, Choice(["local", "kubernetes"]), None,
-        "Where collector and workers run; default: the target's, or else kubernetes.", "--executor",
+        "Where collector and workers run; default: the target's.", "--executor",
     )  # fmt: skip
     kubeconfig: str | None = option(
         Group.PLACE,

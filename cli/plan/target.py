@@ -58,7 +58,7 @@ class Target:
     module: str
     """The database's module."""
     executor: ExecutorName
-    """Where collector and workers run: `kubernetes`, unless it says `local`."""
+    """Where collector and workers run: `kubernetes` or `local`; default: `local` for servers on loopback."""
     options: dict[str, Any]
     start_server: str | None = None
     """A server that the tool starts itself, on this machine, for the time of a command: `postgresql`."""

@@ -112,6 +112,33 @@ def test_keys_of_the_tool_are_no_options_of_the_module(write: Write) -> None:
     assert target.options == {"device_spread": 3}
 
 
+@pytest.mark.parametrize(
+    ("target", "executor"),
+    [
+        ("{module: questdb, endpoint: 'http://127.0.0.1:9000'}", "local"),
+        ("{module: questdb, endpoint: 'http://[::1]:9000'}", "local"),
+        ("{module: questdb, endpoint: 'http://questdb:9000'}", "kubernetes"),
+        ("{module: questdb, endpoint: 'http://localhost-2:9000'}", "kubernetes"),
+        (
+            "{module: questdb, endpoint: 'http://localhost:9000', executor: kubernetes}",
+            "kubernetes",
+        ),
+        ("{module: postgres, connection_string: host=localhost user=me}", "local"),
+        ("{module: postgres, connection_string: host=/run/postgresql}", "local"),
+        ("{module: postgres, connection_string: 'host=localhost,db-2'}", "kubernetes"),
+        ("{module: postgres, start_server: postgresql, data_dir: x}", "local"),
+        ("{module: cassandra, contact_points: [127.0.0.1, 127.0.0.2]}", "local"),
+        ("{module: nowhere, endpoint: localhost}", "kubernetes"),
+    ],
+)
+def test_servers_on_loopback_are_measured_from_this_machine(
+    tmp_path: Path, target: str, executor: str
+) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(f"targets:\n  x: {target}\n")
+    assert load_config(file).place_of("x")[1] == executor
+
+
 # --- variables ------------------------------------------------------------------------------------
 
 WITH_VARIABLES = """
