@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -180,28 +180,22 @@ class Step(_Part):
     """An insert in whose runs something is done to the database."""
     label: str | None = None
     """What results call the step; default: its kind."""
-    _by_target: Mapping[str, Options | None] = PrivateAttr(default_factory=dict)
+    _without: frozenset[str] = PrivateAttr(frozenset())
 
-    def vary(self, by_target: Mapping[str, Options | None]) -> Step:
-        """The same step with options for single targets, by their labels; None: they don't have it, since
-        they can't do what it is about."""
+    @property
+    def without(self) -> frozenset[str]:
+        """Labels of the targets that don't have it, since they can't do what it is about."""
+        return self._without
+
+    def leave_out(self, targets: Iterable[str]) -> Step:
+        """The same step without these targets."""
         step = self.model_copy()
-        step._by_target = by_target
+        step._without = frozenset(targets)
         return step
 
     def change(self, options: Options) -> Step:
-        """The same step with these options over its own, those for single targets among them."""
-        step = self.model_copy(update={self.kind: merge_values(self.options, options)})
-        step._by_target = {
-            target: None if own is None else merge_values(own, options)
-            for target, own in self._by_target.items()
-        }
-        return step
-
-    def find_options(self, target: str) -> dict[str, Any] | None:
-        """The step's own options for a target; None: it doesn't have the step."""
-        own = self._by_target.get(target, {})
-        return None if own is None else self.options | own
+        """The same step with these options over its own."""
+        return self.model_copy(update={self.kind: merge_values(self.options, options)})
 
     @model_validator(mode="before")
     @classmethod

@@ -302,6 +302,8 @@ def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
         ]
     if before == now:
         return []
+    if isinstance(before, list) and isinstance(now, list):
+        return [f"{place}: there are {len(now)} now, not {len(before)}"]
     if before is None or now is None:
         return [f"{place} is {'new' if before is None else 'gone'}"]
     return [f"{place}: {before} is now {now}"]

@@ -260,8 +260,7 @@ class _Follow:
             # The run fills the database itself, at a clock of its own.
             offer = self._offer(SHORTEST_WINDOW_S, "duration")
             options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
-            step = self._make("insert", "retention", options, kept=_LENGTHS)
-            yield step.vary(dict.fromkeys(unable))
+            yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
 
     @property
     def _filling(self) -> Filling:

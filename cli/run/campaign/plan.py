@@ -113,7 +113,7 @@ def plan_turns(definition: Definition) -> list[Turn]:
         [
             _read_job(definition, candidate, step, repeat)
             for step in definition.steps
-            if step.find_options(candidate.target) is not None
+            if candidate.target not in step.without
         ]
         for candidate, repeat in order_turns(
             candidates,
@@ -159,14 +159,13 @@ def _read_job(definition: Definition, candidate: Candidate, step: Step, number: 
     keys = find_keys(kind)
     target = definition.targets[candidate.target]
     variant = definition.variants[candidate.variant] if candidate.variant else {}
-    own = step.find_options(candidate.target) or {}
     merged: dict[str, Any] = {}
-    for options in (definition.options, own, target.options, variant):
+    for options in (definition.options, step.options, target.options, variant):
         for key, value in normalize(options).items():
             if key not in keys:
                 continue  # of another step: `_check_shared` has seen to that
             before = merged.get(key)
-            if value is None and before is not None and options is own:
+            if value is None and before is not None and options is step.options:
                 del merged[key]
             elif isinstance(before, Mapping) and isinstance(value, Mapping):
                 merged[key] = {**before, **value}

@@ -87,6 +87,7 @@ def test_candidates_and_repetitions_are_added_and_left_out(written: Written) -> 
     ("old", "new", "said"),
     [
         ("runs: 1", "runs: 2", "steps[1].insert.runs: 1 is now 2"),
+        ("runs: 1}}", "runs: 1}}, query", "steps: there are 2 now, not 1"),
         ("batch: 10", "batch: 20", "targets.one.batch: 10 is now 20"),
         ("repeats: 3", "repeats: 2", "repeats: 3 is now 2"),
         ("repeats: 3", "repeats: 3\nsettle: 5s", "settle is new"),
