@@ -142,7 +142,18 @@ def _status(arguments: list[str]) -> int:
 def _explain_end(error: Exception) -> tuple[str, int]:
     """What a command that an error has ended says, and its exit status."""
     if isinstance(error, click.UsageError):
-        return _one_line(error), error.exit_code
+        command = error.ctx.command_path if error.ctx else program()
+        parameter = error.param if isinstance(error, click.MissingParameter) else None
+        if parameter and error.ctx and parameter.name == "target":
+            file = Path(error.ctx.params.get("config_file") or CONFIG_FILE)
+            how = "--target NAME" if isinstance(parameter, click.Option) else "its name"
+            line = f"which target? Give {how}; {_targets_of(file)}"
+        elif isinstance(error, click.NoSuchOption) and error.option_name in _ELSEWHERE:
+            line = f"no such option here: {error.option_name}; {_ELSEWHERE[error.option_name]}"
+        else:
+            line = error.format_message().rstrip(".")
+            line = line[:1].lower() + line[1:]
+        return f"{line}\nSee: {command} --help", error.exit_code
     if isinstance(error, CliError):
         return error.message, error.exit_code
     if isinstance(error, SimulatorError):
@@ -161,21 +172,6 @@ def _explain_end(error: Exception) -> tuple[str, int]:
 
 _ELSEWHERE = {"--limit": "`insert`, `query`, `mixed` and `capacity` keep to limits"}
 """Options that other commands have, and what these are for."""
-
-
-def _one_line(error: click.UsageError) -> str:
-    command = error.ctx.command_path if error.ctx else program()
-    parameter = error.param if isinstance(error, click.MissingParameter) else None
-    if parameter and error.ctx and parameter.name == "target":
-        file = Path(error.ctx.params.get("config_file") or CONFIG_FILE)
-        how = "--target NAME" if isinstance(parameter, click.Option) else "its name"
-        text = f"which target? Give {how}; {_targets_of(file)}"
-    elif isinstance(error, click.NoSuchOption) and error.option_name in _ELSEWHERE:
-        text = f"no such option here: {error.option_name}; {_ELSEWHERE[error.option_name]}"
-    else:
-        text = error.format_message().rstrip(".")
-        text = text[:1].lower() + text[1:]
-    return f"{text}\nSee: {command} --help"
 
 
 def _targets_of(file: Path) -> str:

@@ -22,7 +22,6 @@ from .options import (
 
 if TYPE_CHECKING:
     from ..results.index import ResultLine
-    from ..results.store import StoredResult
 
 
 import shlex
@@ -137,10 +136,12 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
 def export(names: tuple[str, ...], output: Path | None, results_folder: Path, debug: bool) -> None:
     """Write all runs of the results given, or of all that are stored, one line for each run."""
     from ..results.export import FORMATS, choose_format, export_runs
+    from ..results.store import list_results, open_results
     from ..system.output import note, print_text, write_whole
 
     form = FORMATS[".csv"] if output is None else choose_format(output)
-    content = export_runs(_open_results(names, results_folder), form)
+    stored = open_results(names, results_folder) if names else list_results(results_folder)
+    content = export_runs(stored, form)
     if output is None:
         print_text(content.decode().rstrip("\n"))
     else:
@@ -185,12 +186,6 @@ def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: boo
             print_prose(f"beside it: {line}")
         refused = refused or bool(publication.problems)
     ctx.exit(1 if refused else 0)
-
-
-def _open_results(names: tuple[str, ...], folder: Path) -> list[StoredResult]:
-    from ..results.store import list_results, open_results
-
-    return open_results(names, folder) if names else list_results(folder)
 
 
 @click.command()
@@ -261,7 +256,12 @@ def write_command(result: Result) -> str:
         if name == "rate_per_s" and settings.load.stages:
             value = format_stages(settings.load.stages)
         default = field.default if option.written is None else option.written
-        if name in _NO_OPTIONS or value in (None, [], {}) or _is_default(value, default):
+        is_default = (
+            value == default
+            or [str(default)] == value
+            or str(value).lower() == str(default).lower()
+        )
+        if name in _NO_OPTIONS or value in (None, [], {}) or is_default:
             continue
         if name.endswith("_s") and isinstance(value, int | float) and not name.endswith("_per_s"):
             value = f"{value:g}s"
@@ -275,7 +275,3 @@ def write_command(result: Result) -> str:
             )
     words = ["iotbench", result.command, f"--target={result.target}"]
     return redact_text(shlex.join([*words, *write_words(kind, options)]))
-
-
-def _is_default(value: Any, default: Any) -> bool:
-    return value == default or [str(default)] == value or str(value).lower() == str(default).lower()

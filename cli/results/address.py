@@ -103,7 +103,9 @@ class Address:
         ConfigError if the address can't be read."""
         with self._explain(ConfigError, f"can't read results from {self} (--results): {_REMEDY}"):
             files, root = self._open()
-            names = _list_folders(files, root)
+            entries = files.ls(root, detail=True)
+            paths = [entry["name"] for entry in entries if entry["type"] == "directory"]
+            names = {path.rstrip("/").rpartition("/")[2] for path in paths} - {"", ".", ".."}
             if not names:
                 raise ConfigError(f"there is no result at {self}")
             here = self._make_cache()
@@ -185,14 +187,6 @@ def _is_there(files: Any, path: str) -> bool:
     with suppress(Exception):  # whoever may only write can't look
         return bool(files.exists(path))
     return False
-
-
-def _list_folders(files: Any, root: str) -> set[str]:
-    """The names of the folders there."""
-    entries = files.ls(root, detail=True)
-    paths = [entry["name"] for entry in entries if entry["type"] == "directory"]
-    names = {path.rstrip("/").rpartition("/")[2] for path in paths}
-    return {name for name in names if name not in ("", ".", "..")}
 
 
 def _fetch_file(files: Any, there: str, folder: Path) -> None:

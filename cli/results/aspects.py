@@ -93,12 +93,6 @@ class Shown:
         return {place: fmean(values) for place, values in logs.items()}
 
 
-def _is_closed(result: Result) -> bool:
-    """Whether a measured rate is how fast the database is, and not what it was asked for."""
-    load = result.settings.load
-    return load.rate_per_s is None and not load.stages and not _is_disturbed(result)
-
-
 def _is_disturbed(result: Result) -> bool:
     return any(run.marks for run in result.runs)
 
@@ -118,7 +112,10 @@ def _average(key: str, entries: Sequence[Entry]) -> dict[str, float]:
 
 def _collect_inserts(result: Result) -> dict[str, float]:
     """The rate at the number of workers that insert fastest; on growing data, over all fill levels."""
-    entries = _list_valid(result) if _is_closed(result) else []
+    load = result.settings.load
+    # A given rate isn't how fast the database is.
+    is_closed = load.rate_per_s is None and not load.stages and not _is_disturbed(result)
+    entries = _list_valid(result) if is_closed else []
     if result.by_fill_level:
         return _average("inserts_per_s", entries)
     counts = {entry.group.workers for entry in entries}

@@ -84,10 +84,6 @@ def _measure_database(run: RunResult, _: GroupResult) -> _Found:
     return max(shares), ""
 
 
-def _measure_disk(run: RunResult, _: GroupResult) -> _Found:
-    return run.resources.disk_busy_share if run.resources else None, ""
-
-
 def _measure_network(run: RunResult, _: GroupResult) -> _Found:
     """Looks at the links whose speed is known: those of the database's pods and of the workers' machines."""
     links = [(machine.link_share or 0.0, f"the link of {machine.node}") for machine in run.machines]
@@ -124,7 +120,11 @@ def _list_busy(run: RunResult) -> list[float]:
 BUSY_MACHINE = 0.9
 _RULES: Sequence[tuple[Limit, float, Callable[[RunResult, GroupResult], _Found]]] = (
     (Limit.DATABASE, 0.85, _measure_database),
-    (Limit.DISK, 0.85, _measure_disk),
+    (
+        Limit.DISK,
+        0.85,
+        lambda run, _: (run.resources.disk_busy_share if run.resources else None, ""),
+    ),
     (Limit.NETWORK, 0.85, _measure_network),
     (Limit.MACHINE, BUSY_MACHINE, _measure_machine),
 )

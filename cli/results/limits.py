@@ -74,7 +74,11 @@ def measure(
         if writers is None:
             return None
         if limit.measure is Measure.ERROR_SHARE:
-            return _find_error_share(writers, per_request)
+            if writers.count is None:
+                return None
+            errors = sum(writers.errors.values())
+            attempts = ceil(writers.count / per_request) + errors  # of the whole run
+            return errors / attempts if attempts else None
         # In a closed loop a request is due when it is sent.
         service = writers.service_ms or writers.latency_ms
         return _find_percentile(limit.measure, writers.latency_ms, service)
@@ -101,12 +105,3 @@ def _find_percentile(
         return None if service is None else service.p99
     percentile: float | None = getattr(response, measure, None)
     return percentile
-
-
-def _find_error_share(writers: GroupResult, per_request: int) -> float | None:
-    """Errors ÷ attempts, of the whole run; None for a run that stored nothing."""
-    if writers.count is None:
-        return None
-    errors = sum(writers.errors.values())
-    attempts = ceil(writers.count / per_request) + errors
-    return errors / attempts if attempts else None

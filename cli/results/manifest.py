@@ -52,7 +52,9 @@ def compare_manifest(folder: Path) -> list[str]:
     file = folder / MANIFEST
     if not file.is_file():
         return [f"{MANIFEST} is missing: add --write to make it"]
-    noted = _read_manifest(file)
+    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
+    pairs = [line.partition("  ") for line in lines if line.strip()]
+    noted = {path: digest for digest, _, path in pairs}
     digests = hash_files(folder)
     changed = [path for path in noted if path in digests and noted[path] != digests[path]]
     return [
@@ -60,12 +62,6 @@ def compare_manifest(folder: Path) -> list[str]:
         *(f"{path} is not in {MANIFEST}" for path in digests if path not in noted),
         *(f"{path} was changed since {MANIFEST} was written" for path in changed),
     ]
-
-
-def _read_manifest(file: Path) -> Mapping[str, str]:
-    lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
-    pairs = [line.partition("  ") for line in lines if line.strip()]
-    return {path: digest for digest, _, path in pairs}
 
 
 def list_secrets(folder: Path) -> Iterator[str]:

@@ -90,7 +90,9 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
         f"{next(iter(labels.values()))} ({list_names(labels, _MOST_NAMED)})"
         for labels in problems.values()
     ]
-    plan = _read_jobs(folder)
+    jobs = read_jobs(_read(folder / PLAN))
+    notes = read_notes(folder / NOTES, {job.candidate for job in jobs.values()})
+    plan = _Jobs(jobs, _read(folder / FAILED) if jobs else {}, notes)
     publication.problems += _find_missing(plan, publication.results)
     publication.problems += list_secrets(folder)
     if with_manifest:
@@ -206,12 +208,6 @@ class _Jobs:
         absent = [job for id_, job in jobs.items() if id_ not in done]
         excused = [job for job in absent if (job.candidate, job.repetition) in ended]
         return [job for job in absent if job not in excused], excused
-
-
-def _read_jobs(folder: Path) -> _Jobs:
-    jobs = read_jobs(_read(folder / PLAN))
-    notes = read_notes(folder / NOTES, {job.candidate for job in jobs.values()})
-    return _Jobs(jobs, _read(folder / FAILED) if jobs else {}, notes)
 
 
 def _find_missing(plan: _Jobs, results: Sequence[StoredResult]) -> Iterator[str]:

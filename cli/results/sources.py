@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,10 @@ def find_sources(folders: Sequence[Path]) -> Sources:
             seen.add(path.resolve())
             if (path / PLAN).is_file():
                 _take_campaign(path, sources, failed)
-                name = _name_campaign(path, campaigns)
+                # After its folder, as no other campaign is called.
+                name = re.sub(r"[^\w.-]+", "-", path.resolve().name)
+                while name in campaigns:
+                    name += "-"
                 if (path / CAMPAIGN).is_file():
                     text = (path / CAMPAIGN).read_text(encoding="utf-8", errors="replace")
                     campaigns[name] = redact_text(text)
@@ -134,12 +137,14 @@ def find_sources(folders: Sequence[Path]) -> Sources:
     return Sources(_name_apart(done), failed, campaigns, verdicts)
 
 
-def _name_campaign(folder: Path, taken: Collection[str]) -> str:
-    """A name for a campaign, after its folder, that no other campaign has."""
-    name = re.sub(r"[^\w.-]+", "-", folder.resolve().name)
-    while name in taken:
-        name += "-"
-    return name
+def _name_apart(sources: Sequence[Source]) -> list[Source]:
+    """The sources with distinct names: results of several folders may have the same one."""
+    used: dict[str, int] = {}
+    apart = []
+    for source in sources:
+        used[source.name] = number = used.get(source.name, 0) + 1
+        apart.append(source if number == 1 else replace(source, name=f"{source.name}-{number}"))
+    return apart
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
@@ -286,13 +291,3 @@ def _read_document(file: Path) -> dict[str, Any]:
             f"{file} is damaged: it has no keys; remove the campaign, or run it again"
         )
     return document
-
-
-def _name_apart(sources: Sequence[Source]) -> list[Source]:
-    """The sources with distinct names: results of several folders may have the same one."""
-    used: dict[str, int] = {}
-    apart = []
-    for source in sources:
-        used[source.name] = number = used.get(source.name, 0) + 1
-        apart.append(source if number == 1 else replace(source, name=f"{source.name}-{number}"))
-    return apart

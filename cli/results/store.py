@@ -329,7 +329,10 @@ def _open(name: str, listing: _Listing) -> StoredResult:
     if not name.strip():
         raise ConfigError("the name of a result is empty")
     if name == LATEST:
-        return _open_latest(folder)
+        lines = list_lines(folder, read_line)
+        if not lines:
+            raise ConfigError(f"there is no result in {folder}: run something first")
+        return _read_kept(folder, lines[-1].id)
     if is_address(name):
         raise ConfigError(explain_named(name))
     path = Path(name)
@@ -339,7 +342,8 @@ def _open(name: str, listing: _Listing) -> StoredResult:
             raise ConfigError(f"{name} is a folder without a {FILE_NAME}")
     elif path.exists():
         file = path / FILE_NAME if path.is_dir() else path
-        return StoredResult(_make_id(file), file, read_result(file))
+        id_ = file.absolute().parent.name if file.name == FILE_NAME else file.stem
+        return StoredResult(id_, file, read_result(file))
     matches = [name] if name in listing.entries else []
     matches = matches or [id_ for id_ in listing.ids if id_.startswith(name)]
     if len(matches) > 1:
@@ -355,13 +359,6 @@ def _open(name: str, listing: _Listing) -> StoredResult:
             f"See: {program()} results"
         )
     return _read_kept(folder, matches[0])
-
-
-def _open_latest(folder: Path) -> StoredResult:
-    lines = list_lines(folder, read_line)
-    if not lines:
-        raise ConfigError(f"there is no result in {folder}: run something first")
-    return _read_kept(folder, lines[-1].id)
 
 
 def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
@@ -380,7 +377,3 @@ def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
     if len(lines) > 1:
         note(f"{len(lines)} results have the label {label}: using the newest, {newest.id}")
     return _read_kept(listing.folder, newest.id)
-
-
-def _make_id(file: Path) -> str:
-    return file.absolute().parent.name if file.name == FILE_NAME else file.stem

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 from pydantic import BaseModel
@@ -379,7 +380,9 @@ def weigh_together(runs: Sequence[GroupRun]) -> EventSize:
         for group_run in runs
         if group_run.group.storage and not group_run.group.storage.shared
     ]
-    allocation = max((_find_allocation(storage) for storage in sizes), key=_get_unit, default=None)
+    allocation = max(
+        (_find_allocation(storage) for storage in sizes), key=attrgetter("unit_bytes"), default=None
+    )
     if allocation is None:
         return weight
     size = measure_growth(_list_levels(sizes), allocation)
@@ -432,10 +435,6 @@ def _list_levels(sizes: Iterable[Storage | None]) -> list[Level]:
 
 def _find_allocation(storage: Storage) -> Allocation:
     return storage.allocation or ANY_ALLOCATION
-
-
-def _get_unit(allocation: Allocation) -> int:
-    return allocation.unit_bytes
 
 
 def _explain(during: Storage | None, storage: Storage, levels: Sequence[Level]) -> str:

@@ -151,26 +151,20 @@ def run_command(
     # Not through a pipe: a server that the command starts may keep it open for good.
     with NamedTemporaryFile() as output:
         text = f"exec >{shlex.quote(output.name)} 2>&1\n{command}"
-        status = _run_shell(text, interrupts, is_over, end_patience_s)
+        try:
+            status = run_program(
+                ["/bin/sh", "-c", text], in_a_hurry=interrupts.hurry.is_set, is_over=is_over,
+                end_patience_s=end_patience_s,
+            ).returncode  # fmt: skip
+        except subprocess.TimeoutExpired:
+            raise RunFailed(ENDED) from None
+        except OSError as error:
+            raise RunFailed(f"it can't be run: {error.strerror}") from error
         words = one_line(output.read().decode(errors="replace").strip() or "nothing")[-_SAID:]
     if status < 0:
         raise RunFailed(f"it was ended by {signal.Signals(-status).name}; output: {words}")
     if status:
         raise RunFailed(f"it ended with status {status}; output: {words}")
-
-
-def _run_shell(
-    text: str, interrupts: Interrupts, is_over: Callable[[], bool], end_patience_s: float
-) -> int:
-    try:
-        return run_program(
-            ["/bin/sh", "-c", text], in_a_hurry=interrupts.hurry.is_set, is_over=is_over,
-            end_patience_s=end_patience_s,
-        ).returncode  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise RunFailed(ENDED) from None
-    except OSError as error:
-        raise RunFailed(f"it can't be run: {error.strerror}") from error
 
 
 # --- faults of pods ----------------------------------------------------------------------------------

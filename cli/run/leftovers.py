@@ -120,7 +120,19 @@ def find_runs(place: Place) -> list[LeftoverRun]:
     until = time.monotonic() + _COLLECTION_PATIENCE_S
     while True:
         with explain_errors(f"can't list what is in namespace {place.namespace}"):
-            releases = _list_releases(client, place.namespace)
+            # This tool's releases, whatever became of them, from the Secrets in which helm keeps
+            # them: `helm list` takes other options in version 4 than in 3.
+            names = set()
+            for secret in client.find(SECRET, place.namespace, labels="owner=helm"):
+                name = (secret["metadata"].get("labels") or {}).get("name", "")
+                if name.startswith(RELEASE_PREFIX):
+                    # https://github.com/helm/helm/blob/main/pkg/storage/driver/util.go
+                    with suppress(KeyError, TypeError, ValueError, OSError, EOFError, zlib.error):
+                        packed = b64decode(b64decode(secret["data"]["release"]))
+                        release = json.loads(gzip.decompress(packed))
+                        if release["chart"]["metadata"]["name"] == _CHART_NAME:
+                            names.add(name)
+            releases = sorted(names)
             labelled = _list_labelled(client, place.namespace)
         if not has_orphans(labelled) or time.monotonic() > until:
             return sort_by_run(releases, labelled, now())
@@ -171,22 +183,6 @@ def has_orphans(labelled: Sequence[tuple[str, Item]]) -> bool:
         if kind == "pod" and not item["metadata"].get("deletionTimestamp")
         for owner in item["metadata"].get("ownerReferences") or []
     )
-
-
-def _list_releases(client: KubeClient, namespace: str) -> list[str]:
-    """This tool's releases, whatever became of them, from the Secrets in which helm keeps them:
-    `helm list` takes other options in version 4 than in 3."""
-    names = set()
-    for secret in client.find(SECRET, namespace, labels="owner=helm"):
-        name = (secret["metadata"].get("labels") or {}).get("name", "")
-        if name.startswith(RELEASE_PREFIX):
-            # https://github.com/helm/helm/blob/main/pkg/storage/driver/util.go
-            with suppress(KeyError, TypeError, ValueError, OSError, EOFError, zlib.error):
-                packed = b64decode(b64decode(secret["data"]["release"]))
-                release = json.loads(gzip.decompress(packed))
-                if release["chart"]["metadata"]["name"] == _CHART_NAME:
-                    names.add(name)
-    return sorted(names)
 
 
 def _list_labelled(

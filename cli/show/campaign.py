@@ -167,7 +167,19 @@ def make_section(
         steps.append({
             "name": step,
             "count": format_count(len(own), "repetition") if repeated else "",
-            "jobs": [_describe_job(job) for job in own],
+            "jobs": [
+                {
+                    "name": str(job),
+                    "id": job.stored.id,
+                    "measured": words.describe_measurement(job.result),
+                    "answer": " ".join(filter(None, [
+                        words.give_answer(job.result), describe_answers(job.result),
+                        *list_interventions(job.result),
+                    ])),
+                    "caveats": describe_caveats(job.result),
+                }
+                for job in own
+            ],
             "tables": join_tables(own) if tabulated else {},
         })  # fmt: skip
     checked, unchecked = sum_up_answers([each for job in jobs for each in job.result.answers])
@@ -262,17 +274,6 @@ def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
 
 _PAIRS = ("Options", "Environment")
 """Tables of names and values, which hardly differ between repetitions."""
-
-
-def _describe_job(job: DoneJob) -> dict[str, Any]:
-    answer = filter(None, [words.give_answer(job.result), describe_answers(job.result)])
-    return {
-        "name": str(job),
-        "id": job.stored.id,
-        "measured": words.describe_measurement(job.result),
-        "answer": " ".join([*answer, *list_interventions(job.result)]),
-        "caveats": describe_caveats(job.result),
-    }
 
 
 def join_tables(jobs: Sequence[DoneJob]) -> dict[str, Table]:

@@ -57,6 +57,14 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
         size = f", size {load.batch:,}" if load.batch else ""
         cost = result.cost_per_hour
         paid = format_cost(count_events_per_cost(best.avg, cost)) if best and cost else "-"
+        # Mean bytes on disk per event, and after compaction if that was asked for.
+        sizes = weigh_valid(result.writers)
+        now = [each.bytes_per_event for each in sizes if each.bytes_per_event is not None]
+        later = [each.compacted_bytes for each in sizes if each.compacted_bytes is not None]
+        text = Form.BYTES.show(sum(now) / len(now)) if now else "-"
+        size_on_disk = (
+            f"{text} ({Form.BYTES.show(sum(later) / len(later))} compacted)" if later else text
+        )
         rows.append(
             [
                 name,
@@ -68,7 +76,7 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
                 best.runs if best else "-",
                 f"{result.settings.insert_mode or '-'}{size}",
                 load.primary_key if "primary_key" in load.model_fields_set else "-",
-                _format_size(result),
+                size_on_disk,
                 ", ".join(list_kinds(result)) or "-",
                 paid,
             ]
@@ -84,15 +92,6 @@ def tabulate_overview(names: Sequence[str], results: Sequence[Result]) -> Table:
     optional += [COST_HEADER] if any(result.cost_per_hour for result in results) else []
     left = ("Database (version)", "Insert mode", "Primary-key mode", "Caveats")
     return Table(headers, rows, left).choose([*headers[:9], *optional])
-
-
-def _format_size(result: Result) -> str:
-    """Mean bytes on disk per event, and after compaction if that was asked for."""
-    sizes = weigh_valid(result.writers)
-    now = [size.bytes_per_event for size in sizes if size.bytes_per_event is not None]
-    later = [size.compacted_bytes for size in sizes if size.compacted_bytes is not None]
-    text = Form.BYTES.show(sum(now) / len(now)) if now else "-"
-    return f"{text} ({Form.BYTES.show(sum(later) / len(later))} compacted)" if later else text
 
 
 def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:

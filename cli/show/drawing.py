@@ -58,14 +58,9 @@ def to_png(spec: dict[str, Any], theme: str) -> bytes:
     import vl_convert
 
     svg = add_margin(to_svg(spec))
-    return _repack(vl_convert.svg_to_png(darken(svg) if theme == "dark" else svg, scale=2))
-
-
-def _repack(png: bytes) -> bytes:
-    """The same picture in about a quarter of the bytes: the renderer compresses fast, not well.
-
-    Format of the chunks: https://www.w3.org/TR/png-3/#5Chunk-layout
-    """
+    # The same picture in about a quarter of the bytes: the renderer compresses fast, not well.
+    # Format of the chunks: https://www.w3.org/TR/png-3/#5Chunk-layout
+    png = vl_convert.svg_to_png(darken(svg) if theme == "dark" else svg, scale=2)
     chunks, place = [], 8
     while place < len(png):
         (size,) = struct.unpack_from(">I", png, place)
@@ -166,20 +161,20 @@ def make_narrow(spec: Row, plot_px: float) -> Row:
     """The same figure with panels of this width in pixels."""
     narrow = copy.deepcopy(spec)
     for panel in narrow.get("vconcat", [narrow]):
-        _narrow_panel(panel, plot_px)
+        resize_panel(panel, plot_px)
+        parts = [panel, *panel.get("layer", [])]
+        for part in parts:
+            for channel in part.get("encoding", {}).values():
+                legend = channel.get("legend") if isinstance(channel, dict) else None
+                if legend and legend.get("columns", 0) > _LEGEND_COLUMNS:
+                    legend["columns"] = _LEGEND_COLUMNS
+        _wrap_names(panel, parts)
+        for axis in _list_axes(parts, "x"):
+            names = axis.get("sort") or []
+            # Names that would overlap stand aslant.
+            if sum(CHARACTER_PX * (len(name) + 1) for name in names) > plot_px:
+                axis["axis"] = axis["axis"] | {"labelAngle": -45, "labelAlign": "right"}
     return narrow
-
-
-def _narrow_panel(panel: Row, plot_px: float) -> None:
-    resize_panel(panel, plot_px)
-    parts = [panel, *panel.get("layer", [])]
-    for part in parts:
-        for channel in part.get("encoding", {}).values():
-            legend = channel.get("legend") if isinstance(channel, dict) else None
-            if legend and legend.get("columns", 0) > _LEGEND_COLUMNS:
-                legend["columns"] = _LEGEND_COLUMNS
-    _wrap_names(panel, parts)
-    _turn_labels(panel, parts, plot_px)
 
 
 def _list_axes(parts: list[Row], channel: str) -> Iterator[Row]:
@@ -211,14 +206,6 @@ def _wrap_names(panel: Row, parts: list[Row]) -> None:
 
 def _wrap(name: str) -> str:
     return "\n".join(wrap(" ".join(name.split("\n")), _LETTERS, break_long_words=False)) or " "
-
-
-def _turn_labels(panel: Row, parts: list[Row], plot_px: float) -> None:
-    """Turn names on the horizontal axis aslant where they would overlap."""
-    for axis in _list_axes(parts, "x"):
-        names = axis.get("sort") or []
-        if sum(CHARACTER_PX * (len(name) + 1) for name in names) > plot_px:
-            axis["axis"] = axis["axis"] | {"labelAngle": -45, "labelAlign": "right"}
 
 
 # --- pages ----------------------------------------------------------------------------------------

@@ -54,7 +54,10 @@ def _fit(columns: dict[str, list[str]], width: int) -> None:
         excess = find_excess()
         if excess > 0 and name in columns:
             room = max(_LEAST[name], _measure(columns)[name] - excess)
-            columns[name] = [_shorten(text, room) for text in columns[name]]
+            columns[name] = [
+                text if len(text) <= room else f"{text[: room - 1].rstrip()}…"
+                for text in columns[name]
+            ]
 
     def leave_out(name: str) -> None:
         if find_excess() > 0:
@@ -69,7 +72,3 @@ def _fit(columns: dict[str, list[str]], width: int) -> None:
     cut(LABEL)
     cut(HEADLINE)
     leave_out("Stable")
-
-
-def _shorten(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from simulator.contract import Answers, Phase
+from simulator.errors import list_names
 from simulator.units import format_count, format_duration, join_words
 
 from ..results.bottleneck import find_bottlenecks
@@ -241,7 +242,10 @@ def describe_answers(result: Result) -> str | None:
     if len(reasons) == 1 and not checked:
         why = next(iter(reasons))
     else:
-        why = "; ".join(f"{_name(queries)} ({reason})" for reason, queries in reasons.items())
+        why = "; ".join(
+            f"{list_names(dict.fromkeys(queries), _MOST_NAMED)} ({reason})"
+            for reason, queries in reasons.items()
+        )
     if unchecked:
         parts.append(f"{unchecked:,} not checked: {why}")
     return f"Answers: {'; '.join(parts) or 'none to check'}."
@@ -254,12 +258,6 @@ def sum_up_answers(all_answers: Sequence[Answers]) -> tuple[str, int]:
     outcome = f"{wrong:,} of them wrong" if wrong else "all right"
     unchecked = sum(answers.unchecked for answers in all_answers)
     return f"{checked:,} checked, {outcome}" if checked else "", unchecked
-
-
-def _name(queries: Sequence[str]) -> str:
-    names = list(dict.fromkeys(queries))
-    more = len(names) - _MOST_NAMED
-    return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 # --- limits ---------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
@@ -21,7 +21,6 @@ from ..results.matrix import (
     measure,
     take_best_workers,
 )
-from ..results.model import Result
 from ..results.naming import format_options
 from ..results.observations import CAPACITY
 from .clients import describe_client_costs
@@ -110,7 +109,17 @@ def rank_candidates(
             lines.append(f"{name}: from {row.repetitions} of {repeats} repetitions so far.")
     if repeats == 1 and len(rows) > 1:
         lines.append(_ONE_REPETITION)
-    lines += _warn_of_levels(chain.from_iterable(measured.values()))
+    every_result = chain.from_iterable(measured.values())
+    levels = [
+        result.fill_level
+        for result in every_result
+        if result.command == "query" and result.fill_level
+    ]
+    if levels and max(levels) > MOST_UNEQUAL * min(levels):  # queries take longer on more events
+        lines.append(
+            f"Not comparable: the queries ran on between {min(levels):,} and {max(levels):,} events."
+            " Insert the same number for all (num-inserts instead of duration)."
+        )
     return Ranking(f"Ranking by {step}", lines, standings)
 
 
@@ -238,14 +247,3 @@ def _name_best_settings(measured: Measured) -> list[str]:
         if settings:
             lines.append(f"{name} is best with {' or '.join(dict.fromkeys(settings))}.")
     return lines
-
-
-def _warn_of_levels(results: Iterable[Result]) -> list[str]:
-    """A warning if queries met different numbers of events: they take longer on more."""
-    levels = [
-        result.fill_level for result in results if result.command == "query" and result.fill_level
-    ]
-    if not levels or max(levels) <= MOST_UNEQUAL * min(levels):
-        return []
-    text = f"Not comparable: the queries ran on between {min(levels):,} and {max(levels):,} events."
-    return [f"{text} Insert the same number for all (num-inserts instead of duration)."]

@@ -115,7 +115,11 @@ def choose_drawn(results: Sequence[NamedResult]) -> tuple[list[NamedResult], str
         best = [named for named in of_kind if named.result.best is not None]
         which = "first"
         if len(of_kind) > MOST_DRAWN and len(best) >= MOST_DRAWN:
-            own_shown = sorted(best, key=_find_rate, reverse=True)[:MOST_DRAWN]
+            own_shown = sorted(
+                best,
+                key=lambda named: named.result.best.median if named.result.best else 0.0,
+                reverse=True,
+            )[:MOST_DRAWN]
             which = "fastest"
         else:
             own_shown = of_kind[:MOST_DRAWN]
@@ -125,10 +129,6 @@ def choose_drawn(results: Sequence[NamedResult]) -> tuple[list[NamedResult], str
     # Their order gives them their colours.
     shown = [named for named in results if any(named is other for other in chosen)]
     return shown, f"Drawn: {' and '.join(parts)}; the tables have all." if parts else ""
-
-
-def _find_rate(named: NamedResult) -> float:
-    return named.result.best.median if named.result.best else 0.0
 
 
 def _place(figure: Chart, named: Sequence[NamedResult]) -> dict[str, Any]:

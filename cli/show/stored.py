@@ -80,6 +80,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
     alone = {role: [run for run in result.alone if run.group.role is role] for role in Role}
     closed = [run for run in runs if not run.group.offered]
     offered = [run for run in runs if run.group.offered]
+    options = {name: value for name, value in result.options.items() if name != "definition"}
     tables = {
         _TITLES.get(result.command, "Inserts per second"): tabulate_figures(result, terminal),
         **tabulate_readers(result, terminal),
@@ -105,7 +106,9 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Time and machine": tabulate_machines(result),
         "Retries and errors": tabulate_errors(runs),
         "Phases, seconds": tabulate_phases(result),
-        "Options": _tabulate_pairs(_list_options(result)),
+        "Options": _tabulate_pairs(
+            [*flatten(options), *flatten_definition(result.settings.data.definition or {}).items()]
+        ),
         "Environment": _tabulate_pairs(flatten(result.environment)),
     }
     return {title: table for title, table in tables.items() if table.rows}
@@ -193,7 +196,12 @@ def tabulate_machines(result: Result) -> Table:
         began, ended = run.began_at, run.ended_at
         if began is None or ended is None:
             continue
-        most = max(run.machines, key=_taken_share, default=Machine(node="-"))
+        # What the run could not have of a machine.
+        most = max(
+            run.machines,
+            key=lambda machine: (machine.steal_share or 0.0) + (machine.others_share or 0.0),
+            default=Machine(node="-"),
+        )
         rows.append(
             [
                 *place,
@@ -209,11 +217,6 @@ def tabulate_machines(result: Result) -> Table:
         )
     headers += ["Began (UTC)", "Ended", "Machine", "CPUs", "Load", "Busy", "Stolen", "Others"]
     return Table(headers, rows)
-
-
-def _taken_share(machine: Machine) -> float:
-    """What a run could not have of a machine."""
-    return (machine.steal_share or 0.0) + (machine.others_share or 0.0)
 
 
 def tabulate_errors(runs: Sequence[GroupRun]) -> Table:
@@ -237,13 +240,6 @@ def tabulate_phases(result: Result) -> Table:
         if run.phases_s
     ]
     return Table([*headers, *(name.replace("_", "-") for name in names)], rows)
-
-
-def _list_options(result: Result) -> Iterable[tuple[str, str]]:
-    definition = result.settings.data.definition
-    shown = {name: value for name, value in result.options.items() if name != "definition"}
-    yield from flatten(shown)
-    yield from flatten_definition(definition or {}).items()
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

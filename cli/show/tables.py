@@ -289,18 +289,20 @@ them."""
 def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
     """The columns of `results.figures.SUMMED` that these runs have figures for."""
     keys = [key for role in {entry.group.role for entry in all_entries} for key in SUMMED[role]]
-    chosen = [FIGURES[key] for key in keys if any(_list_known(all_entries, FIGURES[key]))]
+    chosen = [
+        FIGURES[key]
+        for key in keys
+        # What an event takes on disk counts only in valid runs.
+        if any(
+            FIGURES[key].read(entry)
+            for entry in all_entries
+            if entry.group.valid or key != "bytes_per_event"
+        )
+    ]
     groups = [entry.group for entry in all_entries]
     if all(group.metrics_per_s in (None, 0, group.rate_per_s) for group in groups):
         chosen = [figure for figure in chosen if figure.key != "metrics_per_s"]
     return chosen
-
-
-def _list_known(entries: Sequence[Entry], figure: Figure) -> list[float | None]:
-    """The figure of the runs that have it; what an event takes on disk, only of valid ones."""
-    needs_valid = figure.key == "bytes_per_event"
-    values = [figure.read(entry) for entry in entries if entry.group.valid or not needs_valid]
-    return [value for value in values if value is not None]
 
 
 def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:

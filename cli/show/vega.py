@@ -188,19 +188,8 @@ def list_series(rows: Iterable[Row]) -> list[str]:
 
 def make_spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) -> Row:
     """A panel of layers."""
-    _make_room_for_labels(rows, layers)
-    return {
-        "width": WIDTH, "height": height, "data": {"values": list(rows)}, "layer": list(layers),
-    }  # fmt: skip
-
-
-CHARACTER_PX = 7.7
-"""Width of a digit of 12 px in the widest of the usual fonts (DejaVu Sans)."""
-
-
-def _make_room_for_labels(rows: Sequence[Row], layers: Sequence[Row]) -> None:
-    """Keep the title of the vertical axis off its labels. Both are placed by the renderer's font; a
-    browser may have only a wider one."""
+    # Keep the title of the vertical axis off its labels. Both are placed by the renderer's font; a
+    # browser may have only a wider one.
     channels = [layer["encoding"]["y"] for layer in layers if "data" not in layer]
     most = max(
         len(value if isinstance(value, str) else f"{1.2 * value:,.0f}")
@@ -211,6 +200,13 @@ def _make_room_for_labels(rows: Sequence[Row], layers: Sequence[Row]) -> None:
     for channel in channels:
         # At least "0.25": the ticks between small numbers have decimals.
         channel["axis"] = channel["axis"] | {"minExtent": math.ceil(CHARACTER_PX * max(4, most))}
+    return {
+        "width": WIDTH, "height": height, "data": {"values": list(rows)}, "layer": list(layers),
+    }  # fmt: skip
+
+
+CHARACTER_PX = 7.7
+"""Width of a digit of 12 px in the widest of the usual fonts (DejaVu Sans)."""
 
 
 def make_axis(

@@ -199,9 +199,11 @@ def _write_sentence(result: Result) -> str:
     assert result.best is not None
     if result.by_fill_level:
         first, last = result.insert_summary[0], result.insert_summary[-1]
+        change = last.avg / first.avg - 1
+        shown = f"{change:+.0%}" if abs(change) >= 0.005 else "less than 1% apart"
         return (
             f"{first.avg:,.0f} inserts/s at level {first.fill_level:,}, {last.avg:,.0f} at level"
-            f" {last.fill_level:,}: {_format_change(last.avg / first.avg - 1)}."
+            f" {last.fill_level:,}: {shown}."
         )
     best = result.best
     if result.command == "mixed":
@@ -212,11 +214,6 @@ def _write_sentence(result: Result) -> str:
         return _describe_offers(result)
     rate = _describe_rate(best) + _describe_cost(result, best)
     return f"Most with {format_count(best.workers, 'worker')}: {rate}."
-
-
-def _format_change(share: float) -> str:
-    """`+12%`; below half a percent `less than 1% apart`."""
-    return f"{share:+.0%}" if abs(share) >= 0.005 else "less than 1% apart"
 
 
 def _describe_offers(result: Result) -> str:

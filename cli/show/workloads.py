@@ -50,9 +50,15 @@ def describe_workload(workload: Workload) -> str:
     schema = workload.schema
     installed, left_out = load_installed(module_names())
     modules = [module for module in installed if module.ENCODINGS]
+    used = [kind for kind in ColumnType if any(column.type is kind for column in schema.columns)]
+    rows = []
+    for other in modules:
+        can = other.CAPABILITIES
+        rows.append([other.name, *(_type_name(can, kind) for kind in used)])
+    types = _table(["Module", *map(str, used)], rows, ["left"] * (len(used) + 1))
     parts = {
         f"Workload {workload.name}, table {schema.table}": _tabulate_columns(block),
-        "Types": _tabulate_types(schema, modules),
+        "Types": types,
         f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(workload, modules),
         "Queries": ", ".join(schema.queries) or "none",
     }
@@ -77,18 +83,14 @@ def _tabulate_columns(block: EventBlock) -> str:
 
 
 def _role(schema: Schema, column: Column) -> str:
-    role = _find_role(schema, column)
-    return f"{role}, in {schema.tags_table}" if schema.is_apart(column.name) else role
-
-
-def _find_role(schema: Schema, column: Column) -> str:
+    role = "may be missing" if column.nullable else ""
     if column.name == schema.time:
-        return "time"
-    if column.name == schema.device:
-        return f"device, by {schema.device_path}" if schema.device_path else "device"
-    if column.tag:
-        return "tag"
-    return "may be missing" if column.nullable else ""
+        role = "time"
+    elif column.name == schema.device:
+        role = f"device, by {schema.device_path}" if schema.device_path else "device"
+    elif column.tag:
+        role = "tag"
+    return f"{role}, in {schema.tags_table}" if schema.is_apart(column.name) else role
 
 
 def _values(block: EventBlock, column: Column) -> Iterator[str]:
@@ -102,15 +104,6 @@ def _values(block: EventBlock, column: Column) -> Iterator[str]:
             yield f"{value:.{column.decimals}f}"
         else:
             yield str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _tabulate_types(schema: Schema, modules: Sequence[type[AnyModule]]) -> str:
-    used = [kind for kind in ColumnType if any(column.type is kind for column in schema.columns)]
-    rows = []
-    for module in modules:
-        can = module.CAPABILITIES
-        rows.append([module.name, *(_type_name(can, kind) for kind in used)])
-    return _table(["Module", *map(str, used)], rows, ["left"] * (len(used) + 1))
 
 
 def _type_name(can: Capabilities, kind: ColumnType) -> str:

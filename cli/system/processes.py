@@ -32,11 +32,7 @@ def end_at_signals() -> None:
     reads the code: nothing is under way, and an exception may come in the middle of any module."""
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
-            signal.signal(number, _end)
-
-
-def _end(number: int, _: FrameType | None) -> None:
-    os._exit(_exit_code(number))
+            signal.signal(number, lambda number, _: os._exit(_exit_code(number)))
 
 
 def _exit_code(number: int) -> int:

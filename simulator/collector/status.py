@@ -376,7 +376,12 @@ def find_loss(
         told = [query.latency for query in queries]
         failed = sum(query.failed for query in queries)
     latency = merge_histograms(filter(None, told))
-    share = _find_share(limit, messages, load)
+    # Which part of the group's requests it is about, by the weights of its queries.
+    share = 1.0
+    names = {name for message in messages for name in message.queries}
+    if limit.query is not None and names:
+        weights = {name: load.weights.get(name, 1.0) for name in names}
+        share = weights.get(limit.query, 0.0) / (sum(weights.values()) or 1.0)
     if limit.measure is Measure.ERROR_SHARE:
         most = _count_most(load, share, messages, latency, places, whole=True)
         # Inserts are tried again: their errors are no requests of their own.
@@ -396,15 +401,6 @@ def find_loss(
     if slow > most - math.ceil(round(percent * most / 100, 6)):
         return f"{slow:,} of at most {most:,.0f} requests took longer"
     return None
-
-
-def _find_share(limit: RunLimit, messages: Sequence[Progress], load: Load) -> float:
-    """Which part of a group's requests the limit is about, by the weights of its queries."""
-    names = {name for message in messages for name in message.queries}
-    if limit.query is None or not names:
-        return 1.0
-    weights = {name: load.weights.get(name, 1.0) for name in names}
-    return weights.get(limit.query, 0.0) / (sum(weights.values()) or 1.0)
 
 
 def _count_most(

@@ -258,6 +258,11 @@ def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> C
         interval = _bound_below(interval, goal)
     judged = [step for step in search.offered if step.holds is not None]
     contradicting = find_contradicting(search.tried, interval)
+    missed = [
+        step.client_bound
+        for step in search.steps
+        if step.rate_per_s == interval.high and step.holds is False
+    ]
     answer = Capacity(
         limits=list(request.limits),
         precision=request.precision,
@@ -265,7 +270,8 @@ def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> C
         above_per_s=interval.high,
         sure=interval.sure,
         unsure_because=interval.because,
-        client_bound=_is_client_bound(search.steps, interval),
+        # Most of the runs that missed at the upper end show the client's speed.
+        client_bound=2 * sum(missed) > len(missed),
         contradicting=[judged[place].run for place in contradicting],
         bottleneck=_find_bottleneck(search, interval),
         steps=search.steps,
@@ -317,16 +323,6 @@ def find_device_interval(data: DataSet) -> float:
     """Mean time in seconds from one event of a device to the next, in the time of the events."""
     kind = load_workload(data.workload, data.definition)
     return kind(data.seed, **data.workload_options).device_interval_ms / 1000
-
-
-def _is_client_bound(steps: Sequence[CapacityStep], interval: Interval) -> bool:
-    """Whether most of the runs that missed at the interval's upper end show the client's speed."""
-    missed = [
-        step.client_bound
-        for step in steps
-        if step.rate_per_s == interval.high and step.holds is False
-    ]
-    return 2 * sum(missed) > len(missed)
 
 
 def _find_bottleneck(search: CapacitySearch, interval: Interval) -> CapacityBottleneck | None:

@@ -8,7 +8,6 @@ import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,54 +171,42 @@ def open_context(session: Session, command: str, interrupts: Interrupts) -> Iter
     with ExitStack() as stack:
         stack.callback(folder.close)
         try:
-            context = _set_up(session, command, interrupts, started, folder, stack)
+            target, request = session.target, session.request
+            live = choose_live(request.live, request.open_live, request.prometheus_file)
+            if live is not None:
+                stack.enter_context(serve_live(live, command, target.name, interrupts))
+            place, pids = session.place, target.database_pids
+            executor = stack.enter_context(
+                make_executor(session.executor, interrupts, place, target.kubernetes, pids)
+            )
+            if session.disturbances:
+                executor.check_disturbances(session.disturbances)
+            if command != "doctor":
+                holder = f"{command} (process {os.getpid()})"
+                stack.enter_context(claim_databases(session.list_claims(), holder))
+            context = RunContext(
+                session,
+                command,
+                executor,
+                folder,
+                interrupts,
+                started.isoformat(timespec="seconds"),
+                doers=executor.find_doers() if session.disturbances else {},
+            )
+            if target.start_server:
+                assert target.data_dir is not None
+                server = stack.enter_context(EmbeddedPostgres(target.data_dir, interrupts))
+                context.server = {"connection_string": server.connection_string}
+                context.describe_end = server.describe_end
+                context.doers = {
+                    **context.doers,
+                    Action.RESTART_SERVER: lambda _: server.restart(kill=False),
+                    Action.KILL_SERVER: lambda _: server.restart(kill=True),
+                }
         except RunFailed as error:
             # Nothing has been started.
             raise ConfigError(error.message) from error
         yield context
-
-
-def _set_up(
-    session: Session,
-    command: str,
-    interrupts: Interrupts,
-    started: datetime,
-    folder: ResultFolder,
-    stack: ExitStack,
-) -> RunContext:
-    target, request = session.target, session.request
-    live = choose_live(request.live, request.open_live, request.prometheus_file)
-    if live is not None:
-        stack.enter_context(serve_live(live, command, target.name, interrupts))
-    place, pids = session.place, target.database_pids
-    executor = stack.enter_context(
-        make_executor(session.executor, interrupts, place, target.kubernetes, pids)
-    )
-    if session.disturbances:
-        executor.check_disturbances(session.disturbances)
-    if command != "doctor":
-        holder = f"{command} (process {os.getpid()})"
-        stack.enter_context(claim_databases(session.list_claims(), holder))
-    context = RunContext(
-        session,
-        command,
-        executor,
-        folder,
-        interrupts,
-        started.isoformat(timespec="seconds"),
-        doers=executor.find_doers() if session.disturbances else {},
-    )
-    if target.start_server:
-        assert target.data_dir is not None
-        server = stack.enter_context(EmbeddedPostgres(target.data_dir, interrupts))
-        context.server = {"connection_string": server.connection_string}
-        context.describe_end = server.describe_end
-        context.doers = {
-            **context.doers,
-            Action.RESTART_SERVER: lambda _: server.restart(kill=False),
-            Action.KILL_SERVER: lambda _: server.restart(kill=True),
-        }
-    return context
 
 
 def make_settings(

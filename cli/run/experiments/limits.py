@@ -44,7 +44,16 @@ def check_limits(
                 f"{did_you_mean(limit.query, queries)} (they ask: {', '.join(queries)})"
             )
         if readers is not None and readers.rate_per_s is not None:
-            _check_executions(limit, limit.query, queries, readers)
+            weights = readers.weights or dict.fromkeys(queries, 1.0)
+            share = weights.get(limit.query, 0.0) / sum(weights.values())
+            window_s = (readers.duration_s or 0.0) - readers.warm_up_s
+            expected = (readers.rate_per_s or 0.0) * window_s * share
+            if expected < (needed := limit.measure.least_requests):
+                raise OptionError(
+                    f"--limit {limit}: in the {window_s:g} s that a step measures it runs"
+                    f" {expected:,.0f} times, and this percentile needs {needed:,}: give a longer"
+                    " --step-duration or a higher --query-rate"
+                )
 
 
 def find_asked(session: Session, readers: Load, data: DataSet) -> list[str]:
@@ -64,18 +73,6 @@ def spread_limits(limits: Sequence[RunLimit], queries: Sequence[str]) -> list[Ru
     ]
     own = {limit.name for limit in named}
     return [*named, *(limit for limit in spread if limit.name not in own)]
-
-
-def _check_executions(limit: RunLimit, query: str, queries: Collection[str], readers: Load) -> None:
-    weights = readers.weights or dict.fromkeys(queries, 1.0)
-    share = weights.get(query, 0.0) / sum(weights.values())
-    window_s = (readers.duration_s or 0.0) - readers.warm_up_s
-    expected = (readers.rate_per_s or 0.0) * window_s * share
-    if expected < (needed := limit.measure.least_requests):
-        raise OptionError(
-            f"--limit {limit}: in the {window_s:g} s that a step measures it runs {expected:,.0f} times,"
-            f" and this percentile needs {needed:,}: give a longer --step-duration or a higher --query-rate"
-        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,6 @@ from simulator.contract import (
     Mark,
     MinuteLatency,
     Phase,
-    Resources,
     Role,
     RunResult,
     Status,
@@ -146,9 +145,20 @@ def coarsen_run(run: RunResult) -> None:
         return
     run.step_s = step_s
     for group in run.groups:
-        _coarsen_group(group, step_s)
+        group.timeline = add_up_steps(group.timeline, step_s)
+        if group.slowest_worker:
+            group.slowest_worker.timeline = add_up_steps(group.slowest_worker.timeline, step_s)
+        if group.offered:
+            group.offered.backlog = keep_most(group.offered.backlog, step_s)
     if run.resources:
-        _coarsen_use(run.resources, step_s)
+        # The mean of the looks at the CPUs, and the most memory, of each step.
+        steps: dict[int, list[tuple[float, int]]] = {}
+        for second, cpus, memory in run.resources.timeline:
+            steps.setdefault(second // step_s * step_s, []).append((cpus, memory))
+        run.resources.timeline = [
+            (begin, sum(cpus for cpus, _ in own) / len(own), max(memory for _, memory in own))
+            for begin, own in sorted(steps.items())
+        ]
 
 
 def choose_step_s(length_s: int) -> int:
@@ -157,14 +167,6 @@ def choose_step_s(length_s: int) -> int:
         if length_s <= MOST_ENTRIES * step_s:
             return step_s
     return -(-length_s // (MOST_ENTRIES * _LONGEST_S)) * _LONGEST_S
-
-
-def _coarsen_group(group: GroupResult, step_s: int) -> None:
-    group.timeline = add_up_steps(group.timeline, step_s)
-    if group.slowest_worker:
-        group.slowest_worker.timeline = add_up_steps(group.slowest_worker.timeline, step_s)
-    if group.offered:
-        group.offered.backlog = keep_most(group.offered.backlog, step_s)
 
 
 def add_up_steps(timeline: Iterable[tuple[int, int]], step_s: int) -> list[tuple[int, int]]:
@@ -183,14 +185,3 @@ def keep_most(backlog: Timeline, step_s: int) -> list[tuple[int, int]]:
         if step not in most or entry[1] > most[step][1]:
             most[step] = entry
     return sorted(most.values())
-
-
-def _coarsen_use(resources: Resources, step_s: int) -> None:
-    """The mean of the looks at the CPUs, and the most memory, of each step."""
-    steps: dict[int, list[tuple[float, int]]] = {}
-    for second, cpus, memory in resources.timeline:
-        steps.setdefault(second // step_s * step_s, []).append((cpus, memory))
-    resources.timeline = [
-        (begin, sum(cpus for cpus, _ in own) / len(own), max(memory for _, memory in own))
-        for begin, own in sorted(steps.items())
-    ]

@@ -162,7 +162,13 @@ class LiveState:
                     # The maximum of each.
                     run.totals[group.role] = run.totals.get(group.role, Totals()) | own
             self._note_marks(run, status.marks)
-            self._points.append(_make_point(self.serial, now, status))
+            point: dict[str, Any] = {"serial": self.serial, "at": now}
+            if status.phase in _COUNTED:
+                for group in status.groups:
+                    point[group.role] = {figure.key: figure.read(group) for figure in LIVE}
+            if status.database is not None:
+                point["cpus"] = status.database.cpus_used
+            self._points.append(point)
 
     def _note_marks(self, run: _Run, marks: Sequence[Mark]) -> None:
         listed = self._marks.content
@@ -287,17 +293,6 @@ class LiveState:
                 marks=self._marks_made,
                 jobs={state: states.count(state) for state in JobState} if states else {},
             )
-
-
-def _make_point(serial: int, at: float, status: Status) -> dict[str, Any]:
-    """A point of the figures over time."""
-    point: dict[str, Any] = {"serial": serial, "at": at}
-    if status.phase in _COUNTED:
-        for group in status.groups:
-            point[group.role] = {figure.key: figure.read(group) for figure in LIVE}
-    if status.database is not None:
-        point["cpus"] = status.database.cpus_used
-    return point
 
 
 def _describe_run(run: _Run) -> dict[str, Any]:

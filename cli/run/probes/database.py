@@ -84,7 +84,12 @@ def summarize_use(uses: Sequence[Use], window: Window, cpus: int) -> Resources |
         disk_read_bytes=round(amounts[READ]) if seen else None,
         disk_written_bytes=round(amounts[WRITTEN]) if seen else None,
         disk_busy_share=min(1.0, max(busy_s) / window.length_s) if busy_s else None,
-        restarts=_count_restarts(uses, began, ended),
+        # How many looks found roots that had come since the first one: a server may come with several.
+        restarts=sum(
+            any(root[1] > uses[0].at for root in after.roots.keys() - before.roots.keys())
+            for before, after in pairwise(uses)
+            if before.at < ended and after.at > began
+        ),
         timeline=[
             (int(step.began - window.origin), step.rate(CPU), use.memory_bytes)
             for step, use in zip(steps, uses[1:], strict=True)
@@ -125,15 +130,6 @@ def count_cpus(uses: Sequence[Use]) -> float | None:
         return None
     step = _compare(*last)
     return step.rate(CPU)
-
-
-def _count_restarts(uses: Sequence[Use], began: float, ended: float) -> int:
-    """How many looks found roots that had come since the first one: a server may come with several."""
-    return sum(
-        any(root[1] > uses[0].at for root in after.roots.keys() - before.roots.keys())
-        for before, after in pairwise(uses)
-        if before.at < ended and after.at > began
-    )
 
 
 def _compare(before: Use, after: Use) -> Step:

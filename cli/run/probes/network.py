@@ -170,13 +170,10 @@ def read_links() -> dict[str, Link]:
     return {
         name: Link(stats.speed * _BITS_PER_MBIT, counted.bytes_recv, counted.bytes_sent)
         for name, stats in psutil.net_if_stats().items()
-        if stats.isup and 0 < stats.speed < 1 << 31 and _has_device(name)
+        if stats.isup and 0 < stats.speed < 1 << 31
+        if not psutil.LINUX or (_INTERFACES / name / "device").exists()
         if (counted := counters.get(name)) is not None
     }
-
-
-def _has_device(name: str) -> bool:
-    return not psutil.LINUX or (_INTERFACES / name / "device").exists()
 
 
 def find_link_share(snapshots: Iterable[NetworkSnapshot], window: Window) -> float | None:

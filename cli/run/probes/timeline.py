@@ -150,7 +150,8 @@ class AgingSeries(Generic[_Seen]):
         if age == len(self._ages):
             self._ages.append([])
         packs = self._ages[age]
-        packs.append(_pack(looks))
+        # Names and keys are the same in all of them.
+        packs.append(zlib.compress(pickle.dumps(looks, pickle.HIGHEST_PROTOCOL), 1))
         if len(packs) > _BLOCKS:
             older = [look for pack in packs[:2] for look in self._unpack(pack)]
             del packs[:2]
@@ -187,11 +188,6 @@ class AgingSeries(Generic[_Seen]):
     def last(self, count: int) -> list[_Seen]:
         """The latest looks, two at most."""
         return self._latest[-count:]
-
-
-def _pack(looks: list[_Seen]) -> bytes:
-    # Names and keys are the same in all of them.
-    return zlib.compress(pickle.dumps(looks, pickle.HIGHEST_PROTOCOL), 1)
 
 
 # --- programs of others ------------------------------------------------------------------------------

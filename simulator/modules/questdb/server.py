@@ -284,15 +284,14 @@ def read_rows(answer: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return list(map(tuple, rows))
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
     for place in times:
-        columns[place] = _read_times(columns[place])
+        # Texts like 2024-01-01T00:00:00.000000Z in ms since 1970.
+        texts = columns[place]
+        stamps = np.array([text and text[:-1] for text in texts], dtype="datetime64[ms]")
+        numbers: list[int] = stamps.astype(np.int64).tolist()
+        columns[place] = [
+            None if text is None else number for text, number in zip(texts, numbers, strict=True)
+        ]
     return list(zip(*columns, strict=True))
-
-
-def _read_times(texts: Sequence[str | None]) -> list[int | None]:
-    """Texts like 2024-01-01T00:00:00.000000Z in ms since 1970."""
-    stamps = np.array([text and text[:-1] for text in texts], dtype="datetime64[ms]")
-    numbers: list[int] = stamps.astype(np.int64).tolist()
-    return [None if text is None else number for text, number in zip(texts, numbers, strict=True)]
 
 
 class LineWriter(ConnectedWriter[Connection]):

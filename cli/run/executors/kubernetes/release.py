@@ -315,20 +315,13 @@ def keep_events(client: KubeClient, namespace: str, release: str, logs: Path) ->
     with suppress(ApiException, *UNREACHABLE):
         events = client.find(EVENT, namespace)
         lines = [
-            _write_event(event)
+            f"{event.get('lastTimestamp') or event.get('eventTime')} {event.get('type')}"
+            f" {concerned.get('kind')}/{concerned.get('name')} {event.get('reason')}:"
+            f" {event.get('message')}\n"
             for event in events
-            if event["involvedObject"].get("name", "").startswith(release)
+            if (concerned := event["involvedObject"]).get("name", "").startswith(release)
         ]
         (logs / "events.log").write_text("".join(lines), encoding="utf-8")
-
-
-def _write_event(event: Item) -> str:
-    concerned = event["involvedObject"]
-    return (
-        f"{event.get('lastTimestamp') or event.get('eventTime')} {event.get('type')}"
-        f" {concerned.get('kind')}/{concerned.get('name')} {event.get('reason')}:"
-        f" {event.get('message')}\n"
-    )
 
 
 def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[str, Any]:
