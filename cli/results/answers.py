@@ -79,6 +79,49 @@ class Capacity(Bounded, BaseModel):
     """In the order in which they were made."""
 
     @property
+    def missed(self) -> list[CapacityStep]:
+        """The steps that didn't hold `above_per_s`."""
+        return [
+            step
+            for step in self.steps
+            if step.holds is False and step.rate_per_s == self.above_per_s
+        ]
+
+    @property
+    def broken(self) -> dict[str, list[float]]:
+        """Name of a limit -> the figures of the steps that broke it at `above_per_s`; the limit first that
+        most of them broke, by the most."""
+        figures = {
+            limit.name: [
+                figure
+                for step in self.missed
+                if (figure := step.figures.get(limit.name)) is not None and figure > limit.at_most
+            ]
+            for limit in self.limits
+        }
+        bounds = {limit.name: limit.at_most for limit in self.limits}
+
+        def weigh(name: str) -> tuple[int, float]:
+            return -len(figures[name]), -max(figures[name]) / (bounds[name] or 1.0)
+
+        return {name: figures[name] for name in sorted(filter(figures.get, figures), key=weigh)}
+
+    @property
+    def why(self) -> str | None:
+        """What broke at `above_per_s`, the limits first: `range p90 127 ms > 100 ms at 800 events/s`; None if
+        no rate failed."""
+        if not self.missed:
+            return None
+        limits = {limit.name: limit for limit in self.limits}
+        texts = []
+        for name, figures in self.broken.items():
+            limit = limits[name]
+            ends = dict.fromkeys((limit.show(min(figures)), limit.show(max(figures))))
+            texts.append(f"{limit.heading} {' to '.join(ends)} > {limit.show(limit.at_most)}")
+        broke = "; ".join(texts or self.missed[0].reasons)
+        return f"{broke} at {self.above_per_s:,.10g} events/s" if broke else None
+
+    @property
     def steps_at_answer(self) -> list[CapacityStep]:
         """The steps that held `events_per_s`."""
         rate = self.events_per_s

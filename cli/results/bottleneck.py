@@ -11,7 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from simulator.contract import GroupResult, Resources, Role, RunResult
+from simulator.contract import (
+    BOUND_PAUSE_SHARE,
+    LEAST_OWN_DELAY_MS,
+    GroupResult,
+    Resources,
+    Role,
+    RunResult,
+)
 from simulator.units import format_digits
 
 from .caveats import Place, find_place
@@ -23,6 +30,8 @@ class Limit(StrEnum):
     """What held a run back."""
 
     CLIENT = "client CPU"
+    GENERATOR = "load generator"
+    """It was late, or stood still, though it had CPU left."""
     DATABASE = "database CPU"
     MACHINE = "the machine's CPU"
     DISK = "database disk"
@@ -54,7 +63,8 @@ def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | Non
     if group.client.bound:
         reason = group.client.bound_reason or "the workers had no CPU left"
         known = run.resources is not None and run.resources.cpu_s is not None
-        return Bottleneck(Limit.CLIENT, f"{reason}; {database}" if known else reason)
+        limit = Limit.GENERATOR if _was_late(group) else Limit.CLIENT
+        return Bottleneck(limit, f"{reason}; {database}" if known else reason)
     if group.offered is not None and not group.offered.saturated:
         unit = "events" if role is Role.WRITE else "queries"
         rate = f"kept up with {group.offered.rate_per_s:,.10g} {unit}/s"
@@ -70,6 +80,19 @@ def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | Non
             text += f"; more {worker}s, or more requests in flight, may help"
         return Bottleneck(Limit.WAITING, text)
     return Bottleneck(Limit.UNKNOWN, use)
+
+
+_CLIENT_CPU = 0.5
+"""From this share on, a client that was the limit lacked CPU."""
+
+
+def _was_late(group: GroupResult) -> bool:
+    """Whether the load generator was late, paused or stood still, though it had CPU left."""
+    client, offered = group.client, group.offered
+    if client is None or client.cpu_share >= _CLIENT_CPU or client.throttled_share:
+        return False
+    was_late = offered is not None and (offered.own_delay_p99_ms or 0.0) >= LEAST_OWN_DELAY_MS
+    return was_late or (client.pause_share or 0.0) >= BOUND_PAUSE_SHARE or bool(group.stalls)
 
 
 _Found = tuple[float | None, str]

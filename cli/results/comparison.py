@@ -44,7 +44,7 @@ class MetricComparison:
     runs_for_five_percent: int | None
     """Runs that each side would need to show 5 %; None if not known, or more than is sensible."""
     rate_given: bool = False
-    """Whether one side's rate is only what `--rate` asked for and it kept up with: that is no speed."""
+    """Whether one side's rate is only what it was asked for and kept up with: that is no speed."""
 
     @property
     def verdict(self) -> str:
@@ -53,6 +53,8 @@ class MetricComparison:
             return "rate was given"
         if self.speed.differs is None:
             return "unknown: needs 2 runs"
+        if self.speed.is_void:
+            return "can't be compared"
         if not self.speed.differs:
             return "no difference shown" if self.speed.alike else "undecided"
         return "faster" if self.speed.value > 1 else "slower"
@@ -86,10 +88,10 @@ def compare(results: Sequence[Result]) -> list[MetricComparison]:
 
 
 def _is_given(base: Result, other: Result, place: Place) -> bool:
-    """Whether the two differ in `--rate`, and one of them kept up with its own there, so that it isn't known
-    how fast it could have been."""
+    """Whether one of the two kept up with a given rate there, so that it isn't known how fast it could have
+    been."""
     rates = [result.settings.load.rate_per_s for result in (base, other)]
-    if place.has_times or rates[0] == rates[1]:
+    if place.has_times:
         return False
     return any(
         rate is not None

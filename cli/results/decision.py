@@ -135,6 +135,8 @@ class Sample(_Part):
     """In the requirement's unit."""
     why: str | None = None
     """Why it gave no figure, or breaks the requirement by something else than it; a few words."""
+    shown: str | None = None
+    """What counts instead of any figure: `50 events lost`."""
     final: bool = False
     """Whether it decides alone: it breaks what must never happen, or isn't measured at all."""
     failed: bool = False
@@ -314,7 +316,8 @@ class VerdictMatrix(_Part):
 def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool = False) -> Cell:
     """The cell of a requirement from its repetitions, by the rule in the module's docstring."""
     values = [sample.value for sample in samples if sample.value is not None]
-    mean = _find_mean(values)
+    told = next((sample.shown for sample in samples if sample.shown), None)
+    mean = None if told else _find_mean(values)
     headroom = None if mean is None else requirement.find_headroom(mean)
     status, reason = _judge(requirement, samples, at_least)
     quiet = [sample for sample in samples if sample.final or not sample.busy]
@@ -327,12 +330,12 @@ def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool =
         requirement=requirement.key,
         status=status,
         value=mean,
-        lowest=min(values, default=None),
-        highest=max(values, default=None),
+        lowest=None if told else min(values, default=None),
+        highest=None if told else max(values, default=None),
         at_least=at_least,
         headroom=None if headroom == inf else headroom,
         reason=reason,
-        shown="-" if mean is None else least + requirement.unit.show(mean),
+        shown=told or ("-" if mean is None else least + requirement.unit.show(mean)),
         samples=list(samples),
     )
 

@@ -235,8 +235,9 @@ def _judge_mark(
         return make_sample(None, None, "nothing was inserted during it", evidence)
     lost = _count_lost(writers)
     if lost:
-        text = f"{format_count(lost, 'acknowledged event is', 'acknowledged events are')} missing"
-        return make_sample(False, None, text, evidence, final=True)
+        text = f"{format_count(lost, 'acknowledged event')} lost"
+        sample = make_sample(False, None, text, evidence, final=True)
+        return sample.model_copy(update={"shown": f"{format_count(lost, 'event')} lost"})
     offered = writers.offered.rate_per_s if writers.offered else None
     if offered is None or offered < ALMOST * question.rate_per_s:
         return make_sample(None, None, "the required load was not offered during it", evidence)

@@ -239,13 +239,14 @@ def _judge_searches(question: Question, repetition: Repetition) -> Iterator[Samp
         ):
             continue
         evidence, rate = [cite(stored)], capacity.events_per_s
+        broke = f": {capacity.why}" if capacity.why else ""
         if rate is not None:
             keeps = rate >= question.rate_per_s
             least = "at least " if _is_bound(capacity) else ""
-            why = f"it holds {least}{Unit.EVENTS_PER_S.show(rate)} within the limits"
+            why = f"it holds {least}{Unit.EVENTS_PER_S.show(rate)} within the limits{broke}"
             yield make_sample(keeps, rate, None if keeps else why, evidence)
         elif capacity.above_per_s is not None and capacity.above_per_s <= question.rate_per_s:
-            why = f"not even {Unit.EVENTS_PER_S.show(capacity.above_per_s)} hold within the limits"
+            why = f"not even {Unit.EVENTS_PER_S.show(capacity.above_per_s)} hold within the limits{broke}"
             yield make_sample(False, None, why, evidence)
         else:
             yield make_sample(None, None, "the search found no rate that holds", evidence)

@@ -324,8 +324,7 @@ def list_rows(needed: Requirements, rate_per_s: float) -> list[Requirement]:
     rows = [row(RATE, f"load{devices}", Unit.EVENTS_PER_S, rate_per_s)]
     for limit in needed.list_limits():
         unit = Unit.MS if limit.measure.is_time else Unit.SHARE
-        heading = f"{limit.query or 'inserts'} {limit.measure}"
-        rows.append(row(name_limit(limit), heading, unit, limit.at_most))
+        rows.append(row(name_limit(limit), limit.heading, unit, limit.at_most))
     if needed.disk is not None:
         rows.append(row(DISK, "disk", Unit.BYTES, needed.disk))
     if needed.cost_per_month is not None:

@@ -133,6 +133,13 @@ class Ratio:
         return None if self.interval is None else not self.interval[0] <= 1 <= self.interval[1]
 
     @property
+    def is_void(self) -> bool:
+        """Whether the interval reaches from far below 1 to far above it, so that nothing can be compared."""
+        if self.interval is None:
+            return False
+        return self.interval[0] <= 1 / VOID_FACTOR and self.interval[1] >= VOID_FACTOR
+
+    @property
     def alike(self) -> bool:
         """Whether the interval holds 1 and is so narrow that a difference worth naming is ruled out."""
         if self.interval is None or self.differs:
@@ -140,6 +147,8 @@ class Ratio:
         return self.interval[0] >= 1 / ALIKE_FACTOR and self.interval[1] <= ALIKE_FACTOR
 
 
+VOID_FACTOR = 10.0
+"""An interval from so many times slower to so many times faster says nothing."""
 _LARGEST_LOG = 300.0
 """An interval that reaches further says nothing, and its ends would be no floats."""
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+from simulator.units import format_count
+
 from ..results.matrix import Measured
 from ..results.model import Result
 from ..results.naming import NamedResult
@@ -112,9 +114,18 @@ over_workers, over_level = partial(_over, OVER_WORKERS), partial(_over, OVER_LEV
 over_events = partial(_over, OVER_EVENTS)
 
 
+def describe_saturation(steps: points.Steps) -> str:
+    """What a share achieved says of a step, and where it says nothing."""
+    text = f"Below {points.KEPT_UP:.0f} % of what was due a step is saturated, and doesn't hold"
+    if not steps.under_way:
+        return f"{text}."
+    several = format_count(steps.under_way, "step")
+    return f"{text}, but for {several} whose rest was under way at the end, or within chance."
+
+
 def over_rate(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
     """Each step of searches over its rate, and below how much of it was achieved; of candidates only what the
-    limit is about that most steps failed. `kind.figures`: rates that are required, of candidates."""
+    limit is about that binds. `kind.figures`: rates that are required, of candidates."""
     steps = read_steps(subjects)
     if not steps.rows:
         return None
@@ -128,7 +139,7 @@ def over_rate(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
     if any(panel.limits for panel in panels):
         remarks.insert(0, "Dashed: the limit" + (f", and the {word}." if across else "."))
     if kind.figures is None:
-        remarks.insert(1, f"Below {points.KEPT_UP:.0f} % of what was due a run is saturated.")
+        remarks.insert(1, describe_saturation(steps))
     return kind.make(spec, remarks=remarks)
 
 

@@ -141,7 +141,7 @@ def tabulate_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison
             rows.append([str(place), names[0], base, comparison.base_runs, *"----"])
         needed = comparison.runs_for_five_percent
         few = f"> {MOST_RUNS:,}" if needed is None else f"{needed:,}"
-        told = not comparison.rate_given
+        told = not (comparison.rate_given or comparison.speed.is_void)
         rows.append(
             [
                 str(place),

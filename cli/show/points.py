@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import fmean, geometric_mean, median
 
-from simulator.contract import RunLimit
+from simulator.contract import MIN_ACHIEVED, RunLimit
 from simulator.units import format_count
 
 from ..results.answers import Capacity
@@ -152,8 +153,7 @@ def make_panel(
 
 PERCENTILES = {"p50": "p50", "p99": "p99", "p99_9": "p99.9"}
 ACHIEVED = "Achieved, % of what was due"
-KEPT_UP = 99.0
-"""Below it a run is saturated."""
+KEPT_UP = 100 * MIN_ACHIEVED
 NEAR_RATE = 1.15
 """Rates that are at most this many times as high as others share a point of a line with them: each repetition
 searches at rates of its own."""
@@ -168,7 +168,9 @@ class Steps:
     limits: Mapping[str, RunLimit]
     """Of all searches, each once, by what is written at it."""
     binding: RunLimit | None
-    """The one that most steps failed."""
+    """The one that broke at the lowest rates that didn't hold, of most searches."""
+    under_way: int = 0
+    """Steps that achieved less than `KEPT_UP` and weren't saturated: the rest was under way, or chance."""
 
     def draw(
         self, title: str, parts: Sequence[str], near: float = 1.0, height: int = HEIGHT // 2
@@ -207,7 +209,7 @@ class Steps:
             if part in self.rows
         ]
         if alone:
-            panels = [self.draw("Response time, ms", list(PERCENTILES), height=HEIGHT)]
+            panels = [self.draw("Response time, ms", list(PERCENTILES))]
         others = {
             limit.name: limit for limit in self.limits.values() if limit.name not in PERCENTILES
         }
@@ -221,10 +223,14 @@ class Steps:
             # It has no series of its own.
             for row in (*achieved.rows, *achieved.samples):
                 row["series"] = "p50"
-        return [*panels, achieved]
+        panels.append(achieved)
+        # What binds comes first, and large.
+        bound = name_limit(self.binding) if self.binding else panels[0].title
+        first = next((panel for panel in panels if panel.title == bound), panels[0])
+        return [replace(first, height=HEIGHT), *(panel for panel in panels if panel is not first)]
 
     def draw_binding(self) -> Panel:
-        """What the limit is about that most steps failed, over the rates of all repetitions."""
+        """What the limit is about that binds, over the rates of all repetitions."""
         part, title = "p99", "Response p99, ms"
         if self.binding is not None:
             part, title = self.binding.name, name_limit(self.binding)
@@ -242,12 +248,14 @@ def read_steps(subjects: Measured) -> Steps:
     """The steps of all searches among the results."""
     rows: dict[str, list[Row]] = {}
     limits: dict[str, RunLimit] = {}
-    failed: dict[str, int] = {}
-    keys = [*(f"latency_{part}_ms" for part in PERCENTILES), "due", "achieved"]
+    broken: Counter[str] = Counter()
+    under_way = 0
+    keys = [*(f"latency_{part}_ms" for part in PERCENTILES), "due", "achieved", "saturated"]
     figures = [FIGURES[key] for key in keys]
     for name, answer, result in list_searches(subjects):
         steps = {step.run: step for step in answer.steps if step.rate_per_s is not None}
         limits |= {str(limit): limit for limit in answer.limits}
+        broken.update(str(limit) for limit in answer.limits if limit.name in [*answer.broken][:1])
         for row in observe(result, name, figures=figures, parts=False):
             step, known = steps.get(row.run or 0), row.figures
             if not (step and row.valid and is_whole(row)) or not {"due", keys[0]} <= known.keys():
@@ -258,11 +266,13 @@ def read_steps(subjects: Measured) -> Steps:
                 if key in known
             }
             share = 100 * known["achieved"] / known["due"] if known["due"] else 100.0
-            found[ACHIEVED] = ("achieved", share, " % of what was due")
+            is_saturated = known.get("saturated")
+            under_way += share < KEPT_UP and not is_saturated
+            unit = f" % of what was due{', saturated' * bool(is_saturated)}"
+            found[ACHIEVED] = ("achieved", share, unit)
             for limit in answer.limits:
                 value = step.figures.get(limit.name)
                 if value is not None:
-                    failed[str(limit)] = failed.get(str(limit), 0) + (value > limit.at_most)
                     factor, unit = (1, " ms") if limit.measure.is_time else (100, " %")
                     found.setdefault(limit.name, (limit.name, factor * value, unit))
             held = "holds" if step.holds else "doesn't hold"
@@ -272,8 +282,8 @@ def read_steps(subjects: Measured) -> Steps:
                 rows.setdefault(part, []).append(
                     {"series": name, "x": step.rate_per_s, "value": value, "text": text}
                 )
-    binding = max(failed, key=lambda text: failed[text], default=None)
-    return Steps(rows, limits, limits[binding] if binding else None)
+    binding = max(limits, key=lambda text: broken[text], default=None)
+    return Steps(rows, limits, limits[binding] if binding else None, under_way)
 
 
 def list_searches(subjects: Measured) -> list[tuple[str, Capacity, Result]]:

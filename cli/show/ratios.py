@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from math import inf
 
-from simulator.units import join_words
+from simulator.units import format_count, join_words
 
 from ..results.comparison import MetricComparison
 
@@ -61,7 +61,10 @@ def describe_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison
             text = f"{name} is {format_speed(comparison.speed.value)} than {base}, from single runs"
         else:
             interval = f"95 % interval {format_speed_interval(*comparison.speed.interval)}"
-            if comparison.speed.differs:
+            if outcome == _VOID:
+                runs = format_count(min(comparison.runs, comparison.base_runs), "run")
+                text = f"{name} and {base} can't be compared: {runs} vary too much"
+            elif comparison.speed.differs:
                 text = f"{name} is {format_speed(comparison.speed.value)} than {base} ({interval})"
             else:
                 text = f"{_UNDIFFERENT[outcome]} between {name} and {base} ({interval})"
@@ -72,7 +75,7 @@ def describe_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison
             if _judge(comparison) == kind:
                 places.setdefault(names[comparison.position], []).append(str(comparison.place))
         texts = "; ".join(f"{name} ({', '.join(own)})" for name, own in places.items())
-        side = "from" if kind == _ALIKE else "against"
+        side = {_ALIKE: "from", _UNDECIDED: "against"}.get(kind, "with")
         sentences.append(f"{_UNDIFFERENT[kind].capitalize()} {side} {names[0]}: {texts}.")
     return sentences
 
@@ -100,7 +103,8 @@ def lead_comparison(names: Sequence[str], comparisons: Sequence[MetricComparison
                 parts.append(_describe_outcome(outcome, alike, kind, names[0]) + where)
         if rate_given:
             parts.append(
-                f"not comparable with {names[0]} in {_name_kind(rate_given[0])}, since a --rate was given"
+                f"not compared with {names[0]} in {_name_kind(rate_given[0])}, since a --rate was given"
+                " and kept up with"
             )
         if parts:
             undifferent = not rate_given and all(
@@ -114,12 +118,16 @@ def lead_comparison(names: Sequence[str], comparisons: Sequence[MetricComparison
     ]
 
 
-_ALIKE, _UNDECIDED = "alike", "undecided"
-_UNDIFFERENT = {_ALIKE: "no difference shown", _UNDECIDED: "undecided"}
+_ALIKE, _UNDECIDED, _VOID = "alike", "undecided", "void"
+_UNDIFFERENT = {
+    _ALIKE: "no difference shown", _UNDECIDED: "undecided", _VOID: "can't be compared",
+}  # fmt: skip
 """Outcomes in which neither is faster, in words."""
 
 
 def _judge(comparison: MetricComparison) -> str:
+    if comparison.speed.is_void:
+        return _VOID
     if comparison.speed.differs is False:
         return _ALIKE if comparison.speed.alike else _UNDECIDED
     side = "faster" if comparison.speed.value >= 1 else "slower"
@@ -131,6 +139,8 @@ def _describe_outcome(
 ) -> str:
     if outcome == _ALIKE:
         return f"no difference from {base} shown in {kind}"
+    if outcome == _VOID:
+        return f"can't be compared with {base} in {kind}, since runs vary too much"
     if outcome == _UNDECIDED:
         return f"undecided against {base} in {kind}"
     side, comma, single = outcome.partition(",")

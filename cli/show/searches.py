@@ -109,6 +109,7 @@ def describe_capacity(result: Result) -> list[str]:
     if capacity is None:
         return ["No capacity was found."]
     lines = [_describe_rate(capacity)]
+    lines += [f"What broke: {capacity.why}."] if capacity.why else []
     rate = capacity.events_per_s
     if rate is not None:
         lines.append(_describe_meaning(capacity, result.cost_per_hour))
@@ -323,6 +324,8 @@ def _describe_difference(tuning: Tuning, candidate: int, base: int) -> str:
         return "unknown, it has no figure"
     if ratio.interval is None:
         return f"{format_factor(ratio.value)} times as fast, from single runs"
+    if ratio.is_void:
+        return "can't be compared, since the runs vary too much"
     if not ratio.differs:
         word = "no difference shown" if ratio.alike else "undecided"
         return f"{word} (95 % interval {format_speed_interval(*ratio.interval)})"

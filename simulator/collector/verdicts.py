@@ -12,6 +12,8 @@ from math import inf
 from ..contract import (
     BOUND_PAUSE_SHARE,
     LEAST_JUDGED_S,
+    LEAST_OWN_DELAY_MS,
+    MIN_ACHIEVED,
     Client,
     GroupResult,
     LatencyMs,
@@ -26,9 +28,6 @@ from ..contract import (
 
 _CLOCK_S = 1e-6
 
-MIN_ACHIEVED = 0.99
-"""The share of what was due that a database acknowledges if it isn't saturated."""
-
 NOISE_DEVIATIONS = 3
 """n independent arrivals vary by the root of n: up to this many times as much may be chance."""
 
@@ -40,9 +39,9 @@ BOUND_CEILING_SHARE = 0.5
 waits while the client works, so half of the time is enough. A CPU limit that cuts in in a tenth of its
 periods can have cost a tenth of the time."""
 
-BOUND_OWN_DELAY_MS, BOUND_OWN_DELAY_SHARE = 1.0, 0.1
+BOUND_OWN_DELAY_SHARE = 0.1
 """How late one request in a hundred must leave, by the client's own doing, for the figure to be the client's:
-at least this much, and at least this share of the response time (p99) in which it shows."""
+at least `LEAST_OWN_DELAY_MS`, and at least this share of the response time (p99) in which it shows."""
 
 
 def judge_offer(
@@ -152,7 +151,7 @@ def is_missing(missing: int, due: int, places: int, caught_up: bool, load: Load)
 def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
     """The sign that the client and not the database was late, if there is one."""
     late_ms = offered.own_delay_p99_ms
-    if late_ms is None or latency is None or late_ms < BOUND_OWN_DELAY_MS:
+    if late_ms is None or latency is None or late_ms < LEAST_OWN_DELAY_MS:
         return None
     if late_ms < BOUND_OWN_DELAY_SHARE * latency.tail:
         return None

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from .figures import (
     GAP_S,
+    LEAST_OWN_DELAY_MS,
+    MIN_ACHIEVED,
     CatchUp,
     Execution,
     LatencyMs,

@@ -16,6 +16,11 @@ from ..histograms import Histogram, merge_histograms
 from .message import Count, Instant, Message, Seconds
 from .resources import Stall
 
+MIN_ACHIEVED = 0.99
+"""The share of what was due that a database acknowledges if it isn't saturated; of the rest, what may be
+under way or within chance is no sign of that."""
+LEAST_OWN_DELAY_MS = 1.0
+"""A request that leaves later than this by the client's own doing shows the client's speed."""
 GAP_S = 0.5
 """A time without an acknowledged event is kept from this length on."""
 

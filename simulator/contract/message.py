@@ -98,6 +98,11 @@ class RunLimit(Bounded, BaseModel):
         """As it is written on a command line, `p99` or `query:NAME:p99`."""
         return self.measure if self.query is None else f"query:{self.query}:{self.measure}"
 
+    @property
+    def heading(self) -> str:
+        """As it is read, `inserts p99` or `NAME p99`."""
+        return f"{self.query or 'inserts'} {self.measure}"
+
     def __str__(self) -> str:
         """`p99=100ms`, `p99=2s`, `error_share=0.1%`."""
         if self.measure.is_time and self.at_most >= 1000:

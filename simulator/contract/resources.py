@@ -220,6 +220,10 @@ MANY_UNITS = 10
 """Two fill levels tell what an event takes if each is so many units of allocation, and so is what lies
 between them: what is allocated ahead, or not yet merged, is then a tenth of the growth at most."""
 
+MOST_ABOVE_MEAN = 1.5
+"""All bytes ÷ all events is about the most that an event takes: what doesn't grow is in it, too. Growth that
+is so many times as much is what was allocated between the levels for events to come."""
+
 MIB = 1024 * 1024
 
 
@@ -286,7 +290,7 @@ class Storage(Message):
 
 def measure_growth(levels: Sequence[Level], allocation: Allocation) -> float | None:
     """Bytes per event between the lowest and the highest level that are large enough; None if there
-    aren't two, or too little is between them."""
+    aren't two, too little is between them, or more than the events there take."""
     least = MANY_UNITS * allocation.unit_bytes
     large = sorted(
         (level for level in levels if level.size_bytes >= least), key=lambda level: level.events
@@ -295,7 +299,10 @@ def measure_growth(levels: Sequence[Level], allocation: Allocation) -> float | N
         return None
     lowest, highest = large[0], large[-1]
     grown, events = highest.size_bytes - lowest.size_bytes, highest.events - lowest.events
-    return grown / events if events > 0 and grown >= least else None
+    if events <= 0 or grown < least:
+        return None
+    size = grown / events
+    return size if size <= MOST_ABOVE_MEAN * highest.size_bytes / highest.events else None
 
 
 def estimate_events(storage: Storage, allocation: Allocation) -> int | None:

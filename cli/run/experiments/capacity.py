@@ -13,7 +13,7 @@ from math import ceil
 from statistics import fmean
 from typing import Any, ClassVar
 
-from simulator.contract import DataSet, Load, RunResult
+from simulator.contract import DataSet, Load, Role, RunResult
 from simulator.errors import OptionError
 from simulator.units import format_span
 from simulator.workloads import load_workload
@@ -273,9 +273,9 @@ def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> C
         # Most of the runs that missed at the upper end show the client's speed.
         client_bound=2 * sum(missed) > len(missed),
         contradicting=[judged[place].run for place in contradicting],
-        bottleneck=_find_bottleneck(search, interval),
         steps=search.steps,
     )
+    answer.bottleneck = _find_bottleneck(search, answer)
     return (
         answer
         if interval.low is None
@@ -325,20 +325,24 @@ def find_device_interval(data: DataSet) -> float:
     return kind(data.seed, **data.workload_options).device_interval_ms / 1000
 
 
-def _find_bottleneck(search: CapacitySearch, interval: Interval) -> CapacityBottleneck | None:
-    """What held back the nearest run above the capacity that was at its limit. A run can miss a limit on
-    response times though nobody is busy; the closed loop is at its limit by nature."""
+def _find_bottleneck(search: CapacitySearch, answer: Capacity) -> CapacityBottleneck | None:
+    """What held back the nearest run above the capacity that was at its limit: its readers if only limits on
+    queries broke. A run can miss a limit on response times though nobody is busy; the closed loop is at its
+    limit by nature."""
+    limits = {limit.name: limit for limit in answer.limits}
+    of_queries = answer.broken and all(limits[name].query for name in answer.broken)
+    role = Role.READ if of_queries else Role.WRITE
     rates = {step.run: step.rate_per_s for step in search.steps}
     above = [
         (rate, run)
         for run in search.runs
         if (rate := rates.get(run.run)) is not None
-        and (interval.low is None or rate > interval.low)
+        and (answer.events_per_s is None or rate > answer.events_per_s)
     ]
     nearest: list[tuple[float | None, RunResult]] = [*sorted(above, key=lambda pair: pair[0])]
     nearest += [(None, run) for run in search.runs[:1]]
     for rate, run in nearest:
-        bottleneck = find_bottleneck(run)
+        bottleneck = find_bottleneck(run, role)
         if bottleneck is not None and bottleneck.limit is not Limit.NOTHING:
             return CapacityBottleneck(
                 limit=bottleneck.limit, evidence=bottleneck.evidence, rate_per_s=rate

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import inf, sqrt
 
 from simulator.contract import (
+    MIN_ACHIEVED,
     DataSet,
     GroupResult,
     Load,
@@ -163,7 +164,7 @@ def judge_run(
     if few and not invalid:
         return Verdict(None, [few], verdicts, bound)
     if invalid or reasons or missed:
-        return Verdict(False, [*invalid, *reasons, *missed], verdicts, bound, bool(invalid))
+        return Verdict(False, [*invalid, *missed, *reasons], verdicts, bound, bool(invalid))
     return Verdict(None if unknown else True, unknown, verdicts, bound)
 
 
@@ -237,6 +238,6 @@ def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> Ru
 
 def _describe_offer(offered: Offered) -> str:
     share = offered.achieved / offered.due if offered.due else 0.0
-    if share < 0.99:
+    if share < MIN_ACHIEVED:
         return f"achieved {share:.0%} of what was due"
     return f"the backlog grew by {offered.backlog_growth:,}"

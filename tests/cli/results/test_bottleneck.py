@@ -29,6 +29,7 @@ CLIENT = Client(
 OFFERED = Offered(
     rate_per_s=1000, due=1, achieved=1, backlog_max=0, backlog_growth=0, saturated=False
 )
+LATE = OFFERED.model_copy(update={"own_delay_p99_ms": 13.0})
 
 
 def make_run(cpu_share: float | None = 0.3, disk: float = 0.1, **changes: Any) -> RunResult:
@@ -62,6 +63,8 @@ LINKED = Machine(node="l", link_share=0.9)
     ("run", "limit"),
     [
         (make_run(0.95, client=BOUND), Limit.CLIENT),
+        # It was late with CPU left.
+        (make_run(0.95, client=BOUND, offered=LATE), Limit.GENERATOR),
         (make_run(0.86, disk=0.99), Limit.DATABASE),
         (make_run(0.84, disk=0.86, machines=BUSY), Limit.DISK),
         (make_run(0.5, machines=BUSY), Limit.MACHINE),

@@ -130,7 +130,7 @@ def test_response_times_are_compared_with_response_times() -> None:
         group_run.group.latency_ms = group_run.group.latency_ms.model_copy(update=changes)
     comparisons = {str(comparison.place): comparison for comparison in compare([base, other])}
     assert list(comparisons) == ["4 workers", "4 workers, response p50", "4 workers, response p99"]
-    assert comparisons["4 workers"].verdict == "no difference shown"
+    assert comparisons["4 workers"].verdict == "rate was given"
     assert (
         comparisons["4 workers, response p50"].base_figure,
         comparisons["4 workers, response p50"].figure,

@@ -96,6 +96,9 @@ def test_what_must_never_happen_is_missed_at_once() -> None:
     lost = Sample(repetition=2, keeps=False, why="3 events are missing", final=True)
     cell = decide(P99, [*_samples([100]), lost, *_samples([100])])
     assert (cell.status, cell.reason) == (Status.MISSED, "3 events are missing")
+    lost = lost.model_copy(update={"shown": "3 events lost"})
+    told = decide(P99, [*_samples([100]), lost])
+    assert (told.shown, told.value, told.highest) == ("3 events lost", None, None)
     unmeasured = Sample(repetition=1, keeps=True, value=10.0, final=True)
     assert decide(P99, [unmeasured]).status is Status.MET
 

@@ -47,6 +47,7 @@ def test_an_event_takes_what_the_run_grew_by_since_its_middle() -> None:
         pytest.param((400, 80_000), (800, 89_000), id="too little is between them"),
         pytest.param((400, 90_000), (800, 80_000), id="it shrank"),
         pytest.param((0, 20_000), (0, 40_000), id="of no events"),
+        pytest.param((400, 80_000), (440, 120_000), id="what was allocated is for events to come"),
     ],
 )
 def test_levels_of_few_units_tell_nothing(lower: tuple[int, int], upper: tuple[int, int]) -> None:

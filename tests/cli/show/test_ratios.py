@@ -7,6 +7,7 @@ from math import inf
 import pytest
 
 from cli.results.comparison import compare
+from cli.show.comparison import tabulate_ratios
 from cli.show.ratios import describe_ratios, format_speed, format_speed_interval, lead_comparison
 
 from ..made import inserts, open_loop, queries
@@ -95,7 +96,7 @@ def test_a_rate_that_was_asked_for_and_kept_up_with_is_no_speed() -> None:
     comparisons = compare([fast, paced])
     assert [comparison.verdict for comparison in comparisons] == ["rate was given"]
     assert lead_comparison(names, comparisons) == [
-        "asked: not comparable with fast in inserts, since a --rate was given."
+        "asked: not compared with fast in inserts, since a --rate was given and kept up with."
     ]
     assert describe_ratios(names, comparisons) == []
     (lead,) = lead_comparison(
@@ -107,4 +108,20 @@ def test_a_rate_that_was_asked_for_and_kept_up_with_is_no_speed() -> None:
         "rate was given"
     }
     alike = compare([paced, open_loop({4: [1000.5, 1001.0]})])
-    assert not any(comparison.rate_given for comparison in alike)
+    assert [comparison.verdict for comparison in alike if not comparison.place.has_times] == [
+        "rate was given"
+    ]
+
+
+def test_runs_that_vary_beyond_all_measure_are_not_compared() -> None:
+    """An interval from far slower to far faster says nothing, so no factor is shown."""
+    results = [inserts({4: [10.0, 90_000.0]}), inserts({4: [20.0, 400_000.0]})]
+    comparisons = compare(results)
+    assert [comparison.verdict for comparison in comparisons] == ["can't be compared"]
+    assert lead_comparison("ab", comparisons) == [
+        "b: can't be compared with a in inserts, since runs vary too much."
+    ]
+    assert describe_ratios("ab", comparisons) == [
+        "4 workers: b and a can't be compared: 2 runs vary too much."
+    ]
+    assert tabulate_ratios("ab", comparisons).rows[1][4:] == ["-", "-", "can't be compared", "-"]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
-from cli.results.answers import Capacity
+from cli.results.answers import Capacity, CapacityStep
 from cli.results.caveats import Kind
 from cli.results.comparison import compare
 from cli.results.export import list_rows
 from cli.results.model import Result
 from cli.results.verdicts import find_caveats, summarize_doubts
+from cli.run.experiments.limits import judge_run
+from cli.show.charts import describe_saturation
 from cli.show.comparison import describe_comparison
+from cli.show.points import read_steps
 from cli.show.searches import describe_capacity, tabulate_capacity
 from cli.show.stored import describe_result
 from cli.show.words import (
@@ -19,6 +24,7 @@ from cli.show.words import (
     describe_validity,
     write_headline,
 )
+from simulator.contract import Measure, RunLimit
 
 from ...made import capacity, stored
 
@@ -49,13 +55,15 @@ def test_the_answer_in_devices_on_disk_by_cpu_and_money() -> None:
     assert (
         lines[0] == f"Capacity: {low:,.10g} events/s within p99=100ms; {high:,.10g} doesn't hold."
     )
-    assert lines[1] == (
+    p99 = answer.missed[0].figures["p99"]
+    assert lines[1] == f"What broke: inserts p99 {p99:.0f} ms > 100 ms at {high:,.10g} events/s."
+    assert lines[2] == (
         f"{low:,.10g} events/s mean {low * 0.45:,.0f} devices that send an event every 0.45 s; 428 GB a day"
         f" on disk; {low / 2:,.0f} events/s for each of the database's 2 CPUs; 0.011 per million"
         " events (at 2 an hour)."
     )
     # No step was at its limit but for the closed loop.
-    assert lines[2].startswith(
+    assert lines[3].startswith(
         "Bottleneck above it (in the closed loop): database CPU: the database used"
     )
     assert write_headline(result) == f"{low:,.10g} events/s within p99=100ms"
@@ -116,9 +124,59 @@ def test_a_client_that_was_the_limit_makes_it_at_least() -> None:
         write_headline(result) == f"at least {answer.events_per_s:,.10g} events/s within p99=100ms"
     )
     assert "but there the client was the limit" in describe_capacity(result)[0]
-    assert "client CPU: much to do" in describe_capacity(result)[2]
+    assert "client CPU: much to do" in describe_capacity(result)[3]
     assert kinds(result) == {Kind.CLIENT_BOUND}
     assert "your client is" in summarize_doubts(result)[0]
+
+
+def _missed(figures: Mapping[str, float], *reasons: str) -> CapacityStep:
+    return CapacityStep(
+        run=1, rate_per_s=800, holds=False, figures=dict(figures), reasons=list(reasons)
+    )
+
+
+def test_the_limit_that_broke_in_most_steps_is_named_first() -> None:
+    """Then the one that was broken by the most; what else held a step back, only if no limit broke."""
+    answer = Capacity(
+        precision=0.05,
+        limits=[
+            RunLimit(measure=Measure.P99, at_most=100),
+            RunLimit(measure=Measure.P90, query="range", at_most=100),
+        ],
+        events_per_s=700,
+        above_per_s=800,
+        steps=[
+            _missed({"p99": 300, "query:range:p90": 127}, "saturated: achieved 98%"),
+            _missed({"p99": 20, "query:range:p90": 140}),
+        ],
+    )
+    assert answer.why == (
+        "range p90 127 ms to 140 ms > 100 ms; inserts p99 300 ms > 100 ms at 800 events/s"
+    )
+    answer.steps = [_missed({"p99": 20}, "saturated: achieved 90% of what was due")]
+    assert answer.why == "saturated: achieved 90% of what was due at 800 events/s"
+    answer.steps = [_missed({}).model_copy(update={"rate_per_s": 900})]
+    assert answer.why is None
+
+
+def test_what_the_chart_calls_saturated_does_not_hold() -> None:
+    """A step below the line is saturated and doesn't hold, or its rest was under way, which is said."""
+    result = capacity()
+    runs = {run.run: run for run in result.runs}
+    steps = [step for step in found_in(result).steps if step.rate_per_s is not None]
+    assert "but for" not in describe_saturation(read_steps({"x": [result]}))
+    for step in steps:
+        offered = runs[step.run].groups[0].offered
+        assert offered is not None
+        offered.achieved, offered.saturated = round(0.96 * offered.due), True
+        assert not judge_run(runs[step.run], [], 100).holds
+    assert "but for" not in describe_saturation(read_steps({"x": [result]}))
+    held = runs[found_in(result).steps_at_answer[0].run].groups[0].offered
+    assert held is not None
+    held.saturated = False
+    assert describe_saturation(read_steps({"x": [result]})).endswith(
+        "doesn't hold, but for 1 step whose rest was under way at the end, or within chance."
+    )
 
 
 def test_too_few_steps_make_it_unsure() -> None:
