@@ -23,7 +23,8 @@ from cli.plan.disturbances import (
     check_times,
     parse_disturbance,
 )
-from cli.run.faults import ENDED, FaultInjector, PodFaultInjector, matches_own_pods
+from cli.run.executors.kubernetes import PodFaultInjector, matches_own_pods
+from cli.run.faults import ENDED, FaultInjector
 from cli.run.kubeclient import KubeClient
 from cli.system.errors import ConfigError, RunFailed
 from cli.system.processes import Interrupted, Interrupts
