@@ -13,11 +13,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
 from functools import cache
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, Self, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, ValidationError, model_validator
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ModelWrapValidatorHandler,
+    ValidationError,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
 
+from .documents import refuse
 from .units import parse_amount
 
 
@@ -83,12 +90,12 @@ _PLAIN = re.compile(r".*\d\s*")
 class Written(BaseModel):
     """A model of what people have written."""
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _read_values(cls, values: object) -> object:
+    def _read_values(cls, values: object, handler: ModelWrapValidatorHandler[Self]) -> Self:
         if not isinstance(values, Mapping):
-            return values
-        read, problems = dict(values), list[InitErrorDetails]()
+            return handler(values)
+        read, problems = dict(values), dict[str, str]()
         for name in values.keys() & _list_plain_fields(cls):
             try:
                 value, kinds = values[name], _list_kinds(cls, name)
@@ -97,11 +104,16 @@ class Written(BaseModel):
                 else:
                     read[name] = _read_as_meant(value, kinds)
             except ValueError as error:
-                kind = PydanticCustomError("value_error", "{text}", {"text": str(error)})
-                problems.append(InitErrorDetails(type=kind, loc=(name,), input=None))
-        if problems:
-            raise ValidationError.from_exception_data(cls.__name__, problems)
-        return read
+                problems[name] = str(error)
+        if not problems:
+            return handler(read)
+        own, found = {(name,) for name in problems}, list[ErrorDetails]()
+        try:
+            handler(read)
+        except ValidationError as error:
+            found = [each for each in error.errors() if each["loc"][:1] not in own]
+        refuse([((name,), text) for name, text in problems.items()], found)
+        raise AssertionError  # there are problems
 
 
 def _read_as_meant(value: object, kinds: frozenset[type]) -> object:

@@ -9,12 +9,17 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, get_args
 
 import orjson
 import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
+
+from .errors import did_you_mean, list_names
 
 MOST_BYTES_YAML = 500_000
 MOST_BYTES_JSON = 16_000_000
@@ -298,6 +303,146 @@ def _check_events(text: str, kind: type[yaml.SafeLoader]) -> None:
             size += sizes.get(event.anchor or "", 0)
         if size > MOST_EXPANDED:
             raise DocumentError("there are too many parts, or aliases of too large ones", line)
+
+
+# --- what is wrong with a document ------------------------------------------------------------------
+
+Way: TypeAlias = Sequence[str | int]
+"""The keys, and the places in lists, that lead to a part of a document."""
+Problem: TypeAlias = tuple[Way, str]
+"""What is wrong, and the way there."""
+
+
+def refuse(problems: Iterable[Problem], others: Iterable[ErrorDetails] = ()) -> None:
+    """ValidationError of all these problems, if there are any: what a model's validator raises that finds
+    several. `problems`: each with the way to it from the model; `others`: those that pydantic has found."""
+    told = [*((tuple(way), "value_error", text) for way, text in problems)]
+    told += [(each["loc"], each["type"], each["msg"]) for each in others]
+    if told:
+        raise ValidationError.from_exception_data("", [
+            InitErrorDetails(
+                type=PydanticCustomError(kind, "{text}", {"text": text}), loc=way, input=None
+            )
+            for way, kind, text in told
+        ])  # fmt: skip
+
+
+def find_place(root: yaml.Node, way: Way) -> tuple[int, list[str]]:
+    """The line of what is `way` below the root, as far as there is something, and the keys to it. What is in
+    a list is called by its name. The steps that pydantic adds (a signal's kind) are no keys."""
+    node, line, names = root, root.start_mark.line + 1, []
+    for step in way:
+        if isinstance(node, yaml.MappingNode):
+            for key, value in node.value:
+                if key.value == str(step):
+                    node, line = value, key.start_mark.line + 1
+                    names.append(str(step))
+                    break
+        elif isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+            line = node.start_mark.line + 1
+            pairs = node.value if isinstance(node, yaml.MappingNode) else ()
+            own = [
+                value.value
+                for key, value in pairs
+                if key.value == "name" and isinstance(value, yaml.ScalarNode)
+            ]
+            names[-1] += f"[{(own and own[0]) or step}]"
+    return line, names
+
+
+def name_place(source: object, root: yaml.Node, way: Way, keys: Sequence[str] = ()) -> str:
+    """`file:line: key: `, to begin a message. `keys`: those above the root."""
+    line, names = find_place(root, way)
+    where = ".".join([*keys, *names])
+    return f"{source}:{line}: " + (f"{where}: " if where else "")
+
+
+_UNLIKELY = ("literal_error", "string_type", "too_short")
+"""What is said of a value that may be one of several things, if it isn't this one at all; and of a list, if
+too few of its parts are right."""
+
+
+def describe_problems(
+    error: ValidationError,
+    model: type[BaseModel],
+    root: yaml.Node,
+    source: object,
+    keys: Sequence[str] = (),
+) -> list[str]:
+    """Everything that is wrong with the document below a root, which is no such model, in the order of the
+    lines: `file:line: key: problem`. `keys`: those above the root."""
+    best: dict[tuple[str, object], tuple[int, int, str]] = {}
+    details = error.errors(include_url=False, include_input=False)
+    unknown = {each["loc"]: each["type"] == "extra_forbidden" for each in details}
+    for each in details:
+        way, kind = each["loc"], each["type"]
+        if kind == "missing" and any(
+            unknown[other]
+            and other[:-1] == way[:-1]
+            and did_you_mean(str(other[-1]), [str(way[-1])])
+            for other in unknown
+        ):
+            continue  # it is there, misspelt
+        line, names = find_place(root, way)
+        text = name_place(source, root, way, keys) + _describe(each, model)
+        # Of a value that may be one of several things, what is wrong with the likeliest.
+        place = ".".join(names), way[-1] if kind == "missing" else None
+        weight = 0 if kind == "extra_forbidden" else 2 if kind in _UNLIKELY else 1
+        if place not in best or weight < best[place][0]:
+            best[place] = weight, line, text
+    likely = [
+        (line, text)
+        for (above, _), (weight, line, text) in best.items()
+        if weight < 2 or not any(below.startswith((f"{above}.", f"{above}[")) for below, _ in best)
+    ]
+    return [text for _, text in sorted(likely, key=lambda found: found[0])]
+
+
+def _describe(problem: ErrorDetails, model: type[BaseModel]) -> str:
+    """What is wrong, in a sentence."""
+    way, kind, message = problem["loc"], problem["type"], problem["msg"]
+    if kind == "extra_forbidden":
+        parts = _find_parts(model, way[:-1])
+        fields = [pair for part in parts for pair in part.model_fields.items()]
+        names = list(dict.fromkeys(field.alias or name for name, field in fields))
+        return f"unknown key{did_you_mean(str(way[-1]), names)} (known: {list_names(names)})"
+    if kind == "missing":
+        return f"key `{way[-1]}` is missing"
+    if kind.startswith("union_tag"):
+        parts = _find_parts(model, way)
+        tags = [str(tag) for part in parts for tag in _list_choices(part.model_fields["kind"])]
+        return f"`kind` must be one of {', '.join(tags)}"
+    if "[key]" in way:
+        return f"{way[-2]!r} isn't a name: put quotes around text with a comma within {{}}"
+    if kind == "value_error":  # ours
+        return message.removeprefix("Value error, ")
+    return message[:1].lower() + message[1:]
+
+
+def _find_parts(model: type[BaseModel], way: Way) -> list[type[BaseModel]]:
+    """The models of which what is this way below the model may be."""
+    parts = [model]
+    for step in way:
+        fields = [
+            (part, name, field) for part in parts for name, field in part.model_fields.items()
+        ]
+        of_kind = [part for part, _, field in fields if _list_choices(field) == [step]]
+        below = [field for _, name, field in fields if step in (name, field.alias)]
+        if of_kind or below:
+            parts = of_kind or [part for field in below for part in list_models(field.annotation)]
+    return parts
+
+
+def _list_choices(field: FieldInfo) -> list[object]:
+    return list(get_args(field.annotation))
+
+
+def list_models(annotation: object) -> list[type[BaseModel]]:
+    """The models that an annotation is made of."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in list_models(part)]
 
 
 # --- both -----------------------------------------------------------------------------------------

@@ -15,7 +15,22 @@ class GaveUp(SimulatorError):
 
 
 class OptionError(SimulatorError):
-    """An option of a module or workload is wrong: found before anything is started."""
+    """Options of a module or workload are wrong: found before anything is started."""
+
+    def __init__(self, *problems: str) -> None:
+        """`problems`: all that is wrong."""
+        super().__init__(list_problems(problems))
+        self.problems = problems
+
+
+MOST_PROBLEMS = 10
+
+
+def list_problems(problems: Iterable[str]) -> str:
+    """Everything that is wrong, each in a line or two: the first ten, and how many more there are."""
+    texts = list(dict.fromkeys(problems))
+    more = len(texts) - MOST_PROBLEMS
+    return "\n".join([*texts[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def one_line(text: object, at_most: int | None = None) -> str:

@@ -7,10 +7,12 @@ import inspect
 import json
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, get_args
+from typing import Any
 
 import click
 from pydantic import BaseModel
+
+from simulator.documents import list_models
 
 from .options import debug_option
 
@@ -54,8 +56,7 @@ def _make_workload() -> Schema:
 
 def _make_campaign() -> Schema:
     from ..plan.requests import REQUESTS
-    from ..run.campaign.definition import COMMANDS, Definition
-    from ..run.campaign.plan import OWN
+    from ..run.campaign.definition import COMMANDS, OWN, Definition
 
     made = describe_model(Definition)
     fields, defs = made["properties"], made["$defs"]
@@ -209,16 +210,9 @@ def walk_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
     """A model, and those that its fields are made of."""
     yield model
     for field in model.model_fields.values():
-        for part in _walk_types(field.annotation):
+        for part in list_models(field.annotation):
             if part is not model:
                 yield from walk_models(part)
-
-
-def _walk_types(kind: Any) -> Iterator[type[BaseModel]]:
-    if inspect.isclass(kind) and issubclass(kind, BaseModel):
-        yield kind
-    for part in get_args(kind):
-        yield from _walk_types(part)
 
 
 def read_docs(kind: type) -> dict[str, str]:

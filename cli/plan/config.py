@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -17,7 +17,7 @@ from simulator.documents import DocumentError, merge_values, read_yaml
 from simulator.errors import OptionError, did_you_mean, unknown_option
 from simulator.workloads import workload_names
 
-from ..system.errors import ConfigError
+from ..system.errors import ConfigError, Problems
 from ..system.installation import program, shipped
 from .disturbances import Disturbance, read_disturbance
 from .target import (
@@ -31,6 +31,8 @@ from .target import (
     list_values,
     replace_variables,
 )
+
+_T = TypeVar("_T")
 
 _TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
 CHART_VALUES = "deployment/values.yaml"
@@ -95,7 +97,7 @@ class Config:
         try:
             return check_document(node, value, str(self.path), keys, find_own_problem)
         except OptionError as error:
-            raise ConfigError(str(error)) from error
+            raise ConfigError(*error.problems) from error
 
     def where(self, *keys: str) -> str:
         """`file:line: targets.x.key`, for the start of an error message."""
@@ -190,8 +192,8 @@ class Config:
         """The chart's values for a target; ConfigError for a key that the chart doesn't have."""
         problems = self.unknown_shared_keys()
         problems += self.unknown_chart_keys({"kubernetes": own}, ("targets", target))
-        for problem in problems:
-            raise ConfigError(problem)
+        if problems:
+            raise ConfigError(*problems)
         shared = self.replace_variables(self._kubernetes, ("kubernetes",))
         return merge_values(shared, own)
 
@@ -234,42 +236,44 @@ def load_config(path: Path) -> Config:
     if not isinstance(document, dict):
         raise ConfigError(f"{path}:1: must be a mapping with the key `targets`")
     lines: dict[tuple[str, ...], int] = {}
-    _note_lines(path, root, (), lines)
+    if problems := list(_note_lines(path, root, (), lines)):
+        raise ConfigError(*problems)
     for key in document:
         if key not in _TOP_KEYS:
             line = lines[(str(key),)]
             hint, allowed = did_you_mean(str(key), _TOP_KEYS), ", ".join(_TOP_KEYS)
-            raise ConfigError(f"{path}:{line}: unknown key {key!r}{hint} (known: {allowed})")
+            problems.append(f"{path}:{line}: unknown key {key!r}{hint} (known: {allowed})")
     targets = document.get("targets")
-    if not isinstance(targets, dict) or not targets:
+    if (not isinstance(targets, dict) or not targets) and not problems:
         line = lines.get(("targets",), 1)
-        raise ConfigError(f"{path}:{line}: `targets` needs at least one target below it")
+        problems.append(f"{path}:{line}: `targets` needs at least one target below it")
     workloads = document.get("workloads") or {}
     if not isinstance(workloads, dict):
         line = lines.get(("workloads",), 1)
-        raise ConfigError(
+        problems.append(
             f"{path}:{line}: `workloads` needs names below it, each with its definition"
         )
+    if problems:
+        raise ConfigError(*problems)
     assert isinstance(root, yaml.MappingNode)
     return Config(path, document, lines, root)
 
 
 def _note_lines(
     path: Path, node: yaml.Node | None, keys: tuple[str, ...], lines: dict[tuple[str, ...], int]
-) -> None:
-    """Remember where each key stands; ConfigError for one that isn't a text."""
+) -> Iterator[str]:
+    """Remember where each key stands; a problem for each that isn't a text."""
     if not isinstance(node, yaml.MappingNode):
         return
     for key_node, value_node in node.value:
         place = (*keys, str(key_node.value))
         line = key_node.start_mark.line + 1
         if key_node.tag not in _TEXT_KEYS:
-            raise ConfigError(
-                f"{path}:{line}: YAML doesn't read the key {key_node.value} as text:"
-                " put it in quotes"
+            yield (
+                f"{path}:{line}: YAML doesn't read the key {key_node.value} as text: put it in quotes"
             )
         lines[place] = line
-        _note_lines(path, value_node, place, lines)
+        yield from _note_lines(path, value_node, place, lines)
 
 
 # --- a target ---------------------------------------------------------------------------------------
@@ -277,26 +281,47 @@ def _note_lines(
 
 def _read_target(config: Config, name: str) -> Target:
     """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
+    problems = Problems()
     values = {
-        key: config.replace_variables(value, ("targets", name, str(key)))
+        key: problems.collect(config.replace_variables, value, ("targets", name, str(key)))
         for key, value in config.section(name).items()
     }
-    module, executor = config.place_of(name)
-    values.pop("module")
+    place = problems.collect(config.place_of, name)
+    values.pop("module", None)
     values.pop("executor", None)
-    own = values.pop("kubernetes", None) or {}
+
+    def read(read_key: Callable[[Config, str, object], _T], key: str) -> _T | None:
+        return problems.collect(read_key, config, name, values.pop(key, None))
+
+    def read_text(key: str) -> str | None:
+        return problems.collect(config.read_text, values.pop(key, None), "targets", name, key)
+
+    hour = read(_read_cost, "cost_per_hour")
+    price = problems.collect(_read_price, config, name, hour, values.pop("price", None))
+    pids, disturbances = read(_read_pids, "database_pids"), read(_read_disturbances, "disturbances")
+    kubernetes = problems.collect(
+        config.merge_chart_values, name, values.pop("kubernetes", None) or {}
+    )
+    server, data_dir, recipe = (
+        read(_read_server, "start_server"),
+        read_text("data_dir"),
+        read_text("recipe"),
+    )
+    problems.refuse()
+    assert place and price and kubernetes is not None
+    module, executor = place
     return Target(
         name,
         module,
         executor,
-        start_server=_read_server(config, name, values.pop("start_server", None)),
-        data_dir=config.read_text(values.pop("data_dir", None), "targets", name, "data_dir"),
-        cost_per_hour=(hour := _read_cost(config, name, values.pop("cost_per_hour", None))),
-        price=_read_price(config, name, hour, values.pop("price", None)),
-        database_pids=_read_pids(config, name, values.pop("database_pids", None)),
-        disturbances=_read_disturbances(config, name, values.pop("disturbances", None)),
-        recipe=config.read_text(values.pop("recipe", None), "targets", name, "recipe"),
-        kubernetes=config.merge_chart_values(name, own),
+        start_server=server,
+        data_dir=data_dir,
+        cost_per_hour=hour,
+        price=price,
+        database_pids=pids or (),
+        disturbances=disturbances or (),
+        recipe=recipe,
+        kubernetes=kubernetes,
         options=values,
         written={
             key: raw

@@ -59,7 +59,10 @@ def _read_file(name: str) -> ChosenWorkload:
     from simulator.workloads.yaml_source import read_document
 
     file = Path(name).expanduser()
-    definition = read_document(file, workload_names(), find_own_problem)
+    try:
+        definition = read_document(file, workload_names(), find_own_problem)
+    except OptionError as error:
+        raise ConfigError(*error.problems) from error
     return ChosenWorkload(load_workload(definition["name"], definition), definition, name)
 
 
@@ -96,7 +99,7 @@ def read_options(
             lambda key: FLAG if key in chosen else where(key),
         )
     except OptionError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(*error.problems) from error
 
 
 def make_workload(name: str, config: Config | None, pairs: Sequence[str], seed: int) -> Workload:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import click
 
+from simulator.errors import list_problems
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from simulator.contract import Mark, Report, SkippedFault
+
+T = TypeVar("T")
+P = ParamSpec("P")
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -25,6 +30,31 @@ class ConfigError(CliError):
     """Wrong usage or configuration: nothing was started."""
 
     exit_code = EXIT_USAGE
+
+    def __init__(self, *problems: str) -> None:
+        """`problems`: all that is wrong."""
+        super().__init__(list_problems(problems))
+        self.problems = problems
+
+
+class Problems:
+    """What is wrong with a file, collected, so that all is said at once."""
+
+    def __init__(self) -> None:
+        self._found: list[str] = []
+
+    def collect(self, check: Callable[P, T], *args: P.args, **more: P.kwargs) -> T | None:
+        """What the call returns; None if it raises a ConfigError, whose problems are kept."""
+        try:
+            return check(*args, **more)
+        except ConfigError as error:
+            self._found += error.problems
+            return None
+
+    def refuse(self) -> None:
+        """ConfigError with all that was found, if anything was."""
+        if self._found:
+            raise ConfigError(*self._found)
 
 
 class RunFailed(CliError):

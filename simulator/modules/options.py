@@ -189,28 +189,31 @@ def parse_options(
     where: Callable[[str], str],
     more_known: Iterable[str] = (),
 ) -> AnyOptions:
-    """Validated options; OptionError naming the first wrong key, beginning with `where(key)`.
+    """Validated options; OptionError naming each wrong key, beginning with `where(key)`.
 
-    A key that there isn't comes before one that is missing: it's likely to be that one, misspelt.
+    A key that there isn't comes before those that are missing: it's likely to be one of them, misspelt.
     The error never shows a value: it could be a secret.
     """
     try:
         return model.model_validate(dict(values))
     except ValidationError as error:
         details = error.errors(include_url=False, include_input=False)
-        first = min(details, key=lambda detail: detail["type"] != "extra_forbidden")
-        key = str(first["loc"][0]) if first["loc"] else ""
-        if first["type"] == "extra_forbidden":
-            problem = unknown_option(key, [*model.model_fields, *more_known])
-        elif first["type"] == "missing":
-            description = model.model_fields[key].description
-            problem = f"option {key} is missing ({description})"
-        else:
-            message = first["msg"].removeprefix("Value error, ")
-            message = message[:1].lower() + message[1:]
-            # No key: it is several that don't fit together.
-            problem = f"option {key}: {message}" if key else message
-        raise OptionError(f"{where(key)}: {problem}") from error
+        details.sort(key=lambda detail: detail["type"] != "extra_forbidden")
+        problems: dict[str, str] = {}
+        for detail in details:
+            key = str(detail["loc"][0]) if detail["loc"] else ""
+            if detail["type"] == "extra_forbidden":
+                problem = unknown_option(key, [*model.model_fields, *more_known])
+            elif detail["type"] == "missing":
+                description = model.model_fields[key].description
+                problem = f"option {key} is missing ({description})"
+            else:
+                message = detail["msg"].removeprefix("Value error, ")
+                message = message[:1].lower() + message[1:]
+                # No key: it is several that don't fit together.
+                problem = f"option {key}: {message}" if key else message
+            problems.setdefault(key, f"{where(key)}: {problem}")
+        raise OptionError(*problems.values()) from error
 
 
 @cache

@@ -21,6 +21,7 @@ import orjson
 from numpy.typing import NDArray
 from pydantic import BeforeValidator, Field, model_validator
 
+from ..documents import Problem, refuse
 from ..errors import did_you_mean
 from .base import MAX_DEVICES
 from .noise import Points, device_words, make_salt, pick, pick_table, uniform_integers
@@ -89,14 +90,6 @@ def read_name(value: object) -> str:
     if value in _TAKEN:
         raise ValueError(f"{value!r} is a name that a database uses itself: use another")
     return value
-
-
-class MisplacedError(ValueError):
-    """Something further below is wrong: `way` leads there."""
-
-    def __init__(self, problem: object, *way: str | int) -> None:
-        super().__init__(str(problem))
-        self.way = way
 
 
 def read_epoch(value: object) -> int | Literal["now"]:
@@ -427,56 +420,64 @@ class Definition(Part):
 
     @model_validator(mode="after")
     def _name_what_is_there(self) -> Self:
+        refuse(self._find_problems())
+        # The schema needs columns that are right.
+        refuse(self._find_query_problems())
+        return self
+
+    def _find_problems(self) -> Iterator[Problem]:
         columns: dict[str, ColumnDefinition] = {}
         for number, column in enumerate(self.columns):
             for name in column.names:
                 if name in columns:
-                    problem = f"there are two columns {name!r}: rename one"
-                    raise MisplacedError(problem, "columns", number)
-                columns[name] = column
+                    yield ("columns", number), f"there are two columns {name!r}: rename one"
+                columns.setdefault(name, column)
         if len(columns) > MAX_COLUMNS:
-            problem = f"{len(columns)} columns are too many: {MAX_COLUMNS} at most"
-            raise MisplacedError(problem, "columns")
-        self._check_key("time", columns.get(self.time), ColumnType.TIMESTAMP_MS)
-        self._check_key("device", columns.get(self.device), ColumnType.TEXT)
-        for number, column in enumerate(self.columns):
+            yield ("columns",), f"{len(columns)} columns are too many: {MAX_COLUMNS} at most"
+        keys = [
+            *self._find_key_problems("time", columns, ColumnType.TIMESTAMP_MS),
+            *self._find_key_problems("device", columns, ColumnType.TEXT),
+        ]
+        yield from keys
+        for number, column in enumerate(() if keys else self.columns):
             if column.signal is None and column.name not in (self.time, self.device):
                 problem = f"column {column.name!r} needs a signal: one of {', '.join(SIGNALS)}"
-                raise MisplacedError(problem, "columns", number)
+                yield ("columns", number), problem
         for key in ("interval", "jitter"):
             if getattr(self, key) % 1:
-                raise MisplacedError("must be whole milliseconds", key)
+                yield (key,), "must be whole milliseconds"
         if self.jitter >= self.interval:
             problem = (
                 f"jitter ({self.jitter:g} ms) must be below the interval ({self.interval:g} ms), so"
                 " that a device's events are in order"
             )
-            raise MisplacedError(problem, "jitter")
-        self._check_queries()
-        return self
+            yield ("jitter",), problem
 
-    def _check_key(self, key: str, column: ColumnDefinition | None, kind: ColumnType) -> None:
+    def _find_key_problems(
+        self, key: str, columns: Mapping[str, ColumnDefinition], kind: ColumnType
+    ) -> Iterator[Problem]:
         name = getattr(self, key)
-        if column is None:
+        if name not in columns:
             problem = f"{key} names a column {name!r} that is not defined"
-            raise MisplacedError(problem + did_you_mean(name, dict(self.each_column())), key)
+            yield (key,), problem + did_you_mean(name, columns)
+            return
+        column = columns[name]
         number = self.columns.index(column)
         if column.type is not kind:
             problem = f"column {name!r} must be of type {kind}, as it is the {key}"
-            raise MisplacedError(problem, "columns", number, "type")
-        if column.signal or column.missing or column.tag:
+            yield ("columns", number, "type"), problem
+        elif column.signal or column.missing or column.tag:
             problem = f"column {name!r} is the {key}: it can't have signal, missing or tag"
-            raise MisplacedError(problem, "columns", number)
+            yield ("columns", number), problem
 
-    def _check_queries(self) -> None:
+    def _find_query_problems(self) -> Iterator[Problem]:
         schema, names = self.make_schema(), set()
         for number, query in enumerate(self.queries):
             if query.name in names:
-                problem = f"there are two queries {query.name!r}: rename one"
-                raise MisplacedError(problem, "queries", number)
+                yield ("queries", number), f"there are two queries {query.name!r}: rename one"
             names.add(query.name)
             for way, problem in schema.find_query_problems(query):
-                raise MisplacedError(problem, "queries", number, *way)
+                yield ("queries", number, *way), problem
         for module, statements in self.statements.items():
             for place, problem in find_schema_problems(statements, schema):
-                raise MisplacedError(problem, "schema", module, *place)
+                yield ("schema", module, *place), problem

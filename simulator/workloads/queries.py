@@ -23,9 +23,6 @@ from ..errors import did_you_mean
 from ..logs import Redactor
 from ..units import read_duration_ms
 
-Problem = tuple[tuple[str | int, ...], str]
-"""The way to what is wrong with a query, and what that is."""
-
 HOUR_MS = 3_600_000
 
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

@@ -15,8 +15,9 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from ..documents import Problem
 from ..errors import OptionError, did_you_mean, list_names
-from .queries import Aggregate, Every, Function, Problem, Query, Shape, find_problems
+from .queries import Aggregate, Every, Function, Query, Shape, find_problems
 
 ID = "tags_id"
 """The column with the id, in both tables."""

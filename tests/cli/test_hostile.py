@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from cli import main
+from simulator.errors import MOST_PROBLEMS
 
 from ..helpers import begin_definition, configure_definition
 
@@ -115,7 +116,9 @@ def check_commands(
         assert outcome["status"] in (0, 2), outcome
         assert "Traceback" not in printed, outcome
         assert "defect" not in outcome["err"], outcome
-        assert outcome["status"] == 0 or len(outcome["err"].splitlines()) <= 2, outcome
+        assert outcome["status"] == 0 or len(outcome["err"].splitlines()) <= MOST_PROBLEMS + 1, (
+            outcome
+        )
         assert all(each.isprintable() or each in "\n\t" for each in printed), outcome
         assert outcome["cpu_s"] < 10, outcome
         assert outcome["peak_mb"] < 500, outcome

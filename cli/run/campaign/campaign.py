@@ -29,7 +29,7 @@ from .definition import Definition, load_definition
 from .folder import CampaignFolder
 from .following import add_steps, make_question
 from .installing import Site, add_recipe_options, find_sites
-from .plan import Candidate, Job, Turn, list_left, name_target, plan_turns
+from .plan import Candidate, Job, Turn, list_left, name_target, name_targets, plan_turns
 
 
 @dataclass(frozen=True)
@@ -114,22 +114,32 @@ def open_campaign(
     name = file.stem if size is None else f"{file.stem}-{size}"
     folder = CampaignFolder(output or Path("campaigns") / name)
     config = load_config(config_file)
+    _check_targets(definition, config)
     question = make_question(definition, config, file)
-    definition = add_steps(definition, question, config, file)
-    try:
-        planned = plan_turns(definition)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error.message}") from error
-    turns, left_out = select_turns(planned, without)
+    definition = add_steps(definition, question, config)
+    turns, left_out = select_turns(plan_turns(definition), without)
     try:
         turns = _leave_out(turns, definition, config)
         sites = find_sites(turns, definition, config)
     except ConfigError as error:
-        raise ConfigError(f"{file}: {error.message}") from error
+        raise ConfigError(f"{definition.locate(('targets',))}{error.message}") from error
     turns = add_recipe_options(turns, sites, config)
     return Campaign(
         file, config_file, config, folder, definition, turns, sites, interrupts, question, left_out
     )
+
+
+def _check_targets(definition: Definition, config: Config) -> None:
+    """ConfigError, with the lines, if the config file lacks targets."""
+    known = config.target_names
+    if unknown := [
+        f"{definition.locate(('targets', label))}{config.path} has no target {name!r}"
+        f"{did_you_mean(name, known)} (it has: {', '.join(known)})"
+        for label in definition.targets
+        for name in name_targets(definition, label)
+        if name not in known
+    ]:
+        raise ConfigError(*unknown)
 
 
 def select_turns(turns: list[Turn], without: Sequence[str]) -> tuple[list[Turn], list[str]]:

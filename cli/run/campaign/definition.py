@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -22,17 +22,24 @@ from pydantic import (
 )
 
 from simulator.conditions import Written
-from simulator.documents import DocumentError, merge_values, read_yaml
+from simulator.documents import (
+    DocumentError,
+    Problem,
+    Way,
+    describe_problems,
+    merge_values,
+    name_place,
+    read_yaml,
+    refuse,
+)
 from simulator.errors import OptionError, did_you_mean
 from simulator.units import read_duration_s
-from simulator.workloads.yaml_source import find_place
 
+from ...plan.fields import Option, find_keys
+from ...plan.requests import REQUESTS
 from ...plan.target import Price
 from ...results.requirements import (
-    History,
-    InsertLimits,
     Number,
-    QueryLimits,
     RequiredPart,
     Requirements,
 )
@@ -59,6 +66,20 @@ SIZES = "sizes"
 TARGET = "target"
 """The key of a labelled target that says which one of the config file it is."""
 
+OWN = {
+    TARGET: f"name the target below `targets`, with a label and `{TARGET}:`",
+    "config": "give --config to the campaign",
+    "output": "give --output to the campaign, whose folder has all results",
+    "label": "the campaign labels its results: use labels of targets, variants and steps",
+    "json": "the campaign's folder has all results",
+    **dict.fromkeys(
+        ("live", "open", "prometheus"), "give it to the campaign, whose page shows all jobs"
+    ),
+    "debug": "give --debug to the campaign",
+    "help": "it isn't an option of a job",
+}
+"""Options that the campaign sets itself, and what to do instead."""
+
 _NAME = re.compile(r"\w[\w.+=-]{0,23}")
 
 
@@ -69,6 +90,44 @@ def _fill_empty(value: object) -> object:
 
 Options = Annotated[dict[str, Any], BeforeValidator(_fill_empty)]
 """Options of the command line, by their long names without dashes."""
+
+
+def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options by their long names, however the file writes them."""
+    return {str(key).replace("_", "-"): value for key, value in options.items()}
+
+
+def _find_option_problems(
+    options: Mapping[str, Any], commands: Collection[str], way: Way
+) -> Iterator[Problem]:
+    """What is wrong with options, `way` down the file, which one of these commands is to have."""
+    keys: dict[str, list[Option]] = {}
+    for name in commands:
+        for key, own in find_keys(REQUESTS[name]).items():
+            keys.setdefault(key, []).append(own)
+    names = [key for key in keys if key not in OWN]
+    for written, value in options.items():
+        key, place = str(written).replace("_", "-"), (*way, str(written))
+        if key in OWN:
+            yield place, f"can't be given here: {OWN[key]}"
+        elif key not in keys:
+            hint = did_you_mean(key, names) or f" (known: {', '.join(names)})"
+            yield place, f"no option of {' or '.join(commands)}{hint}"
+        elif value is not None and len(found := _find_misreadings(value, keys[key])) == len(
+            keys[key]
+        ):
+            yield place, found[0]
+
+
+def _find_misreadings(value: object, kinds: Iterable[Option]) -> list[str]:
+    """Why options of these kinds can't have the value."""
+    found = []
+    for kind in kinds:
+        try:
+            kind.read(value)
+        except ValueError as error:
+            found.append(str(error))
+    return found
 
 
 class Order(StrEnum):
@@ -209,6 +268,7 @@ class Step(_Part):
             raise ValueError(f"a step is one of {', '.join(COMMANDS)}, with its options below it")
         if self.kind in ("steps", "disturb") and self.kind not in self.options:
             raise ValueError(f"a step `{self.kind}` is an insert that has the option `{self.kind}`")
+        refuse(_find_option_problems(self.options, [self.command], (self.kind,)))
         return self
 
     @property
@@ -226,6 +286,13 @@ class Step(_Part):
         """The step's own options."""
         options: dict[str, Any] = getattr(self, self.kind)
         return options
+
+    @field_validator("label")
+    @classmethod
+    def _check_label(cls, label: str | None) -> str | None:
+        if label is not None and (problem := _find_name_problem(label)):
+            raise ValueError(problem)
+        return label
 
     @property
     def name(self) -> str:
@@ -293,6 +360,8 @@ class Definition(_Part):
     """What `--size NAME` changes: a name, and keys of this file with other values; below `steps`, options of
     steps by their names, those that follow from requirements among them."""
     _of_size: Mapping[str, Options] = PrivateAttr(default_factory=dict)
+    _source: tuple[Path, yaml.Node] | None = PrivateAttr(None)
+    """The file, and what stands in it."""
 
     @property
     def of_size(self) -> Mapping[str, Options]:
@@ -317,42 +386,65 @@ class Definition(_Part):
         return list(self.variants if own is None else own) or [None]
 
     @model_validator(mode="after")
-    def _check_variants(self) -> Definition:
+    def _fits_together(self) -> Definition:
+        refuse(self._find_problems())
+        return self
+
+    def _find_problems(self) -> Iterator[Problem]:
+        if not self.steps and self.requirements is None:
+            yield (), "key `steps` is missing (or `requirements`, from which steps follow)"
+        names = [step.name for step in self.steps]
+        for place, name in enumerate(names):
+            if name in names[:place]:
+                problem = f"{names.count(name)} steps are called {name}: give each a `label`"
+                yield ("steps", place), problem
         for label, target in self.targets.items():
+            installed, way = self.find_installation(label) is not None, ("targets", label)
+            if installed and target.start is not None:
+                yield way, "use either install, or start and stop, not both"
+            if isinstance(target.nodes, dict) and installed:
+                problem = "names a target for each number, and such targets are not installed: set"
+                yield (*way, "nodes"), f"{problem} `install: false`"
+            if isinstance(target.nodes, list) and not installed:
+                problem = (
+                    "the number to install: add `install: true`, or name a target for each number, as in"
+                    " nodes: {1: small, 3: large}"
+                )
+                yield (*way, "nodes"), problem
             for name in target.variants or ():
                 if name not in self.variants:
-                    raise ValueError(
-                        f"target {label}: there is no variant {name!r}"
-                        f"{did_you_mean(name, self.variants)} (there are:"
-                        f" {', '.join(self.variants) or 'none'})"
-                    )
-        return self
-
-    @model_validator(mode="after")
-    def _has_steps(self) -> Definition:
-        if not self.steps and self.requirements is None:
-            raise ValueError("key `steps` is missing (or `requirements`, from which steps follow)")
-        return self
-
-    @model_validator(mode="after")
-    def _check_nodes(self) -> Definition:
-        for label, target in self.targets.items():
-            installed = self.find_installation(label) is not None
-            if installed and target.start is not None:
-                raise ValueError(f"target {label}: use either install, or start and stop, not both")
-            if isinstance(target.nodes, dict) and installed:
-                raise ValueError(
-                    f"target {label}: nodes names a target for each number, and such targets are not"
-                    " installed: set `install: false`"
-                )
-            if isinstance(target.nodes, list) and not installed:
-                raise ValueError(
-                    f"target {label}: nodes is the number to install: add `install: true`, or name a"
-                    " target for each number, as in nodes: {1: small, 3: large}"
-                )
+                    problem = f"there is no variant {name!r}{did_you_mean(name, self.variants)}"
+                    known = f" (there are: {', '.join(self.variants) or 'none'})"
+                    yield (*way, "variants"), problem + known
         if self.nodes and not any(map(self.find_installation, self.targets)):
-            raise ValueError("nodes is the number to install: add `install: true`")
-        return self
+            yield ("nodes",), "the number to install: add `install: true`"
+        if self.steps:
+            yield from self.find_option_problems()
+
+    def find_option_problems(self) -> Iterator[Problem]:
+        """What is wrong with the options of the commands that steps are."""
+        for place, step in enumerate(self.steps):
+            way = ("steps", place, step.kind)
+            yield from _find_option_problems(step.options, [step.command], way)
+        commands = dict.fromkeys(step.command for step in self.steps)
+        yield from _find_option_problems(self.options, commands, ("options",))
+        for label, target in self.targets.items():
+            yield from _find_option_problems(target.options, commands, ("targets", label))
+        for name, options in self.variants.items():
+            yield from _find_option_problems(options, commands, ("variants", name))
+
+    def locate(self, way: Way) -> str:
+        """`file:line: key: `, to begin the message of an error that is found after reading."""
+        if self._source is None:
+            return "".join(f"{step}: " for step in way)
+        return name_place(*self._source, way)
+
+    def locate_step(self, name: str) -> str:
+        """The same for a step, which may follow from requirements, and what it is called."""
+        place = next(place for place, step in enumerate(self.steps) if step.name == name)
+        if self._source and "steps" not in {key.value for key, _ in self._source[1].value}:
+            return f"{self.locate(('requirements',))}step {name}: "
+        return self.locate(("steps", place))
 
     def find_installation(self, label: str) -> Installation | None:
         """How a target is installed: as it says itself, and otherwise as the campaign says; None if it is
@@ -391,28 +483,14 @@ class Definition(_Part):
     @field_validator("targets", "variants")
     @classmethod
     def _check_names(cls, named: Mapping[str, Any]) -> Mapping[str, Any]:
-        for name in named:
-            _check_name(name)
+        refuse(((name,), problem) for name in named if (problem := _find_name_problem(name)))
         return named
 
-    @field_validator("steps")
-    @classmethod
-    def _number_steps(cls, steps: Sequence[Step]) -> Sequence[Step]:
-        names = [step.name for step in steps]
-        for name in names:
-            _check_name(name)
-            if names.count(name) > 1:
-                raise ValueError(
-                    f"{names.count(name)} steps are called {name}: give each a `label`"
-                )
-        return steps
 
-
-def _check_name(name: str) -> None:
-    if not _NAME.fullmatch(name):
-        raise ValueError(
-            f"{name!r} isn't a label: write up to 24 letters, digits, or any of . + = - _, and no spaces"
-        )
+def _find_name_problem(name: str) -> str | None:
+    if _NAME.fullmatch(name):
+        return None
+    return f"{name!r} isn't a label: write up to 24 letters, digits, or any of . + = - _, and no spaces"
 
 
 def load_definition(path: Path, size: str | None = None) -> Definition:
@@ -436,8 +514,8 @@ def load_definition(path: Path, size: str | None = None) -> Definition:
     try:
         definition = Definition.model_validate(document)
     except ValidationError as error:
-        raise ConfigError(_locate(error, root, path)) from error
-    definition._of_size = of_size
+        raise ConfigError(*describe_problems(error, Definition, root, path)) from error
+    definition._of_size, definition._source = of_size, (path, root)
     return definition
 
 
@@ -470,44 +548,7 @@ def _choose_size(
     return rest, {}
 
 
-def _locate(error: ValidationError, root: yaml.Node, path: Path) -> str:
-    """The first of the problems, with file, line and key. An unknown key comes before one that is missing: it
-    may be the missing one, misspelt."""
-    problems = error.errors(include_url=False, include_input=False)
-    first = min(problems, key=lambda problem: problem["type"] != "extra_forbidden")
-    way = first["loc"]
-    line, names = find_place(root, way)
-    where = f"{path}:{line}: " + (f"{'.'.join(names)}: " if names else "")
-    if first["type"] == "extra_forbidden":
-        keys = list(_find_part(way).model_fields)
-        return f"{where}unknown key{did_you_mean(str(way[-1]), keys)} (known: {', '.join(keys)})"
-    if first["type"] == "missing":
-        return f"{where}key `{way[-1]}` is missing"
-    if "[key]" in way:
-        return f"{where}{way[-2]!r} isn't a name: put quotes around text with a comma within {{}}"
-    message = first["msg"].removeprefix("Value error, ")
-    return where + message[:1].lower() + message[1:]
-
-
-def locate_key(path: Path, *way: str) -> str:
+def locate_key(path: Path, *way: str | int) -> str:
     """`file:line: requirements.devices: `, to begin the message of an error that is found after reading."""
     root, _ = read_yaml(path)
-    line, names = find_place(root, way)
-    return f"{path}:{line}: {'.'.join(names)}: "
-
-
-def _find_part(way: Sequence[str | int]) -> type[BaseModel]:
-    """The model that the key at the end of the way belongs to."""
-    if way[0] == "requirements" and len(way) > 1:
-        return _PARTS.get(str(way[1]) if len(way) > 2 else "", Requirements)
-    if way[0] == "price" and len(way) > 1:
-        return PriceList
-    if "install" in way[:-1]:
-        return Installation
-    return Step if way[0] == "steps" else Definition
-
-
-_PARTS: Mapping[str, type[BaseModel]] = {
-    "insert": InsertLimits, "queries": QueryLimits, "history": History,
-}  # fmt: skip
-"""What stands below a key of the requirements."""
+    return name_place(path, root, way)

@@ -18,6 +18,7 @@ from simulator.contract import (
     RunLimit,
     find_step_ms,
 )
+from simulator.documents import Way
 from simulator.errors import OptionError, did_you_mean
 from simulator.modules.options import PREFILL_BATCH
 from simulator.units import format_duration, read_duration_s
@@ -30,9 +31,9 @@ from ...system.errors import ConfigError
 from ..experiments.limits import plan_requests
 from ..experiments.session import find_module
 from .deciding import WARM_UP
-from .definition import Definition, Options, Step, locate_key
+from .definition import Definition, Options, Step, locate_key, normalize
 from .filling import LENGTHS, Filling
-from .plan import name_targets, normalize, read_pairs
+from .plan import name_targets, read_pairs
 
 WORKERS = 4
 """The workers of a step for which the file names none."""
@@ -61,26 +62,25 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
     needed = definition.requirements
     if needed is None:
         return None
-    try:
-        workload = _read_workload(definition, config)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error.message}") from error
+    workload, problems = _read_workload(definition, config), list[str]()
     described = {query.name: query for query in workload.schema.descriptions}
     queries = described.keys() | set(workload.schema.queries)
     for name in needed.queries:
         if name not in queries:
             where = locate_key(file, "requirements", "queries", name)
-            raise ConfigError(
+            problems.append(
                 f"{where}workload {workload.name} has no query {name!r}"
                 f"{did_you_mean(name, queries)} (it has: {', '.join(sorted(queries))})"
             )
         query = described.get(name)
         if not definition.steps and needed.history is None and query and query.is_drawn:
-            raise ConfigError(
+            problems.append(
                 f"{locate_key(file, 'requirements', 'queries', name)}it draws devices or times of stored"
                 " events, and none are stored before: add `history` to requirements, as in"
                 " history: {events: 1M}"
             )
+    if problems:
+        raise ConfigError(*problems)
     _check_history(definition, workload, file)
     windows_s = {
         name: described[name].window.span / 1000
@@ -134,34 +134,35 @@ def _read_workload(definition: Definition, config: Config) -> Any:
     named = [options["workload"] for options in general if "workload" in options]
     if any("workload" in normalize(options) for options in others) or len(set(map(str, named))) > 1:
         raise ConfigError(
-            "requirements are about one workload: name it below `options`, and nowhere else"
+            f"{definition.locate(('requirements',))}requirements are about one workload: name it below"
+            " `options`, and nowhere else"
         )
-    return choose_workload(str(named[0]) if named else "temperature", config).kind
+    try:
+        return choose_workload(str(named[0]) if named else "temperature", config).kind
+    except ConfigError as error:
+        where = definition.locate(("options", "workload"))
+        raise ConfigError(*(where + text for text in error.problems)) from error
 
 
-def add_steps(
-    definition: Definition, question: Question | None, config: Config, file: Path
-) -> Definition:
+def add_steps(definition: Definition, question: Question | None, config: Config) -> Definition:
     """The definition with the steps that follow from its requirements, if it names none. ConfigError if an
     option says something else than they do."""
     if question is None or definition.steps:
         return definition
-    try:
-        _check_options(definition, question.needed)
-        _check_disturbances(definition, config)
-        steps = _change(_Follow(definition, question, config).list_steps(), definition.of_size)
-    except ConfigError as error:
-        raise ConfigError(f"{file}: {error.message}") from error
+    _check_options(definition, question.needed)
+    _check_disturbances(definition, config)
+    steps = _change(_Follow(definition, question, config).list_steps(), definition)
     return definition.model_copy(update={"steps": steps})
 
 
-def _change(steps: Iterable[Step], of_size: Mapping[str, Options]) -> list[Step]:
+def _change(steps: Iterable[Step], definition: Definition) -> list[Step]:
     """The steps with what the chosen size says of them. ConfigError if it names another."""
     made = {step.name: step for step in steps}
-    for name, options in of_size.items():
+    for name, options in definition.of_size.items():
         if name not in made:
             raise ConfigError(
-                f"sizes: there is no step {name!r}{did_you_mean(name, made)} (there are: {', '.join(made)})"
+                f"{definition.locate(('sizes',))}there is no step {name!r}{did_you_mean(name, made)}"
+                f" (there are: {', '.join(made)})"
             )
         own = normalize(options)
         made[name] = made[name].change(own | _fit_warm_up(made[name].options, own))
@@ -186,18 +187,22 @@ def _check_options(definition: Definition, needed: Requirements) -> None:
         fixed["batch"] = "insert.batch"
     if needed.history is not None:
         fixed |= dict.fromkeys(("prefill", "fill", "prefill-span", "prefill-every"), "history")
-    places = {"options": definition.options}
-    places |= {f"target {name}": target.options for name, target in definition.targets.items()}
-    places |= {f"variant {name}": options for name, options in definition.variants.items()}
-    places |= {f"step {name} of the size": options for name, options in definition.of_size.items()}
-    for place, options in places.items():
-        for key in normalize(options):
-            if key in fixed:
-                raise ConfigError(
-                    f"{place}: {key} follows from requirements ({fixed[key]}): leave it out, or write `steps`"
-                )
+    places: dict[Way, Options] = {("options",): definition.options}
+    places |= {("targets", name): target.options for name, target in definition.targets.items()}
+    places |= {("variants", name): options for name, options in definition.variants.items()}
+    places |= {("sizes", name): options for name, options in definition.of_size.items()}
+    problems = [
+        f"{definition.locate((*way, written))}{key} follows from requirements ({fixed[key]}): leave it out,"
+        " or write `steps`"
+        for way, options in places.items()
+        for written, key in zip(options, normalize(options), strict=True)
+        if key in fixed
+    ]
     if needed.devices is not None and "devices" in _list_workload_options(definition.options):
-        raise ConfigError("options: workload-option devices follows from requirements.devices")
+        where = definition.locate(("options", "workload-option"))
+        problems.append(f"{where}devices follows from requirements.devices: leave it out")
+    if problems:
+        raise ConfigError(*problems)
 
 
 def _check_disturbances(definition: Definition, config: Config) -> None:

@@ -12,29 +12,14 @@ from pydantic import BaseModel, ValidationError
 
 from simulator.conditions import Condition, find_conditions
 from simulator.contract import Role
-from simulator.errors import did_you_mean
 from simulator.units import format_count
 
 from ...plan.fields import describe_problem, find_keys, write_words
 from ...plan.request import JobId, Request
 from ...plan.requests import REQUESTS
-from ...system.errors import ConfigError
+from ...system.errors import ConfigError, Problems
 from ..experiments import AnyExperiment
-from .definition import TARGET, Definition, Installation, Order, Step
-
-OWN = {
-    TARGET: f"name the target below `targets`, with a label and `{TARGET}:`",
-    "config": "give --config to the campaign",
-    "output": "give --output to the campaign, whose folder has all results",
-    "label": "the campaign labels its results: use labels of targets, variants and steps",
-    "json": "the campaign's folder has all results",
-    **dict.fromkeys(
-        ("live", "open", "prometheus"), "give it to the campaign, whose page shows all jobs"
-    ),
-    "debug": "give --debug to the campaign",
-    "help": "it isn't an option of a job",
-}
-"""Options that the campaign sets itself, and what to do instead."""
+from .definition import Definition, Installation, Order, Step, normalize
 
 
 @dataclass(frozen=True)
@@ -100,7 +85,7 @@ Turn = Sequence[Job]
 
 
 def plan_turns(definition: Definition) -> list[Turn]:
-    """All jobs, in order; ConfigError for an option that doesn't exist."""
+    """All jobs, in order; ConfigError with everything that keeps options from being those of requests."""
     candidates = [
         Candidate(target, variant, nodes)
         for target in definition.targets
@@ -108,12 +93,15 @@ def plan_turns(definition: Definition) -> list[Turn]:
             definition.list_nodes(target), definition.list_variants(target)
         )
     ]
-    _check_shared(definition)
-    return [
+    if wrong := [definition.locate(way) + text for way, text in definition.find_option_problems()]:
+        raise ConfigError(*wrong)
+    problems = Problems()
+    turns: list[Turn] = [
         [
-            _read_job(definition, candidate, step, repeat)
+            job
             for step in definition.steps
             if candidate.target not in step.without
+            and (job := problems.collect(_read_job, definition, candidate, step, repeat))
         ]
         for candidate, repeat in order_turns(
             candidates,
@@ -123,6 +111,8 @@ def plan_turns(definition: Definition) -> list[Turn]:
             together=[name for name in definition.targets if definition.find_installation(name)],
         )
     ]
+    problems.refuse()
+    return turns
 
 
 def order_turns(
@@ -163,7 +153,7 @@ def _read_job(definition: Definition, candidate: Candidate, step: Step, number: 
     for options in (definition.options, step.options, target.options, variant):
         for key, value in normalize(options).items():
             if key not in keys:
-                continue  # of another step: `_check_shared` has seen to that
+                continue  # of another step
             before = merged.get(key)
             if value is None and before is not None and options is step.options:
                 del merged[key]
@@ -179,7 +169,10 @@ def _read_job(definition: Definition, candidate: Candidate, step: Step, number: 
         request = kind.model_validate({**named, **merged})
     except ValidationError as error:
         key, problem = describe_problem(error)
-        raise ConfigError(f"{name}: {f'{key}: ' if key else ''}{problem}") from error
+        # What a candidate has of its own may be why.
+        who = f"{candidate}: " if target.options or variant else ""
+        where = f"{definition.locate_step(step.name)}{f'{key}: ' if key else who}"
+        raise ConfigError(f"{where}{problem}") from error
     return Job(
         name,
         candidate,
@@ -208,11 +201,6 @@ def name_targets(definition: Definition, label: str) -> list[str]:
     ]
 
 
-def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by their long names, however the file writes them."""
-    return {str(key).replace("_", "-"): value for key, value in options.items()}
-
-
 def read_pairs(written: object) -> dict[str, Any]:
     """The value of an option such as `extra-option`, whether it is written as keys or as texts."""
     if isinstance(written, Mapping):
@@ -220,31 +208,6 @@ def read_pairs(written: object) -> dict[str, Any]:
     texts = written if isinstance(written, list) else [written or ""]
     pairs = [str(text).partition("=") for text in texts]
     return {key.strip(): value for key, _, value in pairs if key.strip()}
-
-
-def _check_shared(definition: Definition) -> None:
-    """ConfigError for an option that no step has, or of the campaign; a step's must be its command's."""
-    by_step = {step.name: set(find_keys(REQUESTS[step.command])) for step in definition.steps}
-    for step in definition.steps:
-        place = f"step {step.name}"
-        _check_options(place, step.options, by_step[step.name], f"option of {step.command}")
-    of_any = set().union(*by_step.values())
-    _check_options("options", definition.options, of_any, "option of these steps")
-    for label, target in definition.targets.items():
-        _check_options(f"target {label}", target.options, of_any, "option of these steps")
-    for label, options in definition.variants.items():
-        _check_options(f"variant {label}", options, of_any, "option of these steps")
-
-
-def _check_options(place: str, options: Mapping[str, Any], allowed: set[str], kind: str) -> None:
-    for key in normalize(options):
-        if key in OWN:
-            raise ConfigError(f"{place}: {key} can't be given here: {OWN[key]}")
-        if key not in allowed:
-            names = sorted(allowed - set(OWN))
-            raise ConfigError(
-                f"{place}: {key} isn't an {kind}{did_you_mean(key, names)} (known: {', '.join(names)})"
-            )
 
 
 def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:

@@ -13,7 +13,7 @@ from simulator.errors import one_line
 from simulator.units import format_count, format_span
 
 from ...show.tables import Table
-from ...system.errors import EXIT_LIMIT, CliError, ConfigError, RunFailed
+from ...system.errors import EXIT_LIMIT, CliError, ConfigError, Problems, RunFailed
 from ...system.output import NO_ROOM, note, print_prose, print_text, terminal_width
 from ...system.processes import Interrupted
 from ..exclusion import Lease, claim_databases
@@ -23,38 +23,52 @@ from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions
 from .deciding import check_decidable
+from .definition import normalize
 from .installing import Installer, TurnServer
-from .plan import Job, Turn, check_durability, check_schemas, list_left, normalize, read_pairs
+from .plan import Job, Turn, check_durability, check_schemas, list_left, read_pairs
 from .reporting import report_campaign, write_report
 from .timing import Estimate, add_up, estimate_jobs, model_job
 
 
 def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
     """Job -> the experiment that it would make; ConfigError if it can't be made. Nothing is started."""
+    definition, problems = campaign.definition, Problems()
     if campaign.question is not None:
-        check_decidable(
-            campaign.question, campaign.definition.repeats, campaign.turns, campaign.file
-        )
-    experiments: dict[tuple[str, ...], AnyExperiment] = {}
-    for job in campaign.jobs:
-        key = (job.command, *job.arguments)
-        if key in experiments:
-            continue
-        try:
-            experiments[key] = campaign.open_job(job)
-        except CliError as error:
-            way_out = _suggest_variants(campaign, job, error.message)
-            raise ConfigError(f"{campaign.file}: {job.name}: {error.message}{way_out}") from error
-        _refuse_secrets(campaign, job, experiments[key])
-    jobs = {job.name: experiments[(job.command, *job.arguments)] for job in campaign.jobs}
+        check_decidable(campaign.question, definition.repeats, campaign.turns, campaign.file)
+    unique = {(job.command, *job.arguments): job for job in reversed(campaign.jobs)}
+    experiments = {
+        key: problems.collect(_open_job, campaign, job) for key, job in reversed(unique.items())
+    }
+    problems.refuse()
+    opened = {key: made for key, made in experiments.items() if made is not None}
+    jobs = {job.name: opened[(job.command, *job.arguments)] for job in campaign.jobs}
     try:
         check_schemas(campaign.turns, jobs)
-        needed = campaign.definition.requirements
+        needed = definition.requirements
         if needed is not None and needed.durability is not None:
             check_durability(campaign.turns, jobs)
     except ConfigError as error:
-        raise ConfigError(f"{campaign.file}: {error.message}") from error
+        raise ConfigError(f"{definition.locate(('steps',))}{error.message}") from error
     return jobs
+
+
+def _open_job(campaign: Campaign, job: Job) -> AnyExperiment:
+    """The job's experiment. ConfigError, with the line, if it can't be made, or an option is secret."""
+    try:
+        experiment = campaign.open_job(job)
+        _refuse_secrets(campaign, experiment)
+    except CliError as error:
+        way_out = _suggest_variants(campaign, job, error.message)
+        where = f"{campaign.definition.locate_step(job.step)}{job.candidate}: "
+        found = error.problems if isinstance(error, ConfigError) else (error.message,)
+        raise ConfigError(
+            *(text if _PLACE.match(text) else f"{where}{text}{way_out}" for text in found)
+        ) from error
+    return experiment
+
+
+_PLACE = re.compile(r"\S+:\d+: ")
+"""What the message begins with of an error in a file, which may be the config file or a workload's."""
 
 
 def _suggest_variants(campaign: Campaign, job: Job, message: str) -> str:
@@ -72,7 +86,7 @@ def _suggest_variants(campaign: Campaign, job: Job, message: str) -> str:
     )
 
 
-def _refuse_secrets(campaign: Campaign, job: Job, prepared: AnyExperiment) -> None:
+def _refuse_secrets(campaign: Campaign, prepared: AnyExperiment) -> None:
     """ConfigError if an option is secret: the plan is kept, and shown, as it is."""
     session = prepared.session
     secret = {
@@ -83,8 +97,7 @@ def _refuse_secrets(campaign: Campaign, job: Job, prepared: AnyExperiment) -> No
         key = pair.partition("=")[0].strip()
         if key in secret or "***" in str(shown.get(key)):
             raise ConfigError(
-                f"{campaign.file}: {job.name}: {key} is secret: give it in {campaign.config_file}, as in"
-                f" {key}: ${{NAME}}"
+                f"{key} is secret: give it in {campaign.config_file}, as in {key}: ${{NAME}}"
             )
 
 

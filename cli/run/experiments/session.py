@@ -207,8 +207,8 @@ def open_session(request: Request) -> Session:
     config = load_config(request.config_file)
     target = config.target(request.target)
     module = find_module(config, target)
-    for unknown in config.unknown_keys(target.name, partial(option_names, module)):
-        raise ConfigError(unknown)
+    if unknown := config.unknown_keys(target.name, partial(option_names, module)):
+        raise ConfigError(*unknown)
     for option in target.kubernetes.get("secretKeys") or {}:
         if option not in (names := module.options_model.option_names(target.options)):
             named = config.where("targets", target.name, "kubernetes", "secretKeys", option)
@@ -248,7 +248,7 @@ def open_session(request: Request) -> Session:
         try:
             options = parse_options(module.options_model, split.module, where, split.others)
         except OptionError as error:
-            raise ConfigError(str(error)) from error
+            raise ConfigError(*error.problems) from error
         if any(0 < len(secret) < SHORTEST_WORD for secret in options.secrets()):
             warn_once(
                 f"target {target.name} has a password or token of fewer than {SHORTEST_WORD}"

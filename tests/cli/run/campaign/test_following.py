@@ -212,7 +212,7 @@ def test_a_size_reaches_steps_that_follow(tmp_path: Path) -> None:
     ("sizes", "said"),
     [
         ("{laod: {duration: 9s}}", "sizes: there is no step 'laod'; did you mean load?"),
-        ("{load: {rate: 9}}", "step load of the size: rate follows from requirements"),
+        ("{load: {rate: 9}}", "sizes: rate follows from requirements"),
     ],
 )
 def test_a_size_with_other_steps_is_refused(tmp_path: Path, sizes: str, said: str) -> None:
@@ -230,10 +230,10 @@ def test_own_steps_stay(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "text"),
     [
-        ("boilers}", "boilers, rate: 5}", "options: rate follows from requirements (devices or"),
-        ("boilers}", "boilers, batch: 5}", "options: batch follows from requirements (insert.batch)"),
+        ("boilers}", "boilers, rate: 5}", "options.rate: rate follows from requirements (devices or"),
+        ("boilers}", "boilers, batch: 5}", "batch follows from requirements (insert.batch)"),
         ("boilers}", "boilers, prefill: 5}", "prefill follows from requirements (history)"),
-        ("[one]", "{one: {limit: [p99=1s]}}", "target one: limit follows from requirements"),
+        ("[one]", "{one: {limit: [p99=1s]}}", "targets.one.limit: limit follows from requirements"),
         ("boilers}", "boilers, workload-option: {devices: 5}}", "devices follows from requirements"),
         ("boilers}", "boilers, workload_option: [devices=5]}", "devices follows from requirements"),
         ("boilers}", "temperature}", "needs.yaml:5: requirements.devices: devices of workload"),
@@ -294,7 +294,10 @@ def test_how_to_leave_a_variant_out_is_said(tmp_path: Path) -> None:
     text = TWO.replace("small: {}", "indexed: {extra-option: {create_indices: before}}")
     with pytest.raises(ConfigError) as refused:
         prepare(_open(tmp_path, text))
-    assert "two indexed load-small 1: --extra-option: unknown option" in refused.value.message
+    said = (
+        "needs.yaml:4: requirements: step load-small: two indexed: --extra-option: unknown option"
+    )
+    assert said in refused.value.message
     way_out = "To leave variant indexed out for this target: targets: {two: {variants: [large]}}"
     assert refused.value.message.splitlines()[-1] == way_out
     prepare(_open(tmp_path, text.replace("[one, two]", "{one: {}, two: {variants: [large]}}")))

@@ -35,8 +35,8 @@ def check(text: str, folder: Path) -> None:
         (
             "targets: [plain]\nsteps: [insert, query: {extra-option: {create_indices: before}}]",
             (
-                "campaign.yaml: plain: the steps would measure different schemas: create_indices is no in"
-                " insert and before in query: give it to all steps"
+                "campaign.yaml:2: steps: plain: the steps would measure different schemas: create_indices is"
+                " no in insert and before in query: give it to all steps"
             ),
         ),
         (
@@ -94,7 +94,7 @@ def test_options_that_dont_have_events_on_disk_are_refused(tmp_path: Path) -> No
     with pytest.raises(ConfigError) as error:
         check(f"targets: [plain, merged]\n{NEEDED}", tmp_path)
     assert error.value.message.endswith(
-        "campaign.yaml: target merged: an acknowledged event isn't on disk, as fsync_after_insert is false:"
+        "campaign.yaml:1: target merged: an acknowledged event isn't on disk, as fsync_after_insert is false:"
         " set fsync_after_insert: true for the target, or give its options extra_option:"
         " fsync_after_insert=true"
     )
