@@ -31,6 +31,8 @@ from .statistics import t_quantile
 
 CERTAINTY = 0.95
 """How often the bound lies on the right side of the truth."""
+MOST_TIMES = 30
+"""Up to so many times the events that it was measured on, a figure is extrapolated."""
 MOST_REPETITIONS = 30
 """If more were needed, it would be better to find out why they vary so much."""
 
@@ -166,6 +168,11 @@ class Scale(_Part):
     def share(self) -> float:
         """Of the events that are stored in the end, those that it was measured on."""
         return self.events / self.kept
+
+    @property
+    def reach(self) -> int:
+        """Up to how many events it may be extrapolated."""
+        return min(self.kept, MOST_TIMES * self.events)
 
 
 class Cell(_Part):

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from statistics import fmean
 
 from simulator.contract import GAP_S, GroupResult, Mark, Outage, RunResult
-from simulator.units import format_amount, format_count, join_words
+from simulator.units import format_amount, format_bytes, format_count, join_words
 
 from .conditions import find_acknowledgement
 from .decision import (
@@ -18,6 +19,7 @@ from .decision import (
     Sample,
     Scale,
     Status,
+    Unit,
     VerdictMatrix,
     decide,
     find_narrowest,
@@ -37,10 +39,11 @@ from .evidence import (
 from .faults import find_catch_up
 from .judging_disk import decide_cost, decide_disk, describe_price
 from .judging_load import decide_limit, decide_rate
-from .loads import find_level
+from .loads import find_level, find_memory, find_scale
 from .model import Result
 from .requirements import COST, DISK, DURABILITY, RATE, list_rows, name_fault, name_limit
-from .retention import describe_cost
+from .retention import describe_cost, find_deletions
+from .scaling import find_growth, project
 from .store import StoredResult
 from .verdicts import judge_trust
 
@@ -165,7 +168,9 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
             " of that, → what follows for all of it by the growth between two fill levels."
         )
     if needed.retention is not None:
-        sentences = {candidate.candidate: describe_retention(candidate) for candidate in measured}
+        sentences = {
+            candidate.candidate: describe_retention(question, candidate) for candidate in measured
+        }
         missing = [name for name, text in sentences.items() if text is None]
         text = "Disk is bytes per event × the required rate × the retention"
         if missing:
@@ -173,6 +178,7 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
             text += f"; the deletion of older events{of}, and its cost, were not measured"
         yield f"{text}."
         yield from filter(None, sentences.values())
+        yield from _list_in_memory(question, measured)
     if any(
         candidate.price.cpu_hour is not None and candidate.price.hour is None
         for candidate in measured
@@ -180,9 +186,25 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
         yield "CPUs are those available to the database, not those it used."
 
 
-def describe_retention(measured: Measured) -> str | None:
-    """What inserts lose while events that are too old are deleted, in the run that lost most; None if that
-    wasn't measured."""
+def _list_in_memory(question: Question, measured: Sequence[Measured]) -> Iterator[str]:
+    """Who was measured in memory alone, though what is stored in the end won't fit."""
+    for candidate in measured:
+        scale = find_scale(question, candidate)
+        runs = (run for result in _list_results(candidate) for run in result.runs)
+        memory = max((find_memory(question, run) or 0.0 for run in runs), default=0.0)
+        disk = decide_disk(question, candidate).value
+        if scale is None or not scale.in_memory or disk is None or disk <= memory:
+            continue
+        larger = format_amount(memory / disk * scale.kept)
+        yield (
+            f"{candidate.candidate} was measured in memory ({format_bytes(memory)}), and {format_bytes(disk)}"
+            f" are stored in the end: a history of {larger} events would be larger than memory, too."
+        )
+
+
+def describe_retention(question: Question, measured: Measured) -> str | None:
+    """What inserts lose while events that are too old are deleted, in the run that lost most, and how
+    deletions grow with the events stored; None if that wasn't measured."""
     runs = [
         group_run
         for repetition in measured.repetitions
@@ -195,7 +217,33 @@ def describe_retention(measured: Measured) -> str | None:
     wrong = [text for group_run in runs for text in group_run.group.invalid_reasons]
     if wrong:
         return f"{measured.candidate}, retention: {wrong[0]}."
-    return f"{measured.candidate}, retention: {describe_cost(runs, 'inserts')}."
+    cost = describe_cost(runs, "inserts")
+    return f"{measured.candidate}, retention: {cost}{_describe_deletions(question, measured)}."
+
+
+def _describe_deletions(question: Question, measured: Measured) -> str:
+    """`; a deletion took 26 ms with 15k events stored, 210 ms with 150k → 5.1 s with 4.5M`."""
+    pairs = []
+    for repetition in measured.repetitions:
+        runs = [group for stored in repetition.stored for group in stored.result.writers]
+        levels = sorted(level for group_run in runs if (level := find_deletions(group_run)))
+        if levels:
+            pairs.append((repetition.number, levels[0], levels[-1]))
+    if question.kept is None or not pairs:
+        return ""
+    growths = [growth for pair in pairs if (growth := find_growth(*pair)) is not None]
+    most = min(events for _, _, (events, _) in pairs)
+    scale = project(Scale(events=most, kept=question.kept), growths)
+    if not growths or scale.extrapolated is None:
+        took_ms = fmean(took for _, _, (_, took) in pairs)
+        of = f"{format_amount(most)} of {format_amount(question.kept)} events stored"
+        return f"; a deletion took {Unit.MS.show(took_ms)} with {of}"
+    low, high = (
+        f"{Unit.MS.show(fmean(took))} with {format_amount(min(events))}"
+        for events, took in (zip(*[pair[place] for pair in pairs], strict=True) for place in (1, 2))
+    )
+    later = f"{Unit.MS.show(scale.extrapolated.mean)} with {format_amount(scale.reach)}"
+    return f"; a deletion took {low} events stored, {high} → {later} of {format_amount(scale.kept)}"
 
 
 # --- faults ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from simulator.contract import ANY_ALLOCATION, GroupResult, measure_growth
 from simulator.units import format_bytes
 
 from ..plan.target import Price
-from .decision import Cell, Evidence, Requirement, Sample, Scale, Unit, decide
+from .decision import MOST_TIMES, Cell, Evidence, Requirement, Sample, Scale, Unit, decide
 from .evidence import (
     Measured,
     Question,
@@ -22,7 +22,7 @@ from .evidence import (
 )
 from .loads import find_loads
 from .requirements import COST, DISK
-from .scaling import MOST_TIMES, find_growth, find_interval, limit_cell
+from .scaling import find_growth, find_interval, limit_cell
 from .summaries import EventSize, weigh_together
 
 HOURS_PER_MONTH = 730.0

@@ -162,21 +162,31 @@ def _find_query_rates(result: Result) -> dict[str, float]:
 
 
 def find_scale(question: Question, measured: Measured) -> Scale | None:
-    """On how many events the load of a candidate was measured; None if that isn't known, or not how many are
-    stored in the end."""
+    """On how many events the load of a candidate was measured, or else its searches were; None if that isn't
+    known, or not how many are stored in the end."""
     found = [find_loads(question, repetition) for repetition in measured.repetitions]
     levels = [loads.events for loads in found if loads.events is not None]
+    levels = levels or [
+        find_level(stored.result, stored.result.runs[-1])
+        for repetition in measured.repetitions
+        for stored in repetition.stored
+        if stored.result.capacity is not None and stored.result.runs
+    ]
     if question.kept is None or not levels:
         return None
     fits = [fits_memory(question, load) for loads in found for load in loads.runs]
-    in_memory = None if None in fits else all(fits)
+    in_memory = None if None in fits or not fits else all(fits)
     return Scale(events=min(levels), kept=question.kept, in_memory=in_memory)
 
 
 def fits_memory(question: Question, load: LoadRun) -> bool | None:
     """Whether what was stored when a run ended fits into the database's memory; None: not known."""
-    storage, resources = load.writers.storage, load.run.resources
-    memory_bytes = question.needed.memory or (resources.memory_bytes if resources else None)
+    storage, memory_bytes = load.writers.storage, find_memory(question, load.run)
     if storage is None or storage.total_bytes is None or memory_bytes is None:
         return None
     return storage.total_bytes <= memory_bytes
+
+
+def find_memory(question: Question, run: RunResult) -> float | None:
+    """The database's memory in bytes, as required or as seen; None: not known."""
+    return question.needed.memory or (run.resources.memory_bytes if run.resources else None)

@@ -40,6 +40,18 @@ def find_loss(cost: DeletionCost | None) -> Loss | None:
     return Loss(cost.during, beside) if beside.seconds else None
 
 
+def find_deletions(group_run: GroupRun) -> tuple[int, float] | None:
+    """About how many events were kept in a run with a retention, and how long a deletion took, in ms; None if
+    there was none."""
+    retention, stored = group_run.run.retention, group_run.group.count or 0
+    if retention is None or not retention.deletions:
+        return None
+    # With a prefill the run begins with as many as are kept.
+    kept = max(group_run.run.fill_level or 0, stored - retention.deleted)
+    times_ms = [1000 * deletion.took_s for deletion in retention.deletions]
+    return kept, sum(times_ms) / len(times_ms)
+
+
 def describe_deletions(result: Result) -> list[str]:
     """What was deleted in the runs of the most workers, and what it cost inserts, and questions: a line each
     at most."""

@@ -18,11 +18,19 @@ from statistics import fmean, stdev
 
 from simulator.units import format_amount, format_digits
 
-from .decision import CERTAINTY, Cell, Interval, Requirement, Sample, Scale, Status, decide
+from .decision import (
+    CERTAINTY,
+    MOST_TIMES,
+    Cell,
+    Interval,
+    Requirement,
+    Sample,
+    Scale,
+    Status,
+    decide,
+)
 from .statistics import ALIKE_FACTOR, t_quantile
 
-MOST_TIMES = 30
-"""Up to so many times the events that it was measured on, a figure is extrapolated."""
 ALMOST = 0.99
 """A history may fall short by so much: it has whole events of each device."""
 LEAST_RATIO = 2.0
@@ -89,7 +97,7 @@ def extend(
     `growths`: of the repetitions that show one; `why` the others don't."""
     if scale.kept <= scale.events:
         return cell.model_copy(update={"scale": scale})
-    reach = min(scale.kept, MOST_TIMES * scale.events)
+    scale = project(scale, growths)
     busy = {sample.repetition: sample.busy for sample in cell.samples}
     samples = [
         Sample(
@@ -99,16 +107,11 @@ def extend(
             busy=busy.get(growth.repetition) or growth.busy,
         )
         for growth in growths
-        for value in [growth.predict(reach)]
+        for value in [growth.predict(scale.reach)]
     ]
-    logs = find_interval([log(sample.value) for sample in samples if sample.value])
     headrooms = [cell.headroom]
-    if logs is not None:
-        grown = Interval(mean=exp(logs.mean), low=exp(logs.low), high=exp(logs.high))
-        exponent = find_interval([growth.exponent for growth in growths])
-        changes = {"exponent": exponent, "extrapolated": grown, "extrapolated_to": reach}
-        scale = scale.model_copy(update=changes)
-        headrooms.append(row.find_headroom(grown.mean))
+    if scale.extrapolated is not None:
+        headrooms.append(row.find_headroom(scale.extrapolated.mean))
     status, reason = _judge(row, cell, scale, samples, why)
     return cell.model_copy(
         update={
@@ -118,6 +121,18 @@ def extend(
             "headroom": min((value for value in headrooms if value is not None), default=None),
         }
     )
+
+
+def project(scale: Scale, growths: Sequence[Growth]) -> Scale:
+    """The scale with exponent and figure that follow from several repetitions' growths."""
+    reach = scale.reach
+    logs = find_interval([log(growth.predict(reach)) for growth in growths])
+    if logs is None:
+        return scale
+    grown = Interval(mean=exp(logs.mean), low=exp(logs.low), high=exp(logs.high))
+    exponent = find_interval([growth.exponent for growth in growths])
+    changes = {"exponent": exponent, "extrapolated": grown, "extrapolated_to": reach}
+    return scale.model_copy(update=changes)
 
 
 def _judge(

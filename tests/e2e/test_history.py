@@ -74,3 +74,47 @@ def test_a_search_keeps_one_history_for_all_steps(tool: Tool) -> None:
     assert [run["groups"][1]["answers"]["wrong"] for run in runs] == [[]] * 4
     assert sum(run["groups"][1]["answers"]["checked"] for run in runs) >= 3
     assert "loaded before the window: 3,840 events" in done.out
+
+
+SCAN = """
+targets: [embedded]
+options:
+  {workload: machines, workload-option: {devices: 5000}, workers: 2, batch: 50, rate: 500, runs: 1,
+   readers: 1, query-rate: 5, queries: {last-value: 5}, duration: 3s, warm-up: 1s,
+   prefill-span: 10s, prefill-every: 10s}
+requirements:
+  devices: 5000
+  insert: {batch: 50}
+  queries: {last-value: {rate: 5, p50: 2s}}
+  retention: 90d
+steps:
+- mixed: {prefill: 20k}
+  label: load-small
+- mixed: {prefill: 200k, clean: false}
+  label: load
+repeats: 2
+"""
+"""A query without an index: each device's newest event of all that are stored."""
+
+
+def test_a_full_scan_of_a_growing_history_is_not_met(tool: Tool) -> None:
+    (tool.place / "scan.yaml").write_text(SCAN)
+    done = tool.run_here("campaign", "scan.yaml").ok()
+    folder = tool.place / "campaigns" / "scan"
+    verdict = json.loads((folder / "verdict.json").read_text())
+    [cells] = [candidate["cells"] for candidate in verdict["candidates"]]
+    cell = next(cell for cell in cells if cell["requirement"] == "queries.last-value.p50")
+    assert cell["status"] != "met"
+    assert "last-value p50 ≤ 2,000 ms" in done.out
+    scale = cell["scale"]
+    assert scale["kept"] == 500 * 90 * 86_400
+    # With an event of each device, what the first load has added, and half of what the second adds.
+    assert 226_000 <= scale["events"] <= 228_000
+    # About as many times as long on ten times as many.
+    assert 0.4 < scale["exponent"]["mean"] < 1.4
+    # Thirty times as many are predicted at most.
+    assert scale["extrapolated_to"] == 30 * scale["events"]
+    results = [json.loads(path.read_text()) for path in folder.glob("results/*/result.json")]
+    runs = [run for result in results if result["step"] == "load" for run in result["runs"]]
+    assert [run["prefilled"] for run in runs] == [200_000, 200_000]
+    assert all(run["groups"][0]["verification"]["ok"] for run in runs)

@@ -286,11 +286,11 @@ def test_nothing_grows_with_a_billion_events() -> None:
 # --- where a run on such tables begins ------------------------------------------------------------
 
 
-def begin(workload: WithHistory, workers: int, **more: Any) -> Beginning:
+def begin(workload: WithHistory, workers: int, prefill: int = 0, **more: Any) -> Beginning:
     settings = RunSettings(
         run_id="r", token="t", target="t", module="m", options={},
         groups=make_groups(Load(workers=workers), Load(role=Role.READ)),
-        data=DataSet(prefill_span_s=1, prefill_every_s=1),
+        data=DataSet(prefill=prefill, prefill_span_s=1, prefill_every_s=1),
     )  # fmt: skip
     return Beginning(settings, workload, **more)
 
@@ -314,6 +314,15 @@ def test_a_later_run_goes_on_where_each_worker_ended_and_loads_what_is_not_there
     assert later.list_prefilled() == [
         StoredPart(0, 0, 65), StoredPart(1, 0, 60), StoredPart(2, 0, 60), StoredPart(7, 0, 99),
     ]  # fmt: skip
+
+
+def test_a_prefill_comes_behind_it_and_behind_what_is_there() -> None:
+    workload = make("temperature", {"device_spread": 3})
+    first = begin(workload, 2, prefill=11)
+    assert [first.prefill_of(worker) for worker in range(2)] == [66, 65]
+    later = begin(workload, 2, prefill=11, next_events={0: 70, 1: 65})
+    assert [later.prefill_of(worker) for worker in range(2)] == [6, 5]
+    assert later.list_prefilled() == [StoredPart(0, 0, 76), StoredPart(1, 0, 70)]
 
 
 @each_workload

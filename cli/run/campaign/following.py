@@ -51,6 +51,11 @@ BEFORE_S, AFTER_S = 15, 15
 """Seconds of a run before a fault, and after the longest outage that is allowed."""
 DISK_S = 5
 """For so long events are added before the history is compacted."""
+RETENTION_WINDOW_S = 25.0
+"""How long it is measured what deleting costs, on a smaller and a larger fill level each."""
+MORE_KEPT = 9
+"""The larger one has so many times as many events stored before as the run adds: it takes a tenth of the
+clock's speed, and deletes ten times as many at once, four times."""
 _LENGTHS = ("duration", "warm-up")
 """Options that are left out where a number of events ends a run."""
 _NONE = "0s"
@@ -262,10 +267,13 @@ class _Follow:
         yield self._make("insert", "disk", disk, kept=LENGTHS)
         unable = [label for label in self.definition.targets if not self._can_delete(label)]
         if len(unable) < len(self.definition.targets):
-            # The run fills the database itself, at a clock of its own.
-            offer = self._offer(SHORTEST_WINDOW_S, "duration")
-            options = {**offer, "retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
-            yield self._make("insert", "retention", options, kept=_LENGTHS).leave_out(unable)
+            # The runs fill the database themselves, at a clock of their own.
+            offer = self._offer(RETENTION_WINDOW_S, "duration")
+            offer |= {"retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
+            events = round(self.question.rate_per_s * (read_duration_s(offer["duration"]) or 0.0))
+            for label, before in (("retention-small", 0), ("retention", MORE_KEPT * events)):
+                own = offer | ({"prefill": before} if before else {})
+                yield self._make("insert", label, own, kept=_LENGTHS).leave_out(unable)
 
     @property
     def _filling(self) -> Filling:

@@ -17,6 +17,7 @@ from cli.results.requirements import Requirements
 from simulator.contract import (
     GAP_S,
     CatchUp,
+    Deletion,
     DeletionCost,
     GroupResult,
     IntervalFigures,
@@ -638,3 +639,42 @@ def test_the_disk_is_told_between_the_fill_levels() -> None:
             total = size * (run.fill_level or 0)
             run.groups[0].storage = Storage(total_bytes=total, events=run.fill_level)
     assert _cell(_judge(needed, *turns), "disk").status is Status.MISSED
+
+
+def _delete(kept: int, took_s: float) -> Result:
+    deleting = _load(level=kept)
+    for run in deleting.runs:
+        deletion = Deletion(before_ms=0, began_s=1, ended_s=1 + took_s)
+        run.retention = RetentionResult(period_s=1, step_s=1, deletions=[deletion])
+    return deleting
+
+
+def test_deletions_grow_with_what_is_stored() -> None:
+    turns = [[_delete(10**6, 0.1), _delete(10**7, 1.0)] for _ in range(2)]
+    notes = [note for note in _judge(LONG, *turns).notes if "retention: " in note]
+    assert (
+        "; a deletion took 100 ms with 1M events stored, 1,000 ms with 10M → 30,000 ms with 300M of 864M."
+    ) in notes[0]
+    one = [
+        note for note in _judge(LONG, *[turn[:1] for turn in turns]).notes if "retention: " in note
+    ]
+    assert "ms with 1M of 864M events stored" in one[0]
+
+
+def test_what_was_measured_in_memory_alone_is_told() -> None:
+    turns = [_turn(20, 20, memory=10**10) for _ in range(2)]
+    [note] = [note for note in _judge(LONG, *turns).notes if "in memory (" in note]
+    # An event takes 100 bytes.
+    assert "(10 GB), and 86.4 GB are stored in the end: a history of 100M events" in note
+    beyond = _judge(LONG, *[_turn(20, 20, memory=10**9) for _ in range(2)])
+    assert not any("in memory (" in note for note in beyond.notes)
+
+
+def test_a_search_alone_doesnt_say_what_holds_in_the_end() -> None:
+    searches = [capacity(at=2500.0, limits=["p99=250ms"]) for _ in range(2)]
+    needed = {**NEEDED, "retention": "10d"}
+    for search in searches:
+        search.runs[-1].fill_level = 10**8
+    cell = _cell(_judge(needed, *([search] for search in searches)), "events_per_s")
+    assert cell.status is Status.UNDECIDED
+    assert "on 100M of 864M events, measured at one fill level" in (cell.reason or "")

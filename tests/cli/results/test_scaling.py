@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from cli.results.decision import Cell, Requirement, Sample, Scale, Status, Unit, decide
+from cli.results.decision import MOST_TIMES, Cell, Requirement, Sample, Scale, Status, Unit, decide
 from cli.results.scaling import (
-    MOST_TIMES,
     extend,
     find_growth,
     format_share,

@@ -69,8 +69,17 @@ def _read_options(job: Job) -> dict[str, list[str]]:
 def test_steps_follow_in_order(tmp_path: Path) -> None:
     campaign = _open(tmp_path)
     turn = campaign.turns[0]
-    commands = ["mixed", "mixed", "capacity", "insert", "insert", "insert", "insert"]
-    steps = ["load-small", "load", "capacity", "run-.-a.sh", "run-.-b.sh", "disk", "retention"]
+    commands = ["mixed", "mixed", "capacity", *5 * ["insert"]]
+    steps = [
+        "load-small",
+        "load",
+        "capacity",
+        "run-.-a.sh",
+        "run-.-b.sh",
+        "disk",
+        "retention-small",
+        "retention",
+    ]
     assert [job.command for job in turn] == commands
     assert [job.step for job in turn] == steps
     # One repetition decides nothing.
@@ -106,7 +115,7 @@ def test_the_search_keeps_to_the_same_limits(tmp_path: Path) -> None:
 
 def test_the_history_is_loaded_once_up_to_two_levels(tmp_path: Path) -> None:
     turn = _open(tmp_path).turns[0]
-    small, large, *others, retention = map(_read_options, turn)
+    small, large, *others, _, retention = map(_read_options, turn)
     # Ten minutes are 960,000 events.
     assert (small["prefill"], large["prefill"]) == (["96000"], ["864000"])
     assert "no-clean" not in small
@@ -115,7 +124,7 @@ def test_the_history_is_loaded_once_up_to_two_levels(tmp_path: Path) -> None:
     for options in (small, large, *others):
         assert (options["prefill-span"], options["prefill-every"]) == (["5s"], ["5s"])
     assert not any("prefill" in options for options in others)
-    assert not retention.keys() & {"prefill", "prefill-span", "no-clean"}
+    assert not retention.keys() & {"prefill-span", "no-clean"}
     assert small["duration"] == large["duration"]
 
 
@@ -179,16 +188,25 @@ def test_a_fleet_that_is_cut_off_is_back_early_enough(tmp_path: Path) -> None:
 
 
 def test_what_is_too_old_goes_at_the_required_rate(tmp_path: Path) -> None:
-    deleted = _read_options(_open(tmp_path).turns[0][-1])
+    small, deleted = map(_read_options, _open(tmp_path).turns[0][-2:])
     assert (deleted["retention"], deleted["rate"]) == (["7776000s"], ["1600.0"])
-    assert deleted["duration"] == ["60s"]
+    assert deleted["duration"] == small["duration"] == ["30s"]
+    # With nine times what the run adds, ten times as much is kept.
+    assert ("prefill" in small, deleted["prefill"]) == (False, [str(9 * 30 * 1600)])
 
 
 def test_who_can_not_delete_by_age_has_no_step_for_it(tmp_path: Path) -> None:
     both = _open(tmp_path, FILE.replace("[one]", "[one, three]").replace("  faults", "  # faults"))
     turns = [(turn[0].candidate.target, [job.step for job in turn]) for turn in both.turns]
     steps = dict(turns)
-    assert steps["one"] == ["load-small", "load", "capacity", "disk", "retention"]
+    assert steps["one"] == [
+        "load-small",
+        "load",
+        "capacity",
+        "disk",
+        "retention-small",
+        "retention",
+    ]
     assert steps["three"] == ["load-small", "load", "capacity", "disk"]
     alone = _open(tmp_path, FILE.replace("[one]", "[three]"))
     assert "retention" not in [job.step for job in alone.turns[0]]
@@ -273,7 +291,15 @@ def test_the_example_is_short_and_right(tmp_path: Path) -> None:
     assert len(example.splitlines()) <= 40
     text = example.replace("[embedded]", "[one]").replace("kill-server", "run ./kill.sh")
     campaign = _open(tmp_path, text)
-    steps = ["load-small", "load", "capacity", "run-.-kill.sh", "disk", "retention"]
+    steps = [
+        "load-small",
+        "load",
+        "capacity",
+        "run-.-kill.sh",
+        "disk",
+        "retention-small",
+        "retention",
+    ]
     assert [job.step for job in campaign.turns[0]] == steps
 
 
@@ -338,15 +364,15 @@ COARSE = FILE.replace("{span: 10m}", "{span: 30d, every: 10m}")
 def test_a_coarse_history_is_loaded_by_the_loads_and_kept_by_the_others(tmp_path: Path) -> None:
     turn = _open(tmp_path, COARSE).turns[0]
     sharing = ["load-small", "load", "capacity", "run-.-a.sh", "run-.-b.sh", "disk"]
-    assert [job.step for job in turn] == [*sharing, "retention"]
+    assert [job.step for job in turn] == [*sharing, "retention-small", "retention"]
     options = [_read_options(job) for job in turn]
-    spans = [arguments["prefill-span"] for arguments in options[:-1]]
+    spans = [arguments["prefill-span"] for arguments in options[:-2]]
     assert spans == [["3d"], *5 * [["30d"]]]
-    assert all(arguments["prefill-every"] == ["10m"] for arguments in options[:-1])
-    assert not any(arguments.keys() & {"prefill", "fill"} for arguments in options)
+    assert all(arguments["prefill-every"] == ["10m"] for arguments in options[:-2])
+    assert not any(arguments.keys() & {"prefill", "fill"} for arguments in options[:-2])
     kept = ["no-clean" in arguments for arguments in options]
     # A longer one has other events at the same times.
-    assert kept == [False, False, True, True, True, True, False]
+    assert kept == [False, False, True, True, True, True, False, False]
     assert "prefill-span" not in options[-1]
 
 
@@ -373,9 +399,9 @@ def test_the_time_of_a_turn_has_the_history_once(tmp_path: Path) -> None:
         prepared = prepare(campaign)
         return [sum(prepared[job.name].prefills) for job in campaign.turns[0]]
 
-    assert count(COARSE) == [8000 * 432, 8000 * 4320, 0, 0, 0, 0, 0]
+    assert count(COARSE) == [8000 * 432, 8000 * 4320, *5 * [0], 432_000]
     # With an event of each device, by which the rest is found again.
-    assert count(FILE) == [8000 + 96_000, 864_000, 0, 0, 0, 0, 0]
+    assert count(FILE) == [8000 + 96_000, 864_000, *5 * [0], 432_000]
 
 
 def test_options_of_a_history_follow_from_it(tmp_path: Path) -> None:
