@@ -25,7 +25,7 @@ from ..results.statistics import MOST_RUNS, count_events_per_cost
 from ..results.summaries import list_queries, weigh_valid
 from ..results.verdicts import list_kinds, summarize_doubts
 from ..system.output import wrap_lines
-from .ratios import format_speed, format_speed_interval, lead_comparison
+from .ratios import describe_index_costs, format_speed, format_speed_interval, lead_comparison
 from .searches import tabulate_capacities
 from .tables import (
     COST_HEADER,
@@ -272,4 +272,7 @@ def list_remarks(names: Sequence[str], results: Sequence[Result]) -> list[str]:
         for name, result in zip(names, results, strict=True)
         if (own := result.own_statements)
     ]
+    lines += describe_index_costs(
+        {name: [result] for name, result in zip(names, results, strict=True)}
+    )
     return lines + list_differences(names, results)

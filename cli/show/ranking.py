@@ -24,7 +24,13 @@ from ..results.matrix import (
 from ..results.naming import format_options
 from ..results.observations import CAPACITY
 from .clients import describe_client_costs
-from .ratios import MOST_PLACES, format_factor, format_speed_interval, lead_comparison
+from .ratios import (
+    MOST_PLACES,
+    describe_index_costs,
+    format_factor,
+    format_speed_interval,
+    lead_comparison,
+)
 from .tables import format_ms, format_rate
 
 MOST_UNEQUAL = 1.05
@@ -100,6 +106,7 @@ def rank_candidates(
         own = list(dict.fromkeys(chain.from_iterable(result.own_statements for result in results)))
         if own:
             lines.append(f"{name}: {join_words(own)} sent as the workload's own statement.")
+    lines += describe_index_costs(measured)
     for name, row in every.rows.items():
         if not row.samples:
             why = f"no figure: {_describe_missing(row) or 'not measured yet'}"

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from itertools import groupby
 from math import inf
 
-from simulator.units import format_count, join_words
+from simulator.units import format_bytes, format_count, join_words
 
 from ..results.comparison import MetricComparison
+from ..results.indexes import IndexCosts, find_index_costs
+from ..results.matrix import Measured
 
 MOST_PLACES = 3
 """Places that a sentence names; more are counted."""
@@ -171,3 +173,39 @@ def _list_places(comparisons: Sequence[MetricComparison]) -> str:
         return ", ".join(str(comparison.place) for comparison in comparisons)
     word = "queries" if comparisons[0].place.query is not None else "places"
     return f"{len(comparisons)} {word}"
+
+
+_MOST_INDEXES = 4
+"""Indexes that a line names."""
+
+
+def describe_index_costs(measured: Measured) -> list[str]:
+    """What the indexes of each candidate take on disk, and cost inserts, a line each; none for those of which
+    neither is known."""
+    lines = []
+    for name, cost in find_index_costs(measured).items():
+        parts = []
+        if cost.share is not None:
+            largest = sorted(cost.sizes.items(), key=lambda each: -each[1])
+            named = [f"{index} {format_bytes(size)}" for index, size in largest[:_MOST_INDEXES]]
+            more = len(largest) - len(named)
+            rest = f" and {more} more" if more > 0 else ""
+            total = format_bytes(cost.total_bytes)
+            parts.append(f"take {cost.share:.0%} of {total} on disk ({', '.join(named)}{rest})")
+        parts.append(_describe_slowdown(cost))
+        lines.append(f"{name}: its indexes {'; '.join(parts)}.")
+    return lines
+
+
+def _describe_slowdown(cost: IndexCosts) -> str:
+    """What they cost inserts."""
+    speed = cost.speed
+    if speed is None:
+        return "what inserts lose by them was not measured"
+    text = f"inserts beside {cost.without}: "
+    if speed.interval is None:
+        return f"{text}{format_speed(speed.value)}, from single runs"
+    interval = format_speed_interval(*speed.interval)
+    if speed.differs:
+        return f"{text}{format_speed(speed.value)} ({interval})"
+    return f"{text}{'next to no difference' if speed.alike else 'undecided'} ({interval})"

@@ -14,6 +14,7 @@ from ..results.conditions import flatten_definition
 from ..results.entries import list_entries, split_stages
 from ..results.figures import FIGURES, TABLES
 from ..results.index import ResultLine
+from ..results.indexes import find_index_sizes
 from ..results.model import GroupRun, Result
 from ..results.naming import find_changed_options, format_options, format_value, name_database
 from ..results.store import StoredResult, make_line, read_or_skip
@@ -97,6 +98,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "What was due": tabulate_runs("What was due", result, runs, terminal),
         "Deletions": tabulate_runs("Deletions", result, runs, terminal),
         "On disk": tabulate_runs("On disk", result, runs, terminal),
+        "Indexes": tabulate_indexes(result),
         "What the database used": tabulate_runs(
             "What the database used", result, runs or result.readers, terminal
         ),
@@ -112,6 +114,17 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Environment": _tabulate_pairs(flatten(result.environment)),
     }
     return {title: table for title, table in tables.items() if table.rows}
+
+
+def tabulate_indexes(result: Result) -> Table:
+    """What each index takes on disk. What they cost inserts takes a result without them."""
+    cost = find_index_sizes([result])
+    rows = [
+        [index, f"{size / 1e6:,.1f}", f"{size / cost.total_bytes:.0%}", "not measured"]
+        for index, size in sorted(cost.sizes.items(), key=lambda each: -each[1])
+        if cost.total_bytes
+    ]
+    return Table(["Index", "MB", "of the tables", "in inserts"], rows, left=("Index", "in inserts"))
 
 
 def tabulate_figures(result: Result, terminal: bool) -> Table:

@@ -4,7 +4,7 @@ when the load generator stood still, and what was done to the database.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from pydantic import Field
 
@@ -263,6 +263,9 @@ class Storage(Message):
     data_bytes: int | None = None
     index_bytes: int | None = None
     """Of what is kept beside the events to find them by, where it is kept apart."""
+    indexes: Mapping[str, int] = Field(default_factory=dict)
+    """Index, as `Indexing.describe_schema` calls it -> its bytes; none where the database doesn't tell them
+    apart."""
     copies: int = 1
     """How many of each event are in these figures."""
     events: int | None = None

@@ -92,13 +92,13 @@ _RANGES = re.compile(rb'\[SHOW RANGES FROM TABLE "\w+" WITH (INDEXES, )?DETAILS\
 RANGE_BYTES, KEY_BYTES, VALUE_BYTES, INDEX_BYTES = 2 * 52_081_746, 25_000_000, 27_081_746, 1_000_000
 """Of a range, and of what a table has in it."""
 _SPANS = b", ".join(
-    b"""(%d, %d, '{"key_bytes": %d, "val_bytes": %d}'::jsonb, '{1,2,3}'::int[])""" % row
+    b"""(%d, '%b', %d, '{"key_bytes": %d, "val_bytes": %d}'::jsonb, '{1,2,3}'::int[])""" % row
     for row in (
-        (1, RANGE_BYTES, KEY_BYTES, VALUE_BYTES),
-        (2, RANGE_BYTES, INDEX_BYTES, 0),
+        (1, b"events_pkey", RANGE_BYTES, KEY_BYTES, VALUE_BYTES),
+        (2, b"events_device_ts", RANGE_BYTES, INDEX_BYTES, 0),
     )
 )
-_PARTS = b"(VALUES %b) AS parts (index_id, range_size, span_stats, replicas)" % _SPANS
+_PARTS = b"(VALUES %b) AS parts (index_id, index_name, range_size, span_stats, replicas)" % _SPANS
 _KNOWN = re.compile(
     rb"\s*(SELECT|WITH RECURSIVE|INSERT INTO|BEGIN$|COMMIT$|ROLLBACK$|CREATE TABLE IF NOT EXISTS"
     rb"|COMMENT ON TABLE|DROP TABLE IF EXISTS"

@@ -40,6 +40,9 @@ CREATE VIEW timescaledb_information.chunks AS
     SELECT relname AS hypertable_name, c.columnstore AS is_compressed
     FROM _timescaledb_internal.chunk AS c JOIN pg_class ON oid = c.hypertable;
 
+CREATE FUNCTION hypertable_index_size(index_name regclass) RETURNS bigint LANGUAGE sql
+AS 'SELECT pg_table_size($1)';
+
 CREATE FUNCTION hypertable_detailed_size(relation regclass)
 RETURNS TABLE (table_bytes bigint, index_bytes bigint, toast_bytes bigint, total_bytes bigint,
                node_name name) LANGUAGE sql AS $$

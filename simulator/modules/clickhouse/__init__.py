@@ -381,9 +381,14 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
             " + secondary_indices_compressed_bytes + secondary_indices_marks_bytes) FROM system.parts"
             f" WHERE active AND database = {database} AND table IN ({among})"
         )
+        indexes = self.connection.ask(
+            "SELECT concat(table, ' ', type, ' (', expr, ')'), data_compressed_bytes"
+            f" FROM system.data_skipping_indices WHERE database = {database} AND table IN ({among})"
+        )
         return Storage(
             total_bytes=int(total),
             data_bytes=int(total) - int(index),
+            indexes={name: int(size) for name, size in indexes},
             index_bytes=int(index),
             copies=1,
             level=Level(size_bytes=int(total), events=int(rows)),

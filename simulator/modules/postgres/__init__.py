@@ -76,6 +76,7 @@ from .queries import PostgresAsker
 from .server import (
     VERSION,
     Session,
+    ask_index_sizes,
     check_encoding,
     check_row,
     create_partitions,
@@ -487,12 +488,21 @@ class Postgres(
                 self.execute(f"{insert}{values.decode()} ON CONFLICT DO NOTHING")
 
     def storage(self) -> Storage:
-        return read_storage(
-            self.connection, self.dialect, self.tables, self.job.retention is not None
-        )
+        storage, texts, sizes = self.storage_during(), self.list_indexes(), {}
+        for table in self.tables:
+            statement = self.choose_index_sizes(table)
+            for name, size in ask_index_sizes(self.connection, statement, table).items():
+                sizes[texts.get(name, f"{table} {name}")] = size
+        return storage.model_copy(update={"indexes": sizes})
+
+    def choose_index_sizes(self, table: str) -> str:
+        """What says how large each index of a table is, as `Dialect.INDEX_SIZES`."""
+        return self.dialect.INDEX_SIZES
 
     def storage_during(self) -> Storage:
-        return self.storage()  # the files are as long as they are: there is nothing to flush
+        return read_storage(
+            self.connection, self.dialect, self.tables, self.job.retention is not None
+        )  # the files are as long as they are: there is nothing to flush
 
     def compact(self) -> bool:
         statement = self.dialect.COMPACTION

@@ -159,6 +159,12 @@ class Dialect:
     )
     """What says how many bytes a table takes in all, how many of them its indexes, and how many copies
     are in that: `{name}` is the table's name, `{text}` the same as a text."""
+    INDEX_SIZES: ClassVar[str] = (
+        "SELECT c.relname, coalesce((SELECT sum(pg_table_size(relid)) FROM pg_partition_tree(c.oid)),"
+        " pg_table_size(c.oid)) FROM pg_index JOIN pg_class c ON c.oid = indexrelid"
+        " WHERE indrelid = {text}::regclass"
+    )
+    """What says how many bytes each of a table's indexes takes, in all copies."""
     STORED: ClassVar[str] = (
         "pg_total_relation_size: the table's files with TOAST and indexes, on the server that was asked;"
         " without the write-ahead log, and without standbys"
@@ -262,11 +268,17 @@ class CockroachDB(Dialect):
     # index's share of the range, in one copy: https://github.com/cockroachdb/cockroach/pull/103128. The table
     # itself is its index 1. `crdb_internal` tells the same, but new versions keep it from sessions:
     # https://www.cockroachlabs.com/docs/v26.3/crdb-internal#access-control
-    STORAGE = (
-        "SELECT sum(size * copies), coalesce(sum(size * copies) FILTER (WHERE index_id > 1), 0), max(copies)"
-        " FROM (SELECT index_id, cardinality(replicas) AS copies,"
+    _PARTS: ClassVar[str] = (
+        "(SELECT index_id, index_name, cardinality(replicas) AS copies,"
         " (span_stats->>'key_bytes')::INT8 + (span_stats->>'val_bytes')::INT8 AS size"
         " FROM [SHOW RANGES FROM TABLE {name} WITH INDEXES, DETAILS]) AS parts"
+    )
+    STORAGE = (
+        "SELECT sum(size * copies), coalesce(sum(size * copies) FILTER (WHERE index_id > 1), 0), max(copies)"
+        f" FROM {_PARTS}"
+    )
+    INDEX_SIZES = (
+        f"SELECT index_name, sum(size * copies) FROM {_PARTS} WHERE index_id > 1 GROUP BY 1"
     )
     STORED = (
         "SHOW RANGES WITH INDEXES, DETAILS: the table's keys and values of all versions and replicas,"
@@ -322,6 +334,10 @@ class YugabyteDB(Dialect):
         "SELECT pg_table_size({text}::regclass) + coalesce(sum(pg_table_size(indexrelid)), 0),"
         " coalesce(sum(pg_table_size(indexrelid)), 0), 1"
         " FROM pg_index WHERE indrelid = {text}::regclass AND NOT indisprimary"
+    )
+    INDEX_SIZES = (
+        "SELECT c.relname, pg_table_size(c.oid) FROM pg_index JOIN pg_class c ON c.oid = indexrelid"
+        " WHERE indrelid = {text}::regclass AND NOT indisprimary"
     )
     STORED = (
         "pg_table_size: SST files and write-ahead log of the tablets' leaders, so one copy; a"

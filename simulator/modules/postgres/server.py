@@ -256,6 +256,13 @@ def read_storage(
     return add_up(sizes, dialect.STORED, dialect.ALLOCATION)
 
 
+def ask_index_sizes(session: Session, statement: str, table: str) -> dict[str, int]:
+    """Index of a table -> its bytes, by `Dialect.INDEX_SIZES`."""
+    name = quote_name(table)
+    rows = session.ask(statement.format(name=name, text=quote_text(name)))
+    return {index: int(size or 0) for index, size in rows}
+
+
 def ask_size(session: Session, statement: str, table: str) -> Sequence[Any]:
     """What a statement says of a table: bytes in all, bytes of indexes or None, copies."""
     name = quote_name(table)

@@ -48,6 +48,11 @@ _DAY_MS = 86_400_000
 _SIZES = (
     "SELECT sum(total_bytes), sum(index_bytes), 1 FROM hypertable_detailed_size({text}::regclass)"
 )
+# https://www.tigerdata.com/docs/api/latest/hypertable/hypertable_index_size/
+_INDEX_SIZES = (
+    "SELECT c.relname, hypertable_index_size(c.oid::regclass) FROM pg_index"
+    " JOIN pg_class c ON c.oid = indexrelid WHERE indrelid = {text}::regclass"
+)
 _SOURCE = (
     "hypertable_detailed_size: the chunks' files, compressed ones at their compressed size, with"
     " TOAST and indexes; without the write-ahead log"
@@ -209,7 +214,10 @@ class Timescaledb(Postgres):
             return False
         return not self.is_indexed or query.where is not None
 
-    def storage(self) -> Storage:
+    def choose_index_sizes(self, table: str) -> str:
+        return _INDEX_SIZES if table in self.job.table_names else super().choose_index_sizes(table)
+
+    def storage_during(self) -> Storage:
         # The tags' table is a plain one.
         sizes = [
             ask_size(

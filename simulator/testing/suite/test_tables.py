@@ -356,6 +356,24 @@ def test_each_workload_has_its_own_indexes(server: ServerUnderTest) -> None:
             assert server.indices(workload.schema.table)
 
 
+def test_each_index_has_a_size(server: ServerUnderTest) -> None:
+    need_indexes(server)
+    workload = Temperature(seed=3)
+    job = new_job(workload.schema, batch=50)
+    with server.prepare(job, options={"create_indices": "before"}) as module:
+        find_indexing(module).prepare_inserts()
+        insert_with(server.module(job), workload, _EVENTS)
+        assert isinstance(module, IndexedModule)
+        size, texts = module.storage(), module.list_indexes()
+        if not size.indexes:
+            pytest.skip("the database doesn't tell")
+        assert texts["events_device_ts"] in size.indexes
+        assert all(each > 0 for each in size.indexes.values())
+        assert size.index_bytes is not None
+        assert sum(size.indexes.values()) <= size.index_bytes
+        assert not module.storage_during().indexes
+
+
 LEAST_PER_EVENT, MOST_PER_EVENT = 2, 4_000
 """Bytes. Four columns, compressed as well as can be, and with all that a table has before its first event."""
 
