@@ -13,10 +13,11 @@ from simulator.units import format_duration
 
 from ...plan.request import Request
 from ...plan.requests import CapacityRequest
-from ...results.decision import Unit
+from ...results.decision import Scale, Unit
 from ...results.evidence import ALMOST, Question
 from ...results.judging_load import covers
 from ...results.loads import MOST_RATE
+from ...results.scaling import find_too_far
 from ...system.errors import ConfigError
 from ..experiments.limits import plan_requests
 from .definition import REPEATS_OF_VERDICT, locate_key
@@ -81,8 +82,8 @@ def check_decidable(question: Question, repeats: int, turns: Sequence[Turn], fil
         searches = [job for job in turn if _searches(question, job.request)]
         if not offers and (limits or not searches):
             raise ConfigError(
-                f"{file}: no step of {turn[0].candidate} offers what is required, which nothing can be"
-                f" said of then: {_describe_load(question)}; add one, or leave `steps` out"
+                f"{file}: no step of {turn[0].candidate} offers the required load, so nothing can be"
+                f" decided: {_describe_load(question)}; add such a step, or leave `steps` out"
             )
         shortages = [
             shortage
@@ -96,6 +97,15 @@ def check_decidable(question: Question, repeats: int, turns: Sequence[Turn], fil
             part = ("queries", limit.query) if limit.query else ("insert",)
             where = locate_key(file, "requirements", *part, limit.measure)
             raise ConfigError(where + worst.describe())
+
+
+def describe_reach(question: Question) -> str | None:
+    """Why nothing can be shown to be within its limits on so short a history, and what would do; None if it
+    can, or if how many events the history has is known later."""
+    if question.kept is None or not question.history:
+        return None
+    too_far = find_too_far(Scale(events=question.history, kept=question.kept))
+    return too_far and f"what keeps its limits stays undecided: it is measured {too_far}"
 
 
 def _describe_load(question: Question) -> str:

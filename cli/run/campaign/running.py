@@ -22,7 +22,7 @@ from ..install import Consent
 from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions
-from .deciding import check_decidable
+from .deciding import check_decidable, describe_reach
 from .definition import normalize
 from .installing import Installer, TurnServer
 from .plan import Job, Turn, check_durability, check_schemas, list_left, read_pairs
@@ -156,6 +156,9 @@ def describe_times(
         text += "; installing databases takes extra time"
     if not times and any(campaign.definition.targets[job.candidate.target].start for job in jobs):
         text += "; starting servers takes extra time"
+    question = campaign.question
+    if question is not None and (reach := describe_reach(question)):
+        yield reach
     if jobs and not times:
         text += "; from the second repetition on, the first one's times count"
     yield text

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cli.run.campaign.campaign import Campaign, open_campaign
-from cli.run.campaign.running import prepare
+from cli.run.campaign.deciding import describe_reach
+from cli.run.campaign.running import describe_times, estimate_campaign, prepare
 from cli.system.errors import ConfigError
 from cli.system.processes import Interrupts
 
@@ -77,9 +78,9 @@ def test_what_can_be_decided_is_accepted(tmp_path: Path, text: str) -> None:
         (FOLLOWING + "repeats: 1", "needs.yaml:8: repeats: one repetition decides no requirement: give"),
         (OWN.replace("90s}", "60s, warm-up: 10s}"), "2/s for 50s are 100 on average"),
         (OWN.replace("rate: 1000", "rate: 500"),
-         ("no step of one offers what is required, which nothing can be said of then: 1,000 events/s in"
-          " batches of 50 with range 2 times a second beside them; add one, or leave `steps` out")),
-        (OWN.replace("batch: 50, query", "batch: 5, query"), "no step of one offers what is required"),
+         ("no step of one offers the required load, so nothing can be decided: 1,000 events/s in"
+          " batches of 50 with range 2 times a second beside them; add such a step, or leave `steps` out")),
+        (OWN.replace("batch: 50, query", "batch: 5, query"), "no step of one offers the required load"),
         (OWN.replace("queries: {range: 2}", "queries: {last-values: 2}"), "no step of one offers"),
     ],
 )  # fmt: skip
@@ -88,6 +89,30 @@ def test_what_cant_be_decided_is_refused(tmp_path: Path, text: str, said: str) -
         prepare(_open(tmp_path, text))
     assert said in refused.value.message
     assert len(refused.value.message.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("retention", "history", "said"),
+    [
+        ("", "100k", None),
+        ("  retention: 30m\n", "100k", None),
+        ("  retention: 90d\n", "260M", None),
+        ("  retention: 90d\n", "100k", "on 100k of 7.78G events, and figures are extrapolated 30 × at most"),
+    ],
+)  # fmt: skip
+def test_a_history_that_is_too_short_to_show_what_keeps_its_limits_is_said(
+    tmp_path: Path, retention: str, history: str, said: str | None
+) -> None:
+    text = FOLLOWING.replace("100k", history) + retention
+    question = _open(tmp_path, text).question
+    assert question is not None
+    reach = describe_reach(question)
+    assert said in reach if said and reach else said == reach
+    campaign = _open(tmp_path, text)
+    prepared = prepare(campaign)
+    estimates = estimate_campaign(campaign.jobs, prepared, campaign)
+    lines = list(describe_times(campaign.jobs, estimates, campaign))
+    assert any("stays undecided" in line for line in lines) is bool(said)
 
 
 def test_the_remedy_is_enough(tmp_path: Path) -> None:
