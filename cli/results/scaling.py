@@ -155,14 +155,19 @@ def _judge(
 
 def find_too_far(scale: Scale) -> str | None:
     """Why what is stored in the end can't be extrapolated to, and what would decide; None if it can."""
-    least = ceil(scale.kept / MOST_TIMES)
-    if scale.events >= ALMOST * least:
+    if scale.events >= ALMOST * scale.kept / MOST_TIMES:
         return None
-    step = 10 ** max(0, len(str(least)) - 3)
     return (
         f"{describe_share(scale)}, and figures are extrapolated {MOST_TIMES} × at most: a history of"
-        f" {format_amount(ceil(least / step) * step)} events would decide"
+        f" {format_least(scale.kept)} events would decide"
     )
+
+
+def format_least(kept: int) -> str:
+    """The fewest events from which so many can be extrapolated to: `104M`."""
+    least = ceil(kept / MOST_TIMES)
+    step = 10 ** max(0, len(str(least)) - 3)
+    return format_amount(ceil(least / step) * step)
 
 
 def describe_share(scale: Scale) -> str:

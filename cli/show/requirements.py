@@ -42,6 +42,9 @@ def show_figure(row: Requirement, cell: Cell) -> str:
         return cell.shown
     if is_flat(scale):
         return f"{cell.shown}, flat"
+    later = row.find_headroom(scale.extrapolated.mean)
+    if cell.value is None or later >= row.find_headroom(cell.value):
+        return cell.shown  # nothing speaks for figures that become better
     if scale.extrapolated_to < scale.kept and cell.status is not Status.MISSED:
         return cell.shown
     return f"{cell.shown} → {row.unit.show(scale.extrapolated.mean)}"

@@ -10,6 +10,7 @@ from cli.results.decision import MOST_TIMES, Cell, Requirement, Sample, Scale, S
 from cli.results.scaling import (
     extend,
     find_growth,
+    format_least,
     format_share,
     is_flat,
     limit_cell,
@@ -155,3 +156,7 @@ def test_a_disk_is_not_told_from_too_few_events(total: float, events: int, statu
 def test_shares_are_short() -> None:
     shares = (0.0321, 3e-5, 1.2, 0.5)
     assert [format_share(share) for share in shares] == ["3.21%", "0.003%", "all", "50%"]
+
+
+def test_what_would_decide_is_rounded_up() -> None:
+    assert [format_least(30 * 103_680_001), format_least(50)] == ["104M", "2"]
