@@ -413,11 +413,24 @@ def _describe(problem: ErrorDetails, model: type[BaseModel]) -> str:
         parts = _find_parts(model, way)
         tags = [str(tag) for part in parts for tag in _list_choices(part.model_fields["kind"])]
         return f"`kind` must be one of {', '.join(tags)}"
+    if "[key]" in way and isinstance(way[-2], int):
+        return (
+            "a key isn't text to YAML, which reads on, off, yes, no and numbers: put it in quotes"
+        )
     if "[key]" in way:
         return f"{way[-2]!r} isn't a name: put quotes around text with a comma within {{}}"
     if kind == "value_error":  # ours
         return message.removeprefix("Value error, ")
+    message = _REMEDIES.get(kind, message).replace(" after validation", "")
     return message[:1].lower() + message[1:]
+
+
+_KEYS, _LIST = "needs keys with values below it", "must be a list, as in [a, b]"
+_REMEDIES = {
+    "dict_type": _KEYS, "model_type": _KEYS, "model_attributes_type": _KEYS,
+    "list_type": _LIST, "tuple_type": _LIST,
+}  # fmt: skip
+"""pydantic's kinds of errors that it names in Python's words -> ours."""
 
 
 def _find_parts(model: type[BaseModel], way: Way) -> list[type[BaseModel]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import StrEnum
 from inspect import get_annotations
 from types import NoneType
@@ -80,8 +81,11 @@ class Option:
                 raise ValueError(f"write true or false, not {value!r}")
             return value
         if not self.multiple:
-            made = value is None or isinstance(value, kind.made)
-            return value if made and not isinstance(value, str) else self._parse(value)
+            made = value is None or (isinstance(value, kind.made) and not isinstance(value, str))
+            # The values of a file's mapping may be anything.
+            return (
+                value if made and not (isinstance(value, Mapping) and value) else self._parse(value)
+            )
         if isinstance(value, list | tuple) and all(isinstance(part, kind.made) for part in value):
             return tuple(value)
         return tuple(map(kind.parse, self.list_texts(value)))
@@ -103,7 +107,9 @@ class Option:
 def _write_scalar(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, str | int | float):
+    if isinstance(value, float):
+        return f"{Decimal(str(value)):f}"
+    if isinstance(value, str | int):
         return str(value)
     raise ValueError(f"{value!r} can't be the value of an option: write a text or a number")
 

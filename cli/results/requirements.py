@@ -17,6 +17,7 @@ from pydantic import (
 
 from simulator.conditions import Written
 from simulator.contract import Measure, RunLimit
+from simulator.documents import Problem, refuse
 from simulator.errors import one_line
 from simulator.units import (
     format_count,
@@ -227,7 +228,15 @@ class Requirements(RequiredPart):
     @field_validator("faults")
     @classmethod
     def _read_faults(cls, faults: dict[str, float]) -> dict[str, float]:
-        return {_read_fault(text): outage_s for text, outage_s in faults.items()}
+        read: dict[str, float] = {}
+        problems: list[Problem] = []
+        for text, outage_s in faults.items():
+            try:
+                read[_read_fault(text)] = outage_s
+            except ValueError as error:
+                problems.append(((text,), str(error)))
+        refuse(problems)
+        return read
 
     @model_validator(mode="after")
     def _check_load(self) -> Requirements:

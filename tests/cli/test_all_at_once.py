@@ -157,9 +157,9 @@ steps:
 - query: {workload: machines, queries: [pint]}
 - insert: {extra-option: {create_indexes: before}}
   label: indexed
-""", "3: steps[0]: one: --workload: there is no workload 'machnes'; did you mean machines?",
+""", "3: steps[0].insert.workload: there is no workload 'machnes'; did you mean machines?",
         "4: steps[1]: one: ",
-        "5: steps[2]: one: --extra-option: unknown option 'create_indexes'; did you mean create_indices?",
+        "5: steps[2].insert.extra-option: unknown option 'create_indexes'; did you mean create_indices?",
     )  # fmt: skip
 
 

@@ -98,14 +98,15 @@ def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _find_option_problems(
-    options: Mapping[str, Any], commands: Collection[str], way: Way
+    options: Mapping[str, Any], commands: Collection[str], way: Way, others: Iterable[str] = ()
 ) -> Iterator[Problem]:
-    """What is wrong with options, `way` down the file, which one of these commands is to have."""
+    """What is wrong with options, `way` down the file, which one of these commands is to have. `others`:
+    further keys that may stand there."""
     keys: dict[str, list[Option]] = {}
     for name in commands:
         for key, own in find_keys(REQUESTS[name]).items():
             keys.setdefault(key, []).append(own)
-    names = [key for key in keys if key not in OWN]
+    names = [*others, *(key for key in keys if key not in OWN)]
     for written, value in options.items():
         key, place = str(written).replace("_", "-"), (*way, str(written))
         if key in OWN:
@@ -429,7 +430,8 @@ class Definition(_Part):
         commands = dict.fromkeys(step.command for step in self.steps)
         yield from _find_option_problems(self.options, commands, ("options",))
         for label, target in self.targets.items():
-            yield from _find_option_problems(target.options, commands, ("targets", label))
+            own = Target.model_fields
+            yield from _find_option_problems(target.options, commands, ("targets", label), own)
         for name, options in self.variants.items():
             yield from _find_option_problems(options, commands, ("variants", name))
 
@@ -441,10 +443,15 @@ class Definition(_Part):
 
     def locate_step(self, name: str) -> str:
         """The same for a step, which may follow from requirements, and what it is called."""
-        place = next(place for place, step in enumerate(self.steps) if step.name == name)
-        if self._source and "steps" not in {key.value for key, _ in self._source[1].value}:
+        if not self.has_steps:
             return f"{self.locate(('requirements',))}step {name}: "
+        place = next(place for place, step in enumerate(self.steps) if step.name == name)
         return self.locate(("steps", place))
+
+    @property
+    def has_steps(self) -> bool:
+        """Whether the file names the steps."""
+        return not self._source or "steps" in {key.value for key, _ in self._source[1].value}
 
     def find_installation(self, label: str) -> Installation | None:
         """How a target is installed: as it says itself, and otherwise as the campaign says; None if it is

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from simulator.conditions import Condition, find_conditions
 from simulator.contract import Role
+from simulator.documents import Way
 from simulator.units import format_count
 
 from ...plan.fields import describe_problem, find_keys, write_words
@@ -183,6 +184,25 @@ def _read_job(definition: Definition, candidate: Candidate, step: Step, number: 
         definition.find_installation(candidate.target),
         target.start is not None,
     )
+
+
+def find_origin(definition: Definition, job: Job, key: str) -> Way | None:
+    """Where the file says an option of a job: the most particular place; None if it doesn't."""
+    label, variant = job.candidate.target, job.candidate.variant
+    places: list[tuple[Way, Mapping[str, Any]]] = [
+        (("variants", variant or ""), definition.variants.get(variant or "", {})),
+        (("targets", label), definition.targets[label].options),
+    ]
+    places += [
+        (("steps", place, step.kind), step.options)
+        for place, step in enumerate(definition.steps)
+        if step.name == job.step and definition.has_steps
+    ]
+    for way, options in [*places, (("options",), definition.options)]:
+        for written, own in zip(options, normalize(options), strict=True):
+            if own == key:
+                return (*way, written)
+    return None
 
 
 def name_target(definition: Definition, candidate: Candidate) -> str:

@@ -8,15 +8,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
 from itertools import chain
+from typing import NamedTuple
 
-from simulator.errors import one_line
+from simulator.errors import list_names, one_line
 from simulator.units import format_amount, format_count, format_span
 
 from ...results.decision import MOST_TIMES
 from ...results.evidence import Question
 from ...results.scaling import format_least
 from ...show.tables import Table
-from ...system.errors import EXIT_LIMIT, CliError, ConfigError, Problems, RunFailed
+from ...system.errors import EXIT_LIMIT, CliError, ConfigError, RunFailed
 from ...system.output import NO_ROOM, note, print_prose, print_text, terminal_width
 from ...system.processes import Interrupted
 from ..exclusion import Lease, claim_databases
@@ -26,25 +27,42 @@ from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
 from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions
 from .deciding import check_decidable, describe_reach
-from .definition import normalize
+from .definition import Definition, normalize
 from .installing import Installer, TurnServer
-from .plan import Job, Turn, check_durability, check_schemas, list_left, read_pairs
+from .plan import Job, Turn, check_durability, check_schemas, find_origin, list_left, read_pairs
 from .reporting import report_campaign, write_report
 from .timing import Estimate, add_up, estimate_jobs, model_job
 
 
 def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
     """Job -> the experiment that it would make; ConfigError if it can't be made. Nothing is started."""
-    definition, problems = campaign.definition, Problems()
+    definition = campaign.definition
     if campaign.question is not None:
         check_decidable(campaign.question, definition.repeats, campaign.turns, campaign.file)
-    unique = {(job.command, *job.arguments): job for job in reversed(campaign.jobs)}
-    experiments = {
-        key: problems.collect(_open_job, campaign, job) for key, job in reversed(unique.items())
-    }
-    problems.refuse()
-    opened = {key: made for key, made in experiments.items() if made is not None}
-    jobs = {job.name: opened[(job.command, *job.arguments)] for job in campaign.jobs}
+    experiments: dict[tuple[str, ...], AnyExperiment] = {}
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    """Place and problem -> the candidates that have it; none, if it isn't about them."""
+    for job in campaign.jobs:
+        key = (job.command, *job.arguments)
+        if key in experiments:
+            continue
+        try:
+            experiments[key] = campaign.open_job(job)
+            _refuse_secrets(campaign, experiments[key])
+        except CliError as error:
+            for text in error.problems if isinstance(error, ConfigError) else (error.message,):
+                placed = _find_place(definition, job, text + _suggest_variants(campaign, job, text))
+                names = found.setdefault(placed[:2], {})
+                if placed.of_candidate:
+                    names[str(job.candidate)] = None
+    if found:
+        raise ConfigError(
+            *(
+                f"{where}{f'{list_names(names, 3)}: ' if names else ''}{text}"
+                for (where, text), names in found.items()
+            )
+        )
+    jobs = {job.name: experiments[(job.command, *job.arguments)] for job in campaign.jobs}
     try:
         check_schemas(campaign.turns, jobs)
         needed = definition.requirements
@@ -55,23 +73,27 @@ def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
     return jobs
 
 
-def _open_job(campaign: Campaign, job: Job) -> AnyExperiment:
-    """The job's experiment. ConfigError, with the line, if it can't be made, or an option is secret."""
-    try:
-        experiment = campaign.open_job(job)
-        _refuse_secrets(campaign, experiment)
-    except CliError as error:
-        way_out = _suggest_variants(campaign, job, error.message)
-        where = f"{campaign.definition.locate_step(job.step)}{job.candidate}: "
-        found = error.problems if isinstance(error, ConfigError) else (error.message,)
-        raise ConfigError(
-            *(text if _PLACE.match(text) else f"{where}{text}{way_out}" for text in found)
-        ) from error
-    return experiment
+_PLACE, _FLAG = re.compile(r"\S+:\d+: "), re.compile(r"--([\w-]+)(?:: )?")
 
 
-_PLACE = re.compile(r"\S+:\d+: ")
-"""What the message begins with of an error in a file, which may be the config file or a workload's."""
+class _Placed(NamedTuple):
+    """A problem of a job, and where it is."""
+
+    where: str
+    text: str
+    of_candidate: bool = False
+    """Whether it says neither line nor key of its own."""
+
+
+def _find_place(definition: Definition, job: Job, text: str) -> _Placed:
+    """Where the file has the option that a problem begins with, or the step. A problem that names a file's
+    line already stays as it is."""
+    if _PLACE.match(text):
+        return _Placed("", text)
+    flag = _FLAG.match(text)
+    if flag and (way := find_origin(definition, job, flag[1])):
+        return _Placed(definition.locate(way), text.removeprefix(f"--{flag[1]}: "))
+    return _Placed(definition.locate_step(job.step), text, of_candidate=True)
 
 
 def _suggest_variants(campaign: Campaign, job: Job, message: str) -> str:

@@ -320,9 +320,7 @@ def test_how_to_leave_a_variant_out_is_said(tmp_path: Path) -> None:
     text = TWO.replace("small: {}", "indexed: {extra-option: {create_indices: before}}")
     with pytest.raises(ConfigError) as refused:
         prepare(_open(tmp_path, text))
-    said = (
-        "needs.yaml:4: requirements: step load-small: two indexed: --extra-option: unknown option"
-    )
+    said = "needs.yaml:13: variants.indexed.extra-option: unknown option 'create_indices'"
     assert said in refused.value.message
     way_out = "To leave variant indexed out for this target: targets: {two: {variants: [large]}}"
     assert refused.value.message.splitlines()[-1] == way_out
