@@ -9,7 +9,7 @@ from math import ceil, fsum
 from pathlib import Path
 
 from simulator.contract import Arrivals, Load, Measure, RunLimit
-from simulator.units import format_duration
+from simulator.units import format_amount, format_duration
 
 from ...plan.request import Request
 from ...plan.requests import CapacityRequest
@@ -17,7 +17,7 @@ from ...results.decision import Scale, Unit
 from ...results.evidence import ALMOST, Question
 from ...results.judging_load import covers
 from ...results.loads import MOST_RATE
-from ...results.scaling import find_too_far
+from ...results.scaling import find_too_far, format_least
 from ...system.errors import ConfigError
 from ..experiments.limits import plan_requests
 from .definition import REPEATS_OF_VERDICT, locate_key
@@ -101,9 +101,12 @@ def check_decidable(question: Question, repeats: int, turns: Sequence[Turn], fil
 
 def describe_reach(question: Question) -> str | None:
     """Why nothing can be shown to be within its limits on so short a history, and what would do; None if it
-    can, or if how many events the history has is known later."""
-    if question.kept is None or not question.history:
+    can."""
+    if question.kept is None:
         return None
+    if not question.history:  # how many events it has is known later
+        kept, least = format_amount(question.kept), format_least(question.kept)
+        return f"{kept} events are stored in the end, which is decided from a history of {least} on"
     too_far = find_too_far(Scale(events=question.history, kept=question.kept))
     return too_far and f"what keeps its limits stays undecided: it is measured {too_far}"
 

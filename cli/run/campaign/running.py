@@ -11,11 +11,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from simulator.errors import list_names, one_line
-from simulator.units import format_amount, format_count, format_span
+from simulator.units import format_count, format_span
 
-from ...results.decision import MOST_TIMES
-from ...results.evidence import Question
-from ...results.scaling import format_least
 from ...show.tables import Table
 from ...system.errors import EXIT_LIMIT, CliError, ConfigError, RunFailed
 from ...system.output import NO_ROOM, note, print_prose, print_text, terminal_width
@@ -151,20 +148,8 @@ def show_plan(campaign: Campaign) -> None:
     print_text(Table(headers, rows, left_of).text(width=terminal_width()))
     for line in list_permissions(campaign, [made.session for made in prepared.values()]):
         print_text(line)
-    for line in (*describe_scale(campaign.question), *describe_times(left, estimates, campaign)):
+    for line in describe_times(left, estimates, campaign):
         print_prose(line)
-
-
-def describe_scale(question: Question | None) -> Iterator[str]:
-    """From which history on figures can be extrapolated to what is stored in the end, unless it is larger."""
-    if question is None or question.kept is None:
-        return
-    if question.history < question.kept / MOST_TIMES:
-        kept, least = format_amount(question.kept), format_least(question.kept)
-        yield (
-            f"{kept} events are stored in the end: figures are extrapolated to them from a history of"
-            f" {least} on"
-        )
 
 
 def show_time(estimate: Estimate) -> str:

@@ -115,6 +115,14 @@ def test_a_history_that_is_too_short_to_show_what_keeps_its_limits_is_said(
     assert any("stays undecided" in line for line in lines) is bool(said)
 
 
+def test_a_history_by_the_clock_may_be_enough(tmp_path: Path) -> None:
+    text = FOLLOWING.replace("{events: 100k}", "{time: 5m}") + "  retention: 90d\n"
+    question = _open(tmp_path, text).question
+    assert question is not None
+    reach = "7.78G events are stored in the end, which is decided from a history of 260M on"
+    assert describe_reach(question) == reach
+
+
 def test_the_remedy_is_enough(tmp_path: Path) -> None:
     """Whatever is advised is accepted when it is done."""
     text = FOLLOWING + "options: {duration: 20s, step-duration: 20s}\n"

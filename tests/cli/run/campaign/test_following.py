@@ -9,7 +9,7 @@ import pytest
 from cli.run.campaign.campaign import Campaign, open_campaign
 from cli.run.campaign.definition import EXAMPLES
 from cli.run.campaign.plan import Job
-from cli.run.campaign.running import describe_scale, prepare
+from cli.run.campaign.running import prepare
 from cli.system.errors import ConfigError
 from cli.system.processes import Interrupts
 
@@ -372,14 +372,6 @@ def test_a_coarse_history_is_loaded_by_the_loads_and_kept_by_the_others(tmp_path
     # A longer one has other events at the same times.
     assert kept == [False, False, True, True, True, True, False, False]
     assert "prefill-span" not in options[-1]
-
-
-def test_the_plan_says_from_which_history_on_the_end_can_be_told(tmp_path: Path) -> None:
-    [line] = describe_scale(_open(tmp_path).question)
-    assert line.startswith("12.4G events are stored in the end")
-    assert line.endswith("from a history of 415M on")
-    enough = FILE.replace("{span: 10m}", "{share: 3.4%}")
-    assert not list(describe_scale(_open(tmp_path, enough).question))
 
 
 def test_a_workload_that_begins_now_begins_anew_in_each_step(tmp_path: Path) -> None:
