@@ -52,12 +52,17 @@ class _Shortage:
         least = self.limit.measure.least_requests
         chance = " on average, by chance fewer" if self.expected >= least else ""
         lower = _find_lower(self.limit.measure, self.expected)
+        other = f"require {lower}" if lower else ""
+        if self.limit.query and self.window_s and not lower:
+            # Rounded, it must be enough.
+            enough_per_s = 1.05 * self.rate_per_s * self.enough_s / self.window_s
+            other = f"ask {enough_per_s:.2g} times a second"
         shown = f"{self.expected:,.0f}" if self.expected >= 10 else f"{self.expected:.2g}"
         return (
             f"{self.limit.measure} needs {least:,} {word} in each {each} of step {self.job.step}, and"
             f" {self.rate_per_s:g}/s for {format_duration(round(self.window_s))} are"
             f" {shown}{chance}: give {key} {format_duration(self._find_length())}"
-            + (f", or require {lower}" if lower else "")
+            + (f", or {other}" if other else "")
         )
 
     def _find_length(self) -> int:

@@ -70,7 +70,7 @@ def test_what_can_be_decided_is_accepted(tmp_path: Path, text: str) -> None:
          ("p99 needs 100 executions in each step of the search of step capacity, and 2/s for 25s are 50: give"
           " step-duration 78s, or require p90")),
         (FOLLOWING.replace("rate: 2,", "rate: 0.01,") + "options: {duration: 1m}",
-         "and 0.01/s for 50s are 0.5: give duration 260m"),
+         "and 0.01/s for 50s are 0.5: give duration 260m, or ask 2.7 times a"),
         (FOLLOWING.replace("rate: 2,", "rate: 0.1,"),
          "0.1/s for 500s are 50: give step-duration 26m, or require p90"),
         (FOLLOWING.replace("batch: 50", "batch: 5000"),
