@@ -142,9 +142,9 @@ def _read_labels(folder: Path) -> dict[str, str]:
 
 def test_all_jobs_are_checked_before_the_first(tool: Tool) -> None:
     for options, words in (
-        ("duration: soon", ["quick insert", "30s"]),
-        ("steps: 2, workers: 1", ["quick insert", "--runs 1"]),
-        ("extra-option: {delay_ms: x}", ["quick insert", "delay_ms"]),
+        ("duration: soon", ["c.yaml:6: options.duration", "30s"]),
+        ("steps: 2, workers: 1", ["c.yaml:3: steps[0]", "--runs 1"]),
+        ("extra-option: {delay_ms: x}", ["quick", "delay_ms"]),
     ):
         (tool.place / "c.yaml").write_text(
             "targets: {quick: {target: blackhole}}\nsteps:\n- insert: {}\n"
@@ -186,7 +186,7 @@ def test_ctrl_c_leaves_the_report_of_what_is_there_and_another_target_can_follow
     folder = tool.place / "campaigns" / "c"
     assert "Report: campaigns/c/report.html" in done.out
     assert "resumes after the last completed run" in done.err
-    assert re.search(r"job 1 of 4: \w insert; about .* left of the campaign", done.err)
+    assert re.search(r"job 1 of 4: \w insert, about .*; about .* left of the campaign", done.err)
     assert (folder / "report.html").exists()
     (label,) = _read_labels(folder)
     # Without the long step this is another campaign; with another target it isn't.
