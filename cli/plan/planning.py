@@ -23,7 +23,6 @@ from simulator.contract import (
 from simulator.errors import OptionError
 from simulator.modules.base import AnyModule, Job, Support, require
 from simulator.modules.options import Options
-from simulator.modules.own_statements import find_own
 from simulator.units import format_count, format_span
 from simulator.workloads import load_options_model, load_workload, workload_names
 from simulator.workloads.base import CLOCK_FACTOR, MAX_CLOCK_FACTOR, SHARING_WORKERS, Workload
@@ -291,16 +290,14 @@ def check_capabilities(
         if "primary_key" in request.given:
             key = load.primary_key
             require(can.primary_keys.get(key), f"--primary-key {key}", module.name)
-            own = find_own(module, job.schema.statements)
-            if own and key is not PrimaryKey.NONE:
-                raise OptionError(
-                    f"--primary-key {key}: the workload's own schema for module {module.name} says what keys"
-                    " there are: leave the option out"
-                )
         if load.tables is Tables.MULTIPLE:
             require(can.multiple_tables, "--tables multiple", module.name)
-        if settings is not None:
-            module(settings, job)
+        own = settings is not None and module(settings, job).own_tables
+        if own and "primary_key" in request.given and load.primary_key is not PrimaryKey.NONE:
+            raise OptionError(
+                f"--primary-key {load.primary_key}: the workload's own schema for module {module.name} says"
+                " what keys there are: leave the option out"
+            )
     except OptionError as error:
         raise ConfigError(str(error)) from error
     if data.timestamps is Timestamps.RESTART:

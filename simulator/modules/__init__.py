@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -69,12 +70,25 @@ def load_module(name: str) -> type[AnyModule]:
     return module_type
 
 
+def _list_dialects() -> dict[str, str]:
+    """Kind of server for which workloads may have statements of their own -> its module."""
+    dialects: dict[str, str] = {}
+    for name in _own_names():
+        with suppress(ModuleNotFoundError):
+            dialects |= dict.fromkeys(load_module(name).CAPABILITIES.dialects, name)
+    return {str(dialect): name for dialect, name in sorted(dialects.items())}
+
+
 def find_own_problem(name: str, of_schema: bool = False) -> str | None:
     """Why a workload can't have statements of its own for a module, for queries or for its schema; None if it
     can, as far as is known where that may not be installed."""
     names = module_names()
     if name not in names:
-        return f"there is no module {name!r}{did_you_mean(name, names)} (known: {', '.join(names)})"
+        dialects = _list_dialects()
+        known = [*names, *dialects]
+        if name not in dialects:
+            return f"there is no module {name!r}{did_you_mean(name, known)} (known: {', '.join(known)})"
+        name = dialects[name]
     try:
         can = load_module(name).CAPABILITIES
     except ModuleNotFoundError:

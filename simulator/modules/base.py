@@ -107,19 +107,24 @@ class Module(ABC, Generic[OptionsT]):
     """For a database that acknowledges events before they can be queried: how long a count must have
     stood still below the expected number before it is believed."""
 
+    own_names: Sequence[str] = ()
+    """What `list_own_names` gives."""
+    own_tables: Sequence[str] = ()
+    """The workload's own statements that make the tables; none: the module makes them."""
+
     _fetcher: Asker | None = None
     """Asks what isn't measured; made when it is first needed."""
 
     def __init__(self, options: OptionsT, job: Job) -> None:
         """Connects to nothing. Raises OptionError for a combination that can't work."""
-        self.own_tables: Sequence[str] = find_own(type(self), job.schema.statements) or ()
-        """The workload's own statements that make the tables; none: the module makes them."""
+        self.options = options
+        self.own_names = self.list_own_names()
+        self.own_tables = find_own(self.own_names, job.schema.statements) or ()
         if self.own_tables:
             check_own_schema(self.own_tables, self.name, self.CAPABILITIES.own_schema, options, job)
             # A key, if there is one, is the database's affair.
             job = job.change(primary_key=PrimaryKey.NONE)
         self.job = job
-        self.options = options
         self.mode: InsertMode = options.mode(job.load)
         """How the job's events are sent."""
         self._check_client()
@@ -127,7 +132,7 @@ class Module(ABC, Generic[OptionsT]):
         self.CAPABILITIES.require_tags(job.schema, self.name)
         if any(query.statement for query in job.schema.descriptions):
             check_own_statements(
-                type(self),
+                self.own_names,
                 self.name,
                 job.schema,
                 self.CAPABILITIES.statements is not None,
@@ -135,6 +140,11 @@ class Module(ABC, Generic[OptionsT]):
             )
         if job.retention is not None:
             self.CAPABILITIES.ageing.require(job.retention, self.name)
+
+    def list_own_names(self) -> list[str]:
+        """By which names a workload may have statements of its own for the module, its own name before that
+        of the module that it extends."""
+        return [vars(kind)["name"] for kind in type(self).__mro__ if "name" in vars(kind)]
 
     @property
     def packages(self) -> tuple[str, ...]:
@@ -349,7 +359,7 @@ class Module(ABC, Generic[OptionsT]):
 
     def make_statement(self, bound: BoundQuery) -> Any:
         """The statement that asks what is bound: the workload's own, or else what `compile` gives."""
-        text = find_own_statement(type(self), bound.query)
+        text = find_own_statement(self.own_names, bound.query)
         return self.compile(bound) if text is None else self.take_statement(text, bound)
 
     def describe_statement(self, statement: Any) -> str:
@@ -458,7 +468,7 @@ class Module(ABC, Generic[OptionsT]):
 
     def can_ask(self, query: Description) -> bool:
         """Whether it can be compiled, or has a statement of the workload's own."""
-        if find_own_statement(type(self), query) is not None:
+        if find_own_statement(self.own_names, query) is not None:
             return True
         return self.job.schema.shapes_of(query) <= frozenset(self.CAPABILITIES.shapes)
 

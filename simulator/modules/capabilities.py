@@ -245,6 +245,9 @@ class Capabilities:
     shapes: Collection[Shape] = ()
     """What described queries may be made of, so that `Module.compile` can put them into the database's
     language. None: only the module's own queries can be asked."""
+    dialects: Collection[str] = ()
+    """Further names by which a workload may have statements of its own for the module, each for one kind of
+    server."""
     statements: str | None = None
     """The language of statements that a workload may have of its own for the module; None: it takes none."""
     own_schema: OwnSchema = OwnSchema()

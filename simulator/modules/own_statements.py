@@ -51,31 +51,30 @@ JSON_LITERALS = Literals(quote_json, str)
 _OwnT = TypeVar("_OwnT")
 
 
-def find_own(module: type, own: Mapping[str, _OwnT]) -> _OwnT | None:
-    """What a workload has for this module, or else for the one that it extends; `own`: by their names."""
-    names = (vars(kind).get("name", "") for kind in module.__mro__)
+def find_own(names: Sequence[str], own: Mapping[str, _OwnT]) -> _OwnT | None:
+    """What a workload has under the first of these names (`Module.list_own_names`)."""
     return next((own[name] for name in names if name in own), None)
 
 
-def find_own_statement(module: type, query: Query) -> str | None:
+def find_own_statement(names: Sequence[str], query: Query) -> str | None:
     """The statement that the workload has of its own for a query. None: the module makes one of the
     description."""
-    return find_own(module, query.statement)
+    return find_own(names, query.statement)
 
 
-def list_own_statements(module: type, schema: Schema) -> dict[str, str]:
+def list_own_statements(names: Sequence[str], schema: Schema) -> dict[str, str]:
     """Query -> the workload's own statement for it."""
-    texts = {query.name: find_own_statement(module, query) for query in schema.descriptions}
+    texts = {query.name: find_own_statement(names, query) for query in schema.descriptions}
     return {name: text for name, text in texts.items() if text is not None}
 
 
 def check_own_statements(
-    module: type, name: str, schema: Schema, taken: bool, secrets: Iterable[str]
+    names: Sequence[str], name: str, schema: Schema, taken: bool, secrets: Iterable[str]
 ) -> None:
     """OptionError if the workload has statements for this module that it can't take. `taken`: whether it
     takes any; `secrets`: what must not be in them."""
     redact = Redactor(secrets)
-    for query, text in list_own_statements(module, schema).items():
+    for query, text in list_own_statements(names, schema).items():
         if not taken:
             raise OptionError(f"query {query}: statement: {refuse_statements(name)}")
         if redact(text) != text:

@@ -133,6 +133,20 @@ def test_a_module_that_extends_another_takes_its_schema() -> None:
     assert not make_module("postgres", {"timescaledb": [TABLE]}).own_tables
 
 
+def test_a_kind_of_server_may_have_a_schema_of_its_own() -> None:
+    other = TABLE.replace("heat real", "heat float4")
+    own = {"cockroachdb": [other], "postgres": [TABLE]}
+    for dialect, statement in (
+        ("cockroachdb", other),
+        ("yugabytedb", TABLE),
+        ("postgresql", TABLE),
+    ):
+        module = make_module("postgres", own, options={"dialect": dialect})
+        assert module.own_tables == (statement,)
+    assert find_own_problem("cockroachdb", of_schema=True) is None
+    assert "did you mean cockroachdb" in str(find_own_problem("cockroach", of_schema=True))
+
+
 def test_an_index_on_device_and_time_is_used_for_the_newest_events() -> None:
     for statements, serves in (
         ([TABLE, INDEX], True),

@@ -270,7 +270,7 @@ def test_a_module_that_extends_another_takes_its_statement() -> None:
     module = make_module("postgres", {"timescaledb": "SELECT 2", "questdb": "SELECT 3"})
     assert module.make_statement(bind(module)) == module.compile(bind(module))
     query = bind(module).query
-    assert find_own_statement(Postgres, query) is None
+    assert find_own_statement(module.own_names, query) is None
 
 
 def test_what_a_module_can_not_take_is_refused() -> None:

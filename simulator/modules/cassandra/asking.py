@@ -242,7 +242,7 @@ class CassandraAsker(Asker):
 
     def encode(self, bounds: BoundQueries) -> Iterable[Request]:
         first = self.module.make_statement(bounds[0])
-        is_own = find_own_statement(type(self.module), bounds.query) is not None
+        is_own = find_own_statement(self.module.own_names, bounds.query) is not None
         if is_own or isinstance(first, Plan) or bounds.devices is None or not first.parameters:
             return super().encode(bounds)
         statement = self._expect(first.statement)

@@ -235,7 +235,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
             )
         if self._is_tree:
             check_measurements(job.schema)
-            for name in list_own_statements(type(self), job.schema):
+            for name in list_own_statements(self.own_names, job.schema):
                 raise OptionError(
                     f"query {name}: statement: module iotdb takes statements of a workload only"
                     " with model=table: leave it out, or use that"

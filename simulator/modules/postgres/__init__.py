@@ -186,6 +186,7 @@ class Postgres(
         insert_modes=dict.fromkeys(MODES, Support.FULL),
         primary_keys=dict.fromkeys(PrimaryKey, Support.FULL),
         shapes=SqlDialect.SHAPES,
+        dialects=(DialectName.COCKROACHDB, DialectName.YUGABYTEDB),
         statements="SQL",
         own_schema=OwnSchema("SQL", options=("tablets", "colocation")),
         indices=Support.FULL,
@@ -233,6 +234,9 @@ class Postgres(
                 f"dialect {self.dialect.name} can't do --retention: {self.dialect.NO_PARTITIONS}"
             )
         check_copy(options, job)
+
+    def list_own_names(self) -> list[str]:
+        return [self.options.find_dialect().name, *super().list_own_names()]
 
     @classmethod
     def encoder(cls, options: ServerOptions, job: Job) -> PostgresEncoder:

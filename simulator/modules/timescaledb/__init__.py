@@ -90,6 +90,7 @@ class Timescaledb(Postgres):
         Postgres.CAPABILITIES,
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.SQL),
         ageing=Ageing("drop_chunks, with chunks as long as a step"),
+        dialects=(),
         own_schema=OwnSchema("SQL", ages=True),
     )
     TIME_ORDER = "DESC"
