@@ -44,7 +44,7 @@ FILES = {
     **dict.fromkeys(
         ("insert", "query", "mixed", "capacity", "tune", "clients", "campaign"), "measure"
     ),
-    **dict.fromkeys(("compare", "plot", "report"), "reading"),
+    **dict.fromkeys(("compare", "plot", "report"), "results"),
     "publish": "results",
     "ceiling": "workloads",
     **dict.fromkeys(("doctor", "clean", "db"), "cluster"),

@@ -29,8 +29,7 @@ from . import __version__
 from . import collector as collector_module
 from . import worker as worker_module
 from .contract import CarriedState, RunSettings
-from .errors import one_line
-from .logs import configure_logging, redact
+from .errors import configure_logging, one_line, redact
 from .machine import allow_files
 from .modules import build
 

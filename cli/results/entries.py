@@ -10,7 +10,7 @@ from typing import Any
 from simulator.contract import Execution, GroupResult, QueryResult, StageResult
 from simulator.units import format_digits
 
-from .limits import RunVerdict
+from .answers import RunVerdict
 from .model import GroupRun, QuerySummary, Result
 from .summaries import Count, EventSize, find_mean, weigh
 

@@ -8,7 +8,7 @@ from functools import partial
 from simulator.contract import GroupResult, Measure, Role, RunLimit
 from simulator.units import format_amount, format_count, format_duration
 
-from .answers import Capacity
+from .answers import Capacity, find_query, measure
 from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
 from .evidence import (
     ORDER,
@@ -21,7 +21,6 @@ from .evidence import (
     make_sample,
     stay_silent,
 )
-from .limits import find_query, measure
 from .loads import LoadRun, find_difference, find_loads, find_scale
 from .requirements import Requirements
 from .scaling import ONE_LEVEL, Growth, extend, find_growth

@@ -28,8 +28,7 @@ from simulator.contract import (
 )
 
 from ..plan.request import JobId
-from .answers import Capacity, Tuning
-from .limits import RunVerdict
+from .answers import Capacity, RunVerdict, Tuning
 from .summaries import (
     GroupRun,
     InsertSummary,

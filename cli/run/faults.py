@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tempfile import NamedTemporaryFile
 
 from simulator.contract import Mark, Phase, SkippedFault, Status
-from simulator.errors import one_line
-from simulator.logs import Redactor
+from simulator.errors import Redactor, one_line
 
 from ..plan.disturbances import Action, Disturbance
 from ..system.errors import RunFailed

@@ -10,10 +10,10 @@ from simulator.contract import Answers, Phase
 from simulator.errors import list_names
 from simulator.units import format_count, format_duration, join_words
 
+from ..results.answers import LimitVerdict, Outcome, sum_up
 from ..results.bottleneck import find_bottlenecks
 from ..results.caveats import Caveat, Kind
 from ..results.faults import describe_outages
-from ..results.limits import LimitVerdict, Outcome, sum_up
 from ..results.model import GroupRun, Result
 from ..results.naming import describe_run
 from ..results.retention import describe_deletions

@@ -23,9 +23,9 @@ from ..results.matrix import (
 )
 from ..results.naming import format_options
 from ..results.observations import CAPACITY
-from .clients import describe_client_costs
 from .ratios import (
     MOST_PLACES,
+    describe_client_costs,
     describe_index_costs,
     format_factor,
     format_speed_interval,

@@ -20,9 +20,9 @@ from ..results.naming import find_changed_options, format_options, format_value,
 from ..results.store import StoredResult, make_line, read_or_skip
 from ..system.output import wrap_lines
 from . import words
-from .clients import tabulate_clients, tabulate_questions, tabulate_turns
 from .listing import HEADLINE, LABEL, OPTIONS
 from .notes import describe_answers, list_notes, tabulate_limits
+from .ratios import tabulate_clients, tabulate_questions, tabulate_turns
 from .searches import advise, describe_steps, tabulate_capacity, tabulate_tuning
 from .tables import (
     Table,

@@ -5,15 +5,15 @@ from __future__ import annotations
 from simulator.contract import Load, format_stages
 from simulator.units import format_count, format_duration, join_words
 
+from ..results.answers import sum_up
 from ..results.columns import format_cost
-from ..results.limits import sum_up
 from ..results.model import InsertSummary, QuerySummary, Result
 from ..results.naming import name_database
 from ..results.statistics import count_events_per_cost
 from ..results.summaries import list_valid
 from ..results.verdicts import is_stable
-from .clients import describe_clients, write_clients_headline
 from .notes import describe_limits
+from .ratios import describe_clients, write_clients_headline
 from .searches import (
     describe_capacity,
     describe_search,

@@ -31,8 +31,7 @@ from ..contract import (
     WorkerAnswers,
     WorkerResult,
 )
-from ..errors import Retryable, SimulatorError
-from ..logs import redact
+from ..errors import Retryable, SimulatorError, redact
 from ..machine import StallWatch, check_files
 from ..modules import build
 from ..oracle.checking import Checker, add_answers

@@ -17,8 +17,7 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from ..contract import Role, RunSettings
-from ..errors import OptionError, SimulatorError, did_you_mean, load_plugin, plugin_names
-from ..logs import hide
+from ..errors import OptionError, SimulatorError, did_you_mean, hide, load_plugin, plugin_names
 from ..workloads import load_workload
 from ..workloads.base import Workload
 from ..workloads.numbering import add_history, make_retention

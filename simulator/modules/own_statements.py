@@ -9,8 +9,7 @@ from typing import Protocol, TypeVar
 import orjson
 
 from ..conditions import Condition
-from ..errors import OptionError
-from ..logs import Redactor
+from ..errors import OptionError, Redactor
 from ..workloads.drawing import BoundQuery
 from ..workloads.own_schema import makes_tags_table
 from ..workloads.queries import Every, Parameter, Query, parse_statement

@@ -32,8 +32,7 @@ from ..contract import (
     WorkerFigures,
     WorkerResult,
 )
-from ..errors import SimulatorError
-from ..logs import redact
+from ..errors import SimulatorError, redact
 from ..machine import Reading, StallWatch, check_files, measure_machine, node_name, read_machine
 from ..modules import build
 from .measure import Recorder

@@ -13,9 +13,8 @@ from itertools import chain, islice, repeat
 from typing import Any
 
 from ..contract import Execution, Progress, QueryProgress, QueryResult, Stage, WorkerResult
-from ..errors import Retryable, SimulatorError
+from ..errors import Retryable, SimulatorError, redact
 from ..histograms import LatencyRecorder
-from ..logs import redact
 from ..modules.base import connect
 from ..modules.sending import Asker, Received, SplitAsker
 from ..modules.waiting import find_arrival, find_sending

@@ -19,8 +19,7 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from ..conditions import Written
-from ..errors import did_you_mean
-from ..logs import Redactor
+from ..errors import Redactor, did_you_mean
 from ..units import read_duration_ms
 
 HOUR_MS = 3_600_000

@@ -13,8 +13,7 @@ from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result
 from cli.results.store import StoredResult
 from cli.run.experiments.capacity import CapacitySearch, find_answer
-from cli.run.experiments.limits import judge_run
-from cli.run.experiments.search import choose_next
+from cli.run.experiments.search import choose_next, judge_run
 from cli.run.experiments.tuning import combine
 from simulator.contract import (
     Client,

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from cli.commands.reading import plot
+from cli.commands.results import plot
 from cli.results.store import read_result
 
 ROOT = Path(__file__).resolve().parents[2]

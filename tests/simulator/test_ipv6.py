@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from simulator.modules import load_module
-from simulator.modules.clickhouse import official as clickhouse_writing
 from simulator.modules.clickhouse import server as clickhouse
+from simulator.modules.clickhouse import server as clickhouse_writing
 from simulator.modules.options import parse_options
 
 from .listening import NOT_FOUND, serving

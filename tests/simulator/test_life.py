@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.errors import SimulatorError
-from simulator.logs import hide
+from simulator.errors import SimulatorError, hide
 from simulator.worker.reading import QueryStats
 
 

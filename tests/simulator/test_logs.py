@@ -11,7 +11,7 @@ import sys
 import psycopg2
 import pytest
 
-from simulator.logs import RedactingFormatter, Redactor
+from simulator.errors import RedactingFormatter, Redactor
 
 LONG = "geheim-4711"
 

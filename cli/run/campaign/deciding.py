@@ -19,7 +19,7 @@ from ...results.judging_load import covers
 from ...results.loads import MOST_RATE
 from ...results.scaling import find_too_far, format_least
 from ...system.errors import ConfigError
-from ..experiments.limits import plan_requests
+from ..experiments.search import plan_requests
 from .definition import REPEATS_OF_VERDICT, locate_key
 from .plan import Job, Turn
 

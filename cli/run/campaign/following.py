@@ -28,7 +28,7 @@ from ...plan.workloads import begin, choose_workload, read_options
 from ...results.evidence import Question
 from ...results.requirements import Requirements, find_pause_s
 from ...system.errors import ConfigError
-from ..experiments.limits import plan_requests
+from ..experiments.search import plan_requests
 from ..experiments.session import find_module
 from .deciding import WARM_UP
 from .definition import Definition, Options, Step, locate_key, normalize

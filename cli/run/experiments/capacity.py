@@ -39,18 +39,21 @@ from ...show.searches import describe_capacity, describe_steps, tabulate_capacit
 from ...system.errors import ConfigError, RunFailed
 from ...system.output import note, print_prose, print_text, terminal_width
 from .experiment import Experiment, Plan
-from .limits import check_limits, count_needed, find_asked, judge_run
 from .search import (
     FIRST_SHARE,
     LOWEST_SHARE,
     Goal,
     Interval,
     RateTrial,
+    check_limits,
     choose_next,
+    count_needed,
     expect_steps,
+    find_asked,
     find_contradicting,
     find_interval,
     find_lowest,
+    judge_run,
 )
 from .session import Session
 

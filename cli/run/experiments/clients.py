@@ -22,8 +22,8 @@ from ...plan.planning import (
 )
 from ...plan.requests import ClientsRequest
 from ...results.model import ClientComparison, ClientTurn, Result
-from ...show.clients import describe_clients, tabulate_clients, tabulate_questions
 from ...show.notes import summarize_notes
+from ...show.ratios import describe_clients, tabulate_clients, tabulate_questions
 from ...system.errors import ConfigError
 from ...system.output import print_prose, print_text, terminal_width
 from .experiment import Experiment, Plan

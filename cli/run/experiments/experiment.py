@@ -18,7 +18,7 @@ from ...plan.disturbances import add_pauses, check_pauses, check_times
 from ...plan.planning import PlannedRun, PlannedSeries, share_devices
 from ...plan.request import Request
 from ...plan.workloads import check_history
-from ...results.limits import Outcome, sum_up
+from ...results.answers import Outcome, sum_up
 from ...results.model import Result
 from ...show.progress import Display, make_display
 from ...system.errors import EXIT_FAILED, EXIT_LIMIT, ConfigError, NotStarted, RunFailed, RunGivenUp

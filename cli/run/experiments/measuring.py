@@ -32,7 +32,7 @@ from ...show.tables import INSERT_COLUMNS, describe_durations, describe_load, ta
 from ...system.errors import ConfigError, RunFailed
 from ...system.output import print_prose, print_text, terminal_width
 from .experiment import Experiment, Plan
-from .limits import check_limits, conclude, find_asked, spread_limits
+from .search import check_limits, conclude, find_asked, spread_limits
 from .session import Session
 
 _AnyRequest = TypeVar("_AnyRequest", bound=Request)

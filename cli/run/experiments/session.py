@@ -13,8 +13,7 @@ from pydantic import ValidationError
 
 from simulator.conditions import find_access
 from simulator.contract import DataSet, Load
-from simulator.errors import OptionError, unknown_option
-from simulator.logs import SHORTEST_WORD
+from simulator.errors import SHORTEST_WORD, OptionError, unknown_option
 from simulator.modules import load_module
 from simulator.modules.base import AnyModule
 from simulator.modules.options import HIDDEN, Options, parse_options

@@ -70,8 +70,8 @@ CLIENTS = {
             InsertMode.BATCH: "clickhouse-connect's insert of rows with an InsertContext",
             InsertMode.SINGLE: "the same with one row",
         },
-        writer=f"{__package__}.official:OfficialClickhouseWriter",
-        asker=f"{__package__}.official:OfficialClickhouseAsker",
+        writer=f"{__package__}.server:OfficialClickhouseWriter",
+        asker=f"{__package__}.server:OfficialClickhouseAsker",
     )
 }
 """What the option `client` can be. A client's session takes one request at a time."""

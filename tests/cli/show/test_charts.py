@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli.commands.reading import KINDS as OFFERED
-from cli.commands.reading import THEMES as OFFERED_THEMES
+from cli.commands.results import KINDS as OFFERED
+from cli.commands.results import THEMES as OFFERED_THEMES
 from cli.results.answers import TunedSetting
 from cli.results.model import Result
 from cli.results.naming import NamedResult

@@ -12,7 +12,7 @@ from cli.results.comparison import compare
 from cli.results.export import list_rows
 from cli.results.model import Result
 from cli.results.verdicts import find_caveats, summarize_doubts
-from cli.run.experiments.limits import judge_run
+from cli.run.experiments.search import judge_run
 from cli.show.charts import describe_saturation
 from cli.show.comparison import describe_comparison
 from cli.show.points import read_steps

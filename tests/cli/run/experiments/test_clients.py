@@ -13,13 +13,13 @@ from cli.results.model import Result
 from cli.results.naming import NamedResult
 from cli.results.verdicts import find_caveats
 from cli.show.charts import draw, draw_answer
-from cli.show.clients import (
+from cli.show.ranking import describe_client_costs_of
+from cli.show.ratios import (
     describe_clients,
     tabulate_clients,
     tabulate_questions,
     write_clients_headline,
 )
-from cli.show.ranking import describe_client_costs_of
 from cli.show.stored import tabulate_result
 from cli.show.templates import Chart
 from cli.show.words import describe_measurement

@@ -13,8 +13,8 @@ from cli.plan.values import parse_limit
 from cli.results.conditions import compare_conditions
 from cli.results.export import list_rows
 from cli.run.experiments.experiment import choose_status
-from cli.run.experiments.limits import check_limits, conclude, judge_run, spread_limits
 from cli.run.experiments.measuring import InsertExperiment
+from cli.run.experiments.search import check_limits, conclude, judge_run, spread_limits
 from cli.show.notes import describe_limits, tabulate_limits
 from cli.show.words import give_answer, write_headline
 from cli.system.errors import ConfigError
