@@ -36,6 +36,7 @@ from simulator.workloads.numbering import (
 
 from ..system.errors import ConfigError
 from ..system.installation import load_each
+from ..system.output import warn_once
 from .request import Request
 from .requests import InsertRequest, MixedRequest, QueryRequest
 from .target import Target
@@ -332,6 +333,11 @@ def check_query(
         chosen = asked.choose_queries()
     except OptionError as error:
         raise ConfigError(str(error)) from error
+    # Those that are named are refused.
+    expected = job.schema.queries if load.queries is None else ()
+    for own in job.schema.descriptions:
+        if own.name in expected and own.name not in chosen:
+            warn_once(asked.refuse_query(own))
     if loading is None or not data.clean or data.prefill or data.has_history:
         return
     for name in chosen:

@@ -479,15 +479,19 @@ class Module(ABC, Generic[OptionsT]):
         description = schema.description(name)
         if description is None:
             return f"there is no query {name!r}{did_you_mean(name, available)} {hint}"
-        lacking = schema.shapes_of(description) - frozenset(self.CAPABILITIES.shapes)
+        return f"{self.refuse_query(description)} {hint}"
+
+    def refuse_query(self, query: Description) -> str:
+        """Why a described query can't be asked."""
+        lacking = self.job.schema.shapes_of(query) - frozenset(self.CAPABILITIES.shapes)
         if impossible := lacking & frozenset(self.CAPABILITIES.impossible_shapes):
             return (
-                f"module {self.name} can't ask {name}: the database has no queries with"
-                f" {', '.join(sorted(impossible))} {hint}"
+                f"module {self.name} can't ask {query.name}: the database has no queries with"
+                f" {', '.join(sorted(impossible))}"
             )
         return (
-            f"module {self.name} can't ask {name} yet: it compiles no queries with"
-            f" {', '.join(sorted(lacking))} {hint}"
+            f"module {self.name} can't ask {query.name} yet: it compiles no queries with"
+            f" {', '.join(sorted(lacking))}"
         )
 
 

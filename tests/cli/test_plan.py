@@ -31,6 +31,7 @@ from simulator.modules.options import Options, parse_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.encoding import PostgresOptions
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.queries import Shape
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature
 
@@ -384,8 +385,24 @@ def test_queries_that_can_not_be_asked(
 
 
 @pytest.mark.parametrize("workload", ["temperature", "cpu"])
-def test_queries_that_can_be_asked(workload: str) -> None:
+def test_queries_that_can_be_asked(workload: str, capsys: pytest.CaptureFixture[str]) -> None:
     check_query(Load(), DataSet(workload=workload), Postgres, POSTGRES)
+    assert not capsys.readouterr().err
+
+
+class Unconditional(Postgres):
+    """A module without conditions on values."""
+
+    name = "unconditional"
+    CAPABILITIES = replace(Postgres.CAPABILITIES, shapes=frozenset(Shape) - {Shape.WHERE})
+
+
+def test_own_queries_that_are_not_asked_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    check_query(Load(), DataSet(workload="cpu"), Unconditional, POSTGRES)
+    said = "can't ask high-cpu yet: it compiles no queries with a condition on a value"
+    assert capsys.readouterr().err == f"warning: module unconditional {said}\n"
+    check_query(Load(queries=["last-point"]), DataSet(workload="cpu"), Unconditional, POSTGRES)
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,39 @@ def test_a_query_that_can_not_be_asked_says_why(config: str) -> None:
     )
 
 
+_PERCENTILE = """
+name: pumps
+about: Pumps
+table: pumps
+time: at
+device: pump
+devices: 2
+interval: 1s
+columns:
+  - {name: at, type: timestamp_ms}
+  - {name: pump, type: text}
+  - {name: load, type: int32, signal: {kind: uniform, low: 0, high: 9}}
+queries: [{name: high, compute: [{function: p95, column: load}]}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "heading", "statement"),
+    [
+        ("postgres", "Query high", 'percentile_cont(0.95) WITHIN GROUP (ORDER BY CAST("load"'),
+        ("questdb", "Query high (percentiles are estimated by approx_percentile", '("load", 0.95, 3)'),
+        ("cassandra", "Query high", "the database has no queries with a percentile of several"),
+    ],
+)  # fmt: skip
+def test_percentiles_are_said_to_be_estimates_where_they_are(
+    config: str, tmp_path: Path, target: str, heading: str, statement: str
+) -> None:
+    (tmp_path / "pumps.yaml").write_text(_PERCENTILE)
+    sections = split(show(config, target, workload=str(tmp_path / "pumps.yaml")))
+    [below] = [text for head, text in sections.items() if head.startswith(heading)]
+    assert statement in below
+
+
 class Silent(Postgres):
     """A module that shows nothing."""
 
