@@ -95,7 +95,11 @@ def describe_queries(module: AnyModule, bind_query: BindQuery) -> list[SentState
 def _describe_query(module: AnyModule, query: Query, bind_query: BindQuery) -> SentStatements:
     own = find_own_statement(module.own_names, query) is not None
     name = f"Query {query.name}, the workload's own statement" if own else f"Query {query.name}"
-    if (percentiles := module.CAPABILITIES.percentiles).estimate and query.ranked and module.can_ask(query):
+    if (
+        (percentiles := module.CAPABILITIES.percentiles).estimate
+        and query.ranked
+        and module.can_ask(query)
+    ):
         name += f" (percentiles are {percentiles})"
     return SentStatements(
         title=f"{name}: {query.about}" if query.about else name,
