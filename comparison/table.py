@@ -14,10 +14,11 @@ from pathlib import Path
 from statistics import fmean
 
 from cli.results.caveats import Place
-from cli.results.matrix import collect_samples
+from cli.results.matrix import CandidateFigures, Matrix, collect_samples
 from cli.results.model import Result
 from cli.results.published import Candidate, Cell, Field, Row, find_candidates, make_fields
 from cli.results.sources import find_sources
+from cli.results.statistics import find_mean
 from simulator.contract import GroupResult
 from simulator.units import format_count, format_digits
 
@@ -42,11 +43,13 @@ STORED = "load"
 
 def make_table(folder: Path) -> str:
     """The table in Markdown, with its notes. Each cell has the mean of the repetitions and their range, bold
-    if it is the column's best or overlaps with the best."""
+    if it leads."""
     sources = find_sources([folder])
     field = make_fields(find_candidates(sources))[0]
     columns = [[_find_cell(field, row, *place) for row in field.rows] for place in COLUMNS.values()]
-    shown = [list(map(_show, cells, _find_leaders(map(_score, cells)))) for cells in columns]
+    shown = [
+        list(map(show_cell, cells, _find_leaders(map(_read_figures, cells)))) for cells in columns
+    ]
     lines = [["candidate", *COLUMNS, LOST], ["---"] * (len(COLUMNS) + 2)]
     for row, *cells in zip(field.rows, *shown, strict=True):
         lines.append([row.candidate.name, *cells, _show_losses(row.candidate)])
@@ -76,19 +79,23 @@ def _find_cell(field: Field, row: Row, aspect: str, step: str | None) -> Cell | 
     return None
 
 
-def _find_leaders(column: Iterable[Sequence[float]]) -> list[bool]:
-    """Whether each candidate of a column has the highest mean, or a range that overlaps with that of the
-    highest. Few repetitions prove no order, so this shows what was seen, not which candidate is better."""
-    repetitions = list(column)
-    best = max(filter(None, repetitions), key=fmean, default=[0.0])
-    return [bool(scores) and max(scores) >= min(best) for scores in repetitions]
+def _find_leaders(column: Iterable[CandidateFigures | None]) -> list[bool]:
+    """Whether each candidate of a column is first by the rule of ranking, whoever may share that place."""
+    figures = list(column)
+    matrix = Matrix({place: own for place, own in enumerate(figures) if own is not None})
+    ranks = {place: matrix.find_rank(place) for place in matrix.rows}
+    return [
+        (rank := ranks.get(place)) is not None and rank.of > 1 and rank.worst == 1
+        for place in range(len(figures))
+    ]
 
 
-def _score(cell: Cell | None) -> Sequence[float]:
-    return cell.shown.figures.scores if cell else ()
+def _read_figures(cell: Cell | None) -> CandidateFigures | None:
+    return cell.shown.figures if cell else None
 
 
-def _show(cell: Cell | None, leads: bool) -> str:
+def show_cell(cell: Cell | None, leads: bool) -> str:
+    """The figure with its range; `leads`: bold."""
     if cell is None:
         return "-"
     aspect = cell.shown.aspect
@@ -125,8 +132,8 @@ def _count_lost(group: GroupResult) -> int | None:
 def _describe_cells(results: Sequence[Result]) -> str:
     repeats = max(result.repetition or 1 for result in results)
     return (
-        f"Means and ranges of {repeats} repetitions; bold: the best, and those whose range overlaps the best"
-        " one's."
+        f"Geometric means and ranges of {repeats} repetitions. Bold: the best, where the repetitions"
+        " decide it; where nothing is bold, they don't."
     )
 
 
@@ -136,7 +143,7 @@ def _describe(results: Sequence[Result]) -> str:
     return (
         f"{_describe_cells(results)} {_describe_windows(results)} Database and client shared the {cpus} CPUs"
         f" of one machine ({model}): on its own server a database does more, and one that needs little CPU"
-        " looks better here than there. Overlapping ranges show no difference. Durability is each database's"
+        " looks better here than there. Durability is each database's"
         " default, unless the name says `disk`. [The conditions](comparison/README.md) and every result are"
         " published."
     )
@@ -161,10 +168,10 @@ def make_reference_table(folder: Path) -> str:
     shown = []
     for place in places:
         column = [cells.get(place, []) for cells in repetitions.values()]
-        # Rates are better the higher, times the lower.
-        sign = 1 if place.query is None else -1
-        scores = ([sign * value for value in values] for values in column)
-        leaders = _find_leaders(scores)
+        leaders = _find_leaders(
+            CandidateFigures([{place: [value]} for value in values]) if values else None
+            for values in column
+        )
         shown.append([_write_range(place, *cell) for cell in zip(column, leaders, strict=True)])
     lines = [["candidate", *map(_head, places)], ["---"] * (len(places) + 1)]
     lines += map(list, zip(repetitions, *shown, strict=True))
@@ -196,7 +203,7 @@ def _head(place: Place) -> str:
 def _write_range(place: Place, values: Sequence[float], leads: bool) -> str:
     if not values:
         return "-"
-    ends = fmean(values), min(values), max(values)
+    ends = find_mean(values), min(values), max(values)
     if place.query is None:
         middle, low, high = (f"{end:,.0f}" for end in ends)
     else:

@@ -13,7 +13,7 @@ from statistics import fmean, geometric_mean
 
 from simulator.units import format_count
 
-from .caveats import Place
+from .caveats import Place, find_place
 from .entries import Entry, list_entries
 from .figures import FIGURES, Form
 from .matrix import CandidateFigures, collect_samples
@@ -103,11 +103,14 @@ def _list_valid(result: Result) -> list[Entry]:
     return [entry for entry in list_entries(result.writers) if entry.group.valid]
 
 
-def _average(key: str, entries: Sequence[Entry]) -> dict[str, float]:
-    """The geometric mean of a figure of the registry."""
-    values = [value for entry in entries if (value := FIGURES[key].read(entry)) is not None]
-    values = [value for value in values if value > 0]
-    return {"": geometric_mean(values)} if values else {}
+def _average(key: str, result: Result, entries: Sequence[Entry]) -> dict[str, float]:
+    """The mean of a figure of the registry over the runs of a result; over numbers of workers, or fill
+    levels, the geometric mean of these."""
+    values: dict[Place, list[float]] = {}
+    for entry in entries:
+        if value := FIGURES[key].read(entry):
+            values.setdefault(find_place(result, entry.group_run), []).append(value)
+    return {"": geometric_mean(map(fmean, values.values()))} if values else {}
 
 
 def _collect_inserts(result: Result) -> dict[str, float]:
@@ -117,10 +120,12 @@ def _collect_inserts(result: Result) -> dict[str, float]:
     is_closed = load.rate_per_s is None and not load.stages and not _is_disturbed(result)
     entries = _list_valid(result) if is_closed else []
     if result.by_fill_level:
-        return _average("inserts_per_s", entries)
+        return _average("inserts_per_s", result, entries)
     counts = {entry.group.workers for entry in entries}
     averages = [
-        _average("inserts_per_s", [entry for entry in entries if entry.group.workers == count])
+        _average(
+            "inserts_per_s", result, [entry for entry in entries if entry.group.workers == count]
+        )
         for count in counts
     ]
     return max(
@@ -131,7 +136,7 @@ def _collect_inserts(result: Result) -> dict[str, float]:
 def _collect_response(result: Result) -> dict[str, float]:
     """The response times of open loops, which count from when a request was due."""
     entries = [] if _is_disturbed(result) else _list_valid(result)
-    return _average("latency_p99_ms", [entry for entry in entries if entry.group.offered])
+    return _average("latency_p99_ms", result, [entry for entry in entries if entry.group.offered])
 
 
 def _collect_capacity(result: Result) -> dict[str, float]:
@@ -163,7 +168,9 @@ def _collect_cpu(result: Result) -> dict[str, float]:
     """The CPU of inserts alone."""
     entries = [] if _is_disturbed(result) else _list_valid(result)
     return _average(
-        "cpu_us_per_event", [entry for entry in entries if entry.group_run.run.readers is None]
+        "cpu_us_per_event",
+        result,
+        [entry for entry in entries if entry.group_run.run.readers is None],
     )
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
-from math import exp, inf, log, sqrt
+from math import inf, log, sqrt
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict
 from simulator.contract import Bounded
 from simulator.units import format_bytes, format_count, format_digits, format_span
 
-from .statistics import t_quantile
+from .statistics import find_mean, t_quantile
 
 CERTAINTY = 0.95
 """How often the bound lies on the right side of the truth."""
@@ -115,6 +115,11 @@ class Requirement(_Part):
             return value / self.bound
         return self.bound / value if value > 0 else inf
 
+    def find_headrooms(self, values: Sequence[float]) -> tuple[float, float] | None:
+        """The least and the most headroom of several; None if there is none, or one of a figure of 0."""
+        headrooms = [self.find_headroom(value) for value in values]
+        return (min(headrooms), max(headrooms)) if headrooms and inf not in headrooms else None
+
 
 class Evidence(_Part):
     """A result that a cell rests on."""
@@ -191,6 +196,8 @@ class Cell(_Part):
     headroom: float | None = None
     """How many times as good as required, of the extrapolated figure if that is worse: below 1 it isn't. None
     without a figure, or of one that is 0."""
+    headrooms: tuple[float, float] | None = None
+    """The least and the most of a repetition; None if one isn't known."""
     reason: str | None = None
     """Of what is undecided why, and what would decide it; of what is missed why, if not by its figure."""
     shown: str
@@ -324,7 +331,7 @@ def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool =
     """The cell of a requirement from its repetitions, by the rule in the module's docstring."""
     values = [sample.value for sample in samples if sample.value is not None]
     told = next((sample.shown for sample in samples if sample.shown), None)
-    mean = None if told else _find_mean(values)
+    mean = find_mean(values) if values and not told else None
     headroom = None if mean is None else requirement.find_headroom(mean)
     status, reason = _judge(requirement, samples, at_least)
     quiet = [sample for sample in samples if sample.final or not sample.busy]
@@ -341,6 +348,7 @@ def decide(requirement: Requirement, samples: Sequence[Sample], at_least: bool =
         highest=None if told else max(values, default=None),
         at_least=at_least,
         headroom=None if headroom == inf else headroom,
+        headrooms=None if told else requirement.find_headrooms(values),
         reason=reason,
         shown=told or ("-" if mean is None else least + requirement.unit.show(mean)),
         samples=list(samples),
@@ -390,15 +398,6 @@ def _add_why(broken: Sequence[Sample], text: str) -> str:
 
 def _find_why(broken: Sequence[Sample]) -> str | None:
     return next((sample.why for sample in broken if sample.why), None)
-
-
-def _find_mean(values: Sequence[float]) -> float | None:
-    """The geometric mean, or the arithmetic one if a value is 0."""
-    if not values:
-        return None
-    if min(values) <= 0:
-        return fmean(values)
-    return exp(fmean(map(log, values)))
 
 
 def _is_sure(requirement: Requirement, values: Sequence[float]) -> bool:

@@ -16,8 +16,8 @@ from enum import Enum
 from functools import cached_property
 from itertools import permutations
 from math import exp, inf, log
-from statistics import geometric_mean, variance
-from typing import Generic, TypeVar
+from statistics import fmean, geometric_mean, variance
+from typing import Generic, NamedTuple, TypeVar
 
 from simulator.contract import Role
 
@@ -25,7 +25,7 @@ from .caveats import Place
 from .figures import COMPARED, FIGURES
 from .model import Result
 from .observations import CAPACITY, Observation, observe
-from .statistics import Ratio, estimate_ratio, t_quantile
+from .statistics import Ratio, estimate_ratio, find_mean, t_quantile
 
 Samples = Mapping[Place, Sequence[float]]
 """Where -> a figure for each independent measurement."""
@@ -88,6 +88,19 @@ def gather(
     return values
 
 
+class Average(NamedTuple):
+    """A candidate's figure."""
+
+    values: Sequence[float]
+    """Of each repetition or, of a single one, of each run."""
+    mean: float
+
+    def show(self, write: Callable[[float], str]) -> str:
+        """`15,237 (2,170 to 83,600)`: with the range of its values, unless they look the same."""
+        mean, low, high = map(write, (self.mean, min(self.values), max(self.values)))
+        return mean if low == high else f"{mean} ({low} to {high})"
+
+
 @dataclass(frozen=True)
 class CandidateFigures:
     """A row of the matrix: what a candidate has measured."""
@@ -113,14 +126,19 @@ class CandidateFigures:
         """Whether all repetitions gave a figure."""
         return len(self.samples) == self.repetitions
 
+    def average(self) -> dict[Place, Average]:
+        """What it measured at each place: the mean over its repetitions; of a single one, over its runs."""
+        average = fmean if len(self.samples) == 1 else find_mean
+        return {place: Average(values, average(values)) for place, values in self.pool().items()}
+
     def pool(self) -> dict[Place, list[float]]:
-        """One sample for each repetition: the geometric mean of its runs. Of a single one, its runs."""
+        """One sample for each repetition: the mean of its runs. Of a single one, its runs."""
         if len(self.samples) == 1:
             return {place: list(values) for place, values in self.samples[0].items()}
         pooled: dict[Place, list[float]] = {}
         for samples in self.samples:
             for place, values in samples.items():
-                pooled.setdefault(place, []).append(geometric_mean(values))
+                pooled.setdefault(place, []).append(fmean(values))
         return pooled
 
     def score(self, places: Sequence[Place]) -> list[float]:
@@ -157,7 +175,7 @@ class CandidateFigures:
 
 
 def _find_speed(place: Place, values: Sequence[float]) -> float:
-    mean = geometric_mean(values)
+    mean = fmean(values)
     return 1 / mean if place.has_times else mean
 
 
@@ -201,9 +219,18 @@ class Rank:
     """One more than the number of candidates that are shown to be faster."""
     worst: int
     """The same, with those against which it is undecided, too."""
+    of: int
+    """How many are ranked."""
 
     def __str__(self) -> str:
-        return f"{self.best}" if self.best == self.worst else f"{self.best} to {self.worst}"
+        """`1`, `1 to 3`; `undecided` where it may be any."""
+        if self.best == self.worst:
+            return f"{self.best}"
+        return (
+            "undecided"
+            if (self.best, self.worst) == (1, self.of)
+            else f"{self.best} to {self.worst}"
+        )
 
 
 def share_error(candidates: int) -> float:
@@ -231,7 +258,7 @@ class Matrix(Generic[Key]):
         rivals = [ratio for (rival, base), ratio in self.pairs.items() if base == own]
         faster = sum(map(is_faster, rivals))
         open_pairs = sum(ratio is None or not (ratio.differs or ratio.alike) for ratio in rivals)
-        return Rank(1 + faster, 1 + faster + open_pairs)
+        return Rank(1 + faster, 1 + faster + open_pairs, len(self.rows))
 
     def rank(self) -> dict[Key, Rank]:
         """Candidate -> its rank, the fastest first."""
@@ -368,13 +395,12 @@ def _find_speeds(row: CandidateFigures) -> dict[int, float]:
                 speeds = responses if place.has_times else rates
                 speeds.setdefault(place.workers, []).extend(values)
     if rates:
-        return {workers: geometric_mean(values) for workers, values in rates.items()}
-    return {workers: 1 / geometric_mean(values) for workers, values in responses.items()}
+        return {workers: find_mean(values) for workers, values in rates.items()}
+    return {workers: 1 / find_mean(values) for workers, values in responses.items()}
 
 
-def pool_samples(measured: Measured) -> dict[str, dict[Place, list[float]]]:
-    """Candidate -> what it has measured, a sample for each repetition; where worker counts differ, at its
-    best one. With a single repetition its runs are the samples."""
+def average_samples(measured: Measured) -> dict[str, dict[Place, Average]]:
+    """Candidate -> what it has measured; where worker counts differ, at its best one."""
     step = measure(measured, only_times=find_given(measured) is not None)
     rows = {name: row for name, row in step.rows.items() if row.samples}
-    return {name: row.pool() for name, row in take_best_workers(rows)[0].items()}
+    return {name: row.average() for name, row in take_best_workers(rows)[0].items()}

@@ -79,7 +79,7 @@ class Cell:
     alike: Sequence[int]
     """Rows of the candidates from which no difference worth naming is left."""
     rank: str
-    """`1`, `1 to 3`; empty if the repetitions can't rank anybody."""
+    """`1`, `1 to 3`, `undecided`; empty if the repetitions can't rank anybody."""
     leads: bool
     """Whether no candidate is shown to be better."""
     share: float

@@ -109,16 +109,20 @@ def extend(
         for growth in growths
         for value in [growth.predict(scale.reach)]
     ]
-    headrooms = [cell.headroom]
+    headroom, headrooms = cell.headroom, cell.headrooms
     if scale.extrapolated is not None:
-        headrooms.append(row.find_headroom(scale.extrapolated.mean))
+        grown = row.find_headroom(scale.extrapolated.mean)
+        if headroom is None or grown < headroom:
+            headroom = grown
+            headrooms = row.find_headrooms([sample.value for sample in samples if sample.value])
     status, reason = _judge(row, cell, scale, samples, why)
     return cell.model_copy(
         update={
             "scale": scale,
             "status": status,
             "reason": reason,
-            "headroom": min((value for value in headrooms if value is not None), default=None),
+            "headroom": headroom,
+            "headrooms": headrooms,
         }
     )
 

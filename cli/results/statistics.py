@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from operator import mul
+from statistics import fmean
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -44,8 +45,22 @@ class Summary:
     """cv below UNSTABLE_CV; None with a single run."""
 
 
+def find_mean(values: Sequence[float]) -> float:
+    """The mean of a figure over repetitions, wherever it stands: geometric, since they vary by a share of
+    themselves, and so that the ratio of two means is the mean of the ratios; arithmetic if a value isn't
+    above 0. ValueError without any."""
+    if not values:
+        raise ValueError("no values")
+    low, high = min(values), max(values)
+    if low <= 0:
+        return fmean(values)
+    # Equal values have no other mean, by rounding either.
+    return low if low == high else math.exp(fmean(map(math.log, values)))
+
+
 def summarize(values: Sequence[float]) -> Summary:
-    """Figures over runs; ValueError without any.
+    """Figures over the runs of a result, whose mean is arithmetic, as the reference's is; ValueError without
+    any.
 
     Interval: mean ± t(n−1; 0.975) · s/√n. Runs are independent, so this holds for them; it must
     not be used for the seconds of one run, which are not.
@@ -82,6 +97,22 @@ def summarize_times(values: Sequence[float]) -> Summary:
         half = t_quantile(0.975, summary.runs - 1) * summary.cv / math.sqrt(summary.runs)
         ci95 = (summary.avg * math.exp(-half), summary.avg * math.exp(half))
     return replace(summary, ci95=ci95)
+
+
+def summarize_repetitions(values: Sequence[float]) -> Summary:
+    """Figures over repetitions, whose mean is `find_mean`; ValueError without any.
+
+    Interval: mean · exp(± t(n−1; 0.975) · s/√n), with s of the logarithms. Of two there is none, nor if a
+    value isn't above 0.
+    """
+    import numpy as np
+
+    mean, ci95 = find_mean(values), None
+    if len(values) > 2 and min(values) > 0:
+        deviation = float(np.std(np.log(values), ddof=1))
+        half = t_quantile(0.975, len(values) - 1) * deviation / math.sqrt(len(values))
+        ci95 = (mean * math.exp(-half), mean * math.exp(half))
+    return replace(summarize(values), avg=mean, ci95=ci95)
 
 
 def find_percentile(values: Sequence[float], percent: float) -> float:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean, median
+from statistics import median
 from textwrap import wrap
 
 from simulator.units import format_count, format_digits
 
 from ..results.caveats import Place
 from ..results.comparison import ASKING, choose_columns, collect_figures
-from ..results.matrix import Measured, collect_samples
+from ..results.matrix import Average, Measured, collect_samples
 from ..results.model import Result
 from ..results.naming import format_options
-from ..results.statistics import summarize, summarize_times
+from ..results.statistics import find_mean, summarize, summarize_repetitions, summarize_times
 from .ranking import describe_doubts
 from .vega import (
     INK,
@@ -324,7 +324,7 @@ def read_capacities(subjects: Measured, required: Sequence[float]) -> Bars:
         ]
         if held:
             ends = (min(held), max(*held, *above)) if above else None
-            found.append(Bar(name + doubts.get(name, ""), fmean(held), ends, held, name))
+            found.append(Bar(name + doubts.get(name, ""), find_mean(held), ends, held, name))
         elif answers:
             none.append(name)
     note = (
@@ -338,21 +338,25 @@ def read_capacities(subjects: Measured, required: Sequence[float]) -> Bars:
     return Bars(rank(found), WITHIN_LIMITS, "repetition", within, note, lines)
 
 
-def read_rates(pooled: Mapping[str, Mapping[Place, Sequence[float]]], subjects: Measured) -> Bars:
+def read_rates(pooled: Mapping[str, Mapping[Place, Average]], subjects: Measured) -> Bars:
     """The highest rate of each candidate, the fastest first; none unless two have one. `pooled`: what
     their repetitions measured."""
     doubts = describe_doubts(subjects)
     rates = {
-        name: max(places.items(), key=lambda pair: fmean(pair[1]))
+        name: max(places.items(), key=lambda pair: pair[1].mean)
         for name, places in pooled.items()
         if places
     }
     alike = {str(place) for place, _ in rates.values()}
     found = [
-        make_bar(
-            (name if len(alike) == 1 else f"{name}, {place}") + doubts.get(name, ""), values, name
+        Bar(
+            (name if len(alike) == 1 else f"{name}, {place}") + doubts.get(name, ""),
+            mean,
+            (summarize if len(subjects[name]) == 1 else summarize_repetitions)(values).ci95,
+            values,
+            name,
         )
-        for name, (place, values) in rates.items()
+        for name, (place, (values, mean)) in rates.items()
     ]
     place = f", {alike.pop()}" if len(alike) == 1 else ""
     return Bars(

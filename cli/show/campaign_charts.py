@@ -10,9 +10,9 @@ from itertools import chain
 
 from simulator.units import format_count
 
-from ..results.matrix import Measured, pool_samples
+from ..results.matrix import Measured, average_samples
 from ..results.model import Result
-from ..results.statistics import summarize
+from ..results.statistics import summarize_repetitions
 from . import points, runs
 from .bars import RATE, read_candidates_clients, read_capacities, read_rates
 from .charts import (
@@ -61,7 +61,7 @@ def _rates(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
             for place, values in samples.items()
             if not (place.has_times or place.capacity or place.level is not None)
         }
-        for name, samples in pool_samples(subjects).items()
+        for name, samples in average_samples(subjects).items()
     }
     if len({place for samples in pooled.values() for place in samples if place.workers}) > 1:
         chart = over_workers(
@@ -246,11 +246,11 @@ def find_scaling(
     `nodes`: candidate -> its series and its number of nodes."""
     known = {name: nodes[name] for name, results in measured.items() if results and nodes[name][1]}
     counts = Counter(series for series, _ in known.values())
-    pooled = pool_samples({name: measured[name] for name in known if counts[known[name][0]] > 1})
+    pooled = average_samples({name: measured[name] for name in known if counts[known[name][0]] > 1})
     samples = [
         (*known[name], place, values)
         for name, places in pooled.items()
-        for place, values in places.items()
+        for place, (values, _) in places.items()
         if place.response is None
     ]
     alone = len({place for _, _, place, _ in samples}) == 1
@@ -288,7 +288,8 @@ def _tabulate_scaling(found: Mapping[str, points.Groups], shown: Shown, times: b
     rows = []
     for name, groups in found.items():
         summaries = [
-            (group[0]["x"], summarize([own["value"] for own in group])) for group in groups
+            (group[0]["x"], summarize_repetitions([own["value"] for own in group]))
+            for group in groups
         ]
         fewest, base = summaries[0]
         for count, summary in summaries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, geometric_mean, median
+from statistics import fmean, median
 
 from simulator.contract import MIN_ACHIEVED, RunLimit
 from simulator.units import format_count
@@ -13,11 +13,11 @@ from simulator.units import format_count
 from ..results.answers import Capacity
 from ..results.columns import format_cost
 from ..results.figures import FIGURES, LIMITED
-from ..results.matrix import Measured, pool_samples
+from ..results.matrix import Measured, average_samples
 from ..results.model import Result
 from ..results.naming import format_value
 from ..results.observations import Observation, observe
-from ..results.statistics import count_events_per_cost, summarize
+from ..results.statistics import count_events_per_cost, summarize, summarize_repetitions
 from ..results.summaries import group_executions
 from .bars import Bar
 from .tables import format_ms
@@ -79,7 +79,7 @@ def gather(
             for x, values in own.items():
                 loose += [
                     {"x": x, "value": value}
-                    for value in (values if len(results) == 1 else [geometric_mean(values)])
+                    for value in (values if len(results) == 1 else [fmean(values)])
                 ]
         groups = [by_step[run] for run in sorted(by_step)] + join_near(loose, axis.near)
         if groups:
@@ -116,7 +116,7 @@ def make_panel(
     for name, groups in found.items():
         for group in groups:
             x, values = fmean(own["x"] for own in group), [own["value"] for own in group]
-            summary = summarize(values)
+            summary = summarize(values) if single else summarize_repetitions(values)
             value = summary.max if shown.most else summary.avg
             interval = None if shown.most else summary.ci95
             low, high = interval or (value, value)
@@ -324,12 +324,13 @@ def list_query_ranges(subjects: Measured) -> tuple[list[Row], str, str]:
 def list_time_ranges(subjects: Measured, response: bool) -> tuple[list[Row], str, str]:
     """A row for each query of each candidate or, for `response`, for requests that were due at a rate."""
     rows = []
-    for name, places in pool_samples(subjects).items():
-        for place, values in places.items():
+    # Times of queries are in seconds.
+    factor = 1 if response else 1000
+    for name, places in average_samples(subjects).items():
+        for place, (values, mean) in places.items():
             if place.has_times and (place.response is not None) is response:
-                # Times of queries are in seconds.
-                in_ms = [value if response else 1000 * value for value in values]
-                rows.append(_make_range(name, str(place), fmean(in_ms), min(in_ms), max(in_ms)))
+                ends = (factor * end for end in (mean, min(values), max(values)))
+                rows.append(_make_range(name, str(place), *ends))
     return rows, "At" if response else "Query", "over the repetitions"
 
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from math import inf
-from statistics import fmean
 
 from simulator.units import join_words
 
@@ -23,6 +22,7 @@ from ..results.matrix import (
 )
 from ..results.naming import format_options
 from ..results.observations import CAPACITY
+from ..results.statistics import Ratio
 from .ratios import (
     MOST_PLACES,
     describe_client_costs,
@@ -33,6 +33,8 @@ from .ratios import (
 )
 from .tables import format_ms, format_rate
 
+UNDECIDED = "undecided"
+"""Stands for the rank of who may be anywhere."""
 MOST_UNEQUAL = 1.05
 """How many times as many events some queries may meet as others."""
 
@@ -43,7 +45,7 @@ class RankedCandidate:
 
     name: str
     rank: str
-    """`1.`, or `1 to 2.`; empty with a single repetition, which ranks nobody."""
+    """`1.`, `1 to 2.` or `undecided`; empty with a single repetition, which ranks nobody."""
     figure: str
     """What it measured; empty if it has no figure."""
     beside: str = ""
@@ -51,6 +53,8 @@ class RankedCandidate:
 
     def __str__(self) -> str:
         text = "; ".join(filter(None, [self.figure, self.beside]))
+        if self.rank == UNDECIDED:
+            return f"{self.name} ({UNDECIDED}): {text}."
         return f"{f'{self.rank} {self.name}'.strip()}: {text}."
 
 
@@ -165,7 +169,7 @@ def _list_standings(matrix: Matrix[str], ranked: bool) -> list[RankedCandidate]:
     return [
         RankedCandidate(
             name,
-            f"{rank}.",
+            UNDECIDED if str(rank) == UNDECIDED else f"{rank}.",
             _describe_figures(matrix.rows[name]),
             "" if name == head else _compare_with(head, name, matrix),
         )
@@ -191,7 +195,9 @@ def _compare_with(head: str, name: str, matrix: Matrix[str]) -> str:
     else:
         counts = sorted({len(own.samples), len(base.samples)})
         number = " and ".join(f"{count}" for count in counts)
-        doubts = [f"{number} repetition{'' if counts == [1] else 's'}, {factor} times apart"]
+        plural = "" if counts == [1] else "s"
+        spread = _show_spread(ratio, own.score(places), base.score(places))
+        doubts = [f"{number} repetition{plural}, {factor} times apart{spread}"]
         if inf in (*own.bounds, *base.bounds):
             doubts.append("a figure is only a lower bound")
         if not (own.complete and base.complete):
@@ -207,29 +213,44 @@ def _compare_with(head: str, name: str, matrix: Matrix[str]) -> str:
     return text
 
 
+def _show_spread(ratio: Ratio, own: Sequence[float], base: Sequence[float]) -> str:
+    """The range of a factor over repetitions, if each of one candidate has one of the other beside it."""
+    if len(own) != len(base) or len(own) < 2:
+        return ""
+    sides = (own, base) if ratio.value > 1 else (base, own)
+    factors = [more / less for more, less in zip(*sides, strict=True)]
+    low, high = format_factor(min(factors)), format_factor(max(factors))
+    return "" if low == high else f" ({low} to {high})"
+
+
 def _describe_figures(row: CandidateFigures) -> str:
-    """The highest rate, or else the first few times: means over the samples; and how many gave none."""
-    means = {place: fmean(values) for place, values in row.pool().items()}
-    rates = {place: mean for place, mean in means.items() if not place.has_times}
+    """The highest rate, or else the first few times: means and ranges; and how many gave none."""
+    averages = row.average()
+    rates = {place: average for place, average in averages.items() if not place.has_times}
     if CAPACITY in rates:
         least = "at least " if inf in row.bounds and row.complete else ""
-        text = f"holds {least}{format_rate(rates[CAPACITY])} events/s"
+        text = f"holds {least}{rates[CAPACITY].show(format_rate)} events/s"
     elif rates:
-        place = max(rates, key=lambda place: rates[place])
+        place = max(rates, key=lambda place: rates[place].mean)
         where = f" ({place})" if len(rates) > 1 else ""
-        text = f"{format_rate(rates[place])} inserts/s{where}"
+        text = f"{rates[place].show(format_rate)} inserts/s{where}"
     else:
         times = [
-            f"{place} {format_ms(mean if place.response else 1000 * mean)} ms"
-            for place, mean in list(means.items())[:MOST_PLACES]
+            f"{place} {average.show(format_ms if place.response else _write_s)} ms"
+            for place, average in list(averages.items())[:MOST_PLACES]
         ]
-        more = len(means) - len(times)
+        more = len(averages) - len(times)
         text = ", ".join(times) + (f" and {more} more" if more else "")
     if row.complete:
         return text
     return (
         f"{text} in {len(row.samples)} of {row.repetitions} repetitions ({_describe_missing(row)})"
     )
+
+
+def _write_s(s: float) -> str:
+    """A time in seconds, in ms."""
+    return format_ms(1000 * s)
 
 
 def _describe_missing(row: CandidateFigures) -> str:

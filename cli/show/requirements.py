@@ -29,25 +29,39 @@ def tabulate_verdict(verdict: VerdictMatrix) -> Table:
 
 
 def show_cell(row: Requirement, cell: Cell) -> str:
-    """`met: 112 ms → 180 ms (1.4×) at 3.2%`, `undecided`."""
+    """`met: 112 ms → 180 ms (1.4×, 1.2× to 1.5×) at 3.2%`, `undecided`."""
     figure = "" if cell.shown == "-" else f": {show_figure(row, cell)}"
     at = f" at {format_share(cell.scale.share)}" if cell.scale and figure else ""
     return f"{cell.status}{figure}{_add_headroom(cell)}{at}"
 
 
 def show_figure(row: Requirement, cell: Cell) -> str:
-    """`112 ms`; `112 ms → 180 ms` with what follows for all that is stored in the end; `112 ms, flat`."""
-    scale = cell.scale
+    """`112 ms (110 to 115)`; `112 ms (110 to 115) → 180 ms` with what follows for all that is stored in the
+    end; `112 ms (110 to 115), flat`."""
+    scale, measured = cell.scale, cell.shown + _show_range(row, cell)
     if scale is None or scale.extrapolated is None or scale.extrapolated_to is None:
-        return cell.shown
+        return measured
     if is_flat(scale):
-        return f"{cell.shown}, flat"
+        return f"{measured}, flat"
     later = row.find_headroom(scale.extrapolated.mean)
     if cell.value is None or later >= row.find_headroom(cell.value):
-        return cell.shown  # nothing speaks for figures that become better
+        return measured  # nothing speaks for figures that become better
     if scale.extrapolated_to < scale.kept and cell.status is not Status.MISSED:
-        return cell.shown
-    return f"{cell.shown} → {row.unit.show(scale.extrapolated.mean)}"
+        return measured
+    return f"{measured} → {row.unit.show(scale.extrapolated.mean)}"
+
+
+def _show_range(row: Requirement, cell: Cell) -> str:
+    """` (110 to 115)`: of the repetitions, without their unit if it is the same; empty if they look alike."""
+    if cell.lowest is None or cell.highest is None:
+        return ""
+    low, high = row.unit.show(cell.lowest), row.unit.show(cell.highest)
+    number, _, unit = low.partition(" ")
+    if low == high:
+        return ""
+    if unit and high.endswith(f" {unit}"):
+        low, high = number, high.removesuffix(f" {unit}")
+    return f" ({low} to {high})"
 
 
 def show_scale(cell: Cell) -> str:
@@ -59,7 +73,18 @@ def show_scale(cell: Cell) -> str:
 
 
 def _add_headroom(cell: Cell) -> str:
-    return "" if cell.headroom is None else f" ({format_headroom(cell.headroom)})"
+    text = describe_headroom(cell)
+    return f" ({text})" if text else ""
+
+
+def describe_headroom(cell: Cell) -> str:
+    """The headroom with its range over the repetitions: `2.2×, 2.1× to 2.4×`; empty if it isn't known."""
+    if cell.headroom is None:
+        return ""
+    middle, low, high = map(
+        format_headroom, (cell.headroom, *(cell.headrooms or [cell.headroom] * 2))
+    )
+    return middle if low == high else f"{middle}, {low} to {high}"
 
 
 def format_headroom(headroom: float) -> str:
@@ -197,8 +222,9 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
         cells = []
         for row in verdict.requirements:
             cell = candidate.find(row.key)
-            headroom = "" if cell.headroom is None else format_headroom(cell.headroom)
-            cells.append((row, cell, show_figure(row, cell), headroom, show_scale(cell)))
+            cells.append(
+                (row, cell, show_figure(row, cell), describe_headroom(cell), show_scale(cell))
+            )
         for cell in candidate.cells:
             if cell.reason:
                 where = by_reason.setdefault((cell.status, cell.reason), {})

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import dropwhile
-from statistics import fmean
 
 from simulator.errors import one_line
 
@@ -14,7 +13,7 @@ from ...results.decision import VerdictMatrix
 from ...results.evidence import Measured as MeasuredCandidate
 from ...results.evidence import Repetition
 from ...results.judging import judge
-from ...results.matrix import Measured, pool_samples
+from ...results.matrix import Measured, average_samples
 from ...results.model import Result
 from ...results.naming import NamedResult
 from ...results.requirements import RATE
@@ -280,14 +279,14 @@ def _sum_up(ranking: Ranking, name: str) -> tuple[str, str]:
 
 def tabulate_step(measured: Measured) -> Table:
     """What each candidate measured at each place: mean and range over its repetitions."""
-    pooled = pool_samples(measured)
+    pooled = average_samples(measured)
     rows = []
     for place in dict.fromkeys(place for samples in pooled.values() for place in samples):
         unit = "ms" if place.has_times else "events/s" if place.capacity else "inserts/s"
         scale = 1 if place.response else 1000
         for name, samples in pooled.items():
-            if values := samples.get(place):
-                spread = fmean(values), min(values), max(values)
+            if average := samples.get(place):
+                spread = average.mean, min(average.values), max(average.values)
                 cells = [
                     format_ms(scale * value) if place.has_times else format_rate(value)
                     for value in spread

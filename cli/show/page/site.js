@@ -44,7 +44,10 @@ function rate(data, { best, worst }) {
   return mean(Object.keys(best).map((key) => (data.logs[key] ?? worst[key] - MISSING) - best[key]));
 }
 
-const format = (best, open) => (open ? `${best} to ${best + open}` : `${best}`);
+const format = (best, open, of) => {
+  if (!open) return `${best}`;
+  return best === 1 && open === of - 1 ? "undecided" : `${best} to ${best + open}`;
+};
 
 function drawColumn(shown, place) {
   const ends = findEnds(shown, place);
@@ -57,7 +60,7 @@ function drawColumn(shown, place) {
     const decided = others.filter((other) => data.better.includes(other.number) || data.alike.includes(other.number));
     const open = others.length - worse - decided.length;
     cell.classList.toggle("leads", worse === 0);
-    cell.querySelector(".rank").textContent = alone || !others.length ? "" : format(1 + worse, open);
+    cell.querySelector(".rank").textContent = alone || !others.length ? "" : format(1 + worse, open, rows.length);
     cell.querySelector(".bar").style.setProperty("--share", Math.exp(rate(data, ends)));
   }
 }
@@ -115,7 +118,7 @@ function drawScores(table, shown, weights) {
     } else {
       const rank = document.createElement("strong");
       rank.className = "rank";
-      rank.textContent = others.length ? format(1 + worse, others.length - worse - better) : "";
+      rank.textContent = others.length ? format(1 + worse, others.length - worse - better, 1 + others.length) : "";
       const bar = document.createElement("span");
       bar.className = "bar unsure";
       const variance = score.errors.reduce((sum, { error }) => (sum === null || error === null ? null : sum + error), 0);

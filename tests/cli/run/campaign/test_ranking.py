@@ -38,8 +38,11 @@ def test_candidates_that_are_alike_share_a_rank() -> None:
         },
         3,
     )
-    assert ranking.lines[0] == "1. fast: 1,000 inserts/s."
-    assert ranking.lines[1] == "1. as-fast: 999 inserts/s; no difference from fast shown."
+    assert ranking.lines[0] == "1. fast: 1,000 (998 to 1,002) inserts/s."
+    assert (
+        ranking.lines[1]
+        == "1. as-fast: 999 (998 to 1,000) inserts/s; no difference from fast shown."
+    )
     assert [line[:3] for line in ranking.lines[2:]] == ["3. ", "3. "]
     assert all("× slower than fast (9." in line for line in ranking.lines[2:])
 
@@ -48,8 +51,11 @@ def test_each_repetition_is_one_sample() -> None:
     """Runs within one are alike; that the repetitions differ must show."""
     ranking = rank_candidates("insert", {"a": _repeats(100, 150), "b": _repeats(140, 110)}, 2)
     assert ranking.lines == [
-        "1 to 2. b: 125 inserts/s.",
-        "1 to 2. a: 125 inserts/s; undecided against b: 2 repetitions, 1.01 times apart.",
+        "b (undecided): 124 (110 to 140) inserts/s.",
+        (
+            "a (undecided): 122 (100 to 150) inserts/s; undecided against b: 2 repetitions, 1.01 times apart"
+            " (0.73 to 1.40)."
+        ),
     ]
 
 
@@ -57,20 +63,22 @@ def test_a_wide_interval_is_undecided_however_far_apart_the_figures_are() -> Non
     """60 times apart, and 3 to 1,200 times by chance: nobody's tie, and nobody's victory."""
     measured = {"fast": _repeats(60_000, 60_100), "slow": _repeats(300, 3_300)}
     first, second = rank_candidates("insert", measured, 2).lines
-    assert first == "1 to 2. fast: 60,047 inserts/s."
+    assert first == "fast (undecided): 60,050 (60,000 to 60,100) inserts/s."
     assert second == (
-        "1 to 2. slow: 1,800 inserts/s; undecided against fast: 2 repetitions, 60 times apart."
+        "slow (undecided): 995 (300 to 3,300) inserts/s; undecided against fast: 2 repetitions, 60 times"
+        " apart (18.2 to 200)."
     )
 
 
 def test_one_repetition_ranks_nobody() -> None:
     slow, fast = inserts({4: [100.0, 101.0]}), inserts({4: [200.0, 201.0]})
     *figures, advice = rank_candidates("insert", {"a": [slow], "b": [fast]}, 1).lines
-    assert figures == ["a: 100 inserts/s.", "b: 200 inserts/s."]
+    assert figures == ["a: 100 (100 to 101) inserts/s.", "b: 200 (200 to 201) inserts/s."]
     assert advice.startswith("One repetition can't rank candidates: ") and "repeats: 6" in advice
     unfinished = rank_candidates("insert", {"a": [slow], "b": []}, 6).lines
     assert unfinished == [
-        "a: 100 inserts/s.", "a: from 1 of 6 repetitions so far.", "b: no figure: not measured yet.",
+        "a: 100 (100 to 101) inserts/s.", "a: from 1 of 6 repetitions so far.",
+        "b: no figure: not measured yet.",
     ]  # fmt: skip
 
 
@@ -88,23 +96,32 @@ def test_a_search_that_found_no_rate_counts() -> None:
     lucky = [_search(9000, 9400), _search(None, 500), _search(None, 700)]
     first, second = rank_candidates("capacity", {"lucky": lucky, "steady": steady}, 3).lines
     assert first == (
-        "1 to 2. lucky: holds 9,000 events/s in 1 of 3 repetitions"
+        "lucky (undecided): holds 9,000 events/s in 1 of 3 repetitions"
         " (2 found no rate that holds, not even 500 events/s)."
     )
-    assert second.startswith("1 to 2. steady: holds 5,001 events/s; undecided against lucky: ")
+    assert second.startswith(
+        "steady (undecided): holds 5,001 (5,000 to 5,002) events/s; undecided against lucky: "
+    )
     assert second.endswith("not all repetitions gave a figure.")
 
 
 def test_a_job_that_failed_counts() -> None:
     measured = {"whole": _repeats(100, 101, 99), "other": _repeats(900, 901), "none": []}
     lines = rank_candidates("insert", measured, 3, {"other": 1, "none": 3}).lines
-    assert lines[0] == "1 to 2. other: 900 inserts/s in 2 of 3 repetitions (1 failed)."
-    assert lines[1].startswith("1 to 2. whole: 100 inserts/s; undecided against other: ")
+    assert (
+        lines[0]
+        == "other (undecided): 900 (900 to 901) inserts/s in 2 of 3 repetitions (1 failed)."
+    )
+    assert lines[1].startswith(
+        "whole (undecided): 100 (99 to 101) inserts/s; undecided against other: "
+    )
     assert lines[2] == "none: no figure: 3 failed."
     slower = {"whole": _repeats(900, 901, 899), "other": _repeats(100, 101, 99)}
     lines = rank_candidates("insert", slower, 4, {"other": 1}).lines
-    assert lines[0] == "1. whole: 900 inserts/s."
-    assert lines[1].startswith("2. other: 100 inserts/s in 3 of 4 repetitions (1 failed); 9.00×")
+    assert lines[0] == "1. whole: 900 (899 to 901) inserts/s."
+    assert lines[1].startswith(
+        "2. other: 100 (99 to 101) inserts/s in 3 of 4 repetitions (1 failed); 9.00×"
+    )
 
 
 def test_at_least_is_a_bound() -> None:
@@ -112,15 +129,15 @@ def test_at_least_is_a_bound() -> None:
     exact = [_search(9000 + n, 9400 + n) for n in range(3)]
     bounded = [_search(5000 + n, 5200 + n, client_bound=True) for n in range(3)]
     first, second = rank_candidates("capacity", {"a": exact, "b": bounded}, 3).lines
-    assert first == "1 to 2. a: holds 9,001 events/s."
+    assert first == "a (undecided): holds 9,001 (9,000 to 9,002) events/s."
     assert second == (
-        "1 to 2. b: holds at least 5,001 events/s; undecided against a: 3 repetitions, 1.80 times"
-        " apart, a figure is only a lower bound."
+        "b (undecided): holds at least 5,001 (5,000 to 5,002) events/s; undecided against a: 3 repetitions,"
+        " 1.80 times apart, a figure is only a lower bound."
     )
     slower = [_search(1000 + n, 1040 + n) for n in range(3)]
     first, second = rank_candidates("capacity", {"c": slower, "b": bounded}, 3).lines
-    assert first == "1. b: holds at least 5,001 events/s."
-    assert second.startswith("2. c: holds 1,001 events/s; 5.00× slower than b (4.")
+    assert first == "1. b: holds at least 5,001 (5,000 to 5,002) events/s."
+    assert second.startswith("2. c: holds 1,001 (1,000 to 1,002) events/s; 5.00× slower than b (4.")
 
 
 def test_the_figure_says_what_is_a_bound_and_what_found_none() -> None:
@@ -137,7 +154,8 @@ def test_the_figure_says_what_is_a_bound_and_what_found_none() -> None:
 def test_searches_tell_nothing_within_their_precision() -> None:
     """That all repetitions end at the same step of the search is no sign that it is exact."""
     measured = {"a": [_search(10_000, 10_500)] * 3, "b": [_search(10_500, 11_000)] * 3}
-    assert [line[:7] for line in rank_candidates("capacity", measured, 3).lines] == ["1 to 2."] * 2
+    names = [line.partition(":")[0] for line in rank_candidates("capacity", measured, 3).lines]
+    assert names == ["b (undecided)", "a (undecided)"]
 
 
 @pytest.mark.parametrize("series", load_series(), ids=lambda series: series.name)
@@ -156,7 +174,7 @@ def test_a_target_under_two_names_is_not_ranked(series: Series, repetitions: int
         ):
             dealt[candidate.target].append(next(own))
         ranks = Matrix({name: _measure(values) for name, values in dealt.items()}).rank()
-        assert {str(rank) for rank in ranks.values()} <= {"1", "1 to 2"}, (seed, dealt)
+        assert {str(rank) for rank in ranks.values()} <= {"1", "undecided"}, (seed, dealt)
         slow = [rate / 60 for rate in dealt["b"]]
         ratio = estimate_speed(_measure(slow), _measure(dealt["a"]), 0.01)
         assert ratio is not None and not ratio.alike
@@ -233,7 +251,7 @@ def test_queries_stand_with_their_times() -> None:
 
 def test_who_has_no_figure_is_named() -> None:
     ranking = rank_candidates("insert", {"a": _repeats(100, 101), "b": [], "c": _repeats(50)}, 2)
-    assert ranking.lines[0] == "1 to 2. a: 100 inserts/s."
+    assert ranking.lines[0] == "a (undecided): 100 (100 to 101) inserts/s."
     assert "b: no figure: not measured yet." in ranking.lines
     assert "c: from 1 of 2 repetitions so far." in ranking.lines
 
@@ -251,7 +269,7 @@ def test_variants_of_the_number_of_workers_compare_by_their_best() -> None:
     single = [inserts({1: [rate, rate * 1.01]}) for rate in (100, 101)]
     several = [inserts({2: [rate, rate * 1.01], 4: [rate / 2, rate / 2]}) for rate in (300, 303)]
     ranking = rank_candidates("insert", {"one": single, "several": several}, 2)
-    assert ranking.lines[0] == "1. several: 303 inserts/s."
+    assert ranking.lines[0] == "1. several: 303 (302 to 305) inserts/s."
     assert ranking.lines[1].startswith("2. one: ")
     assert "slower than several" in ranking.lines[1]
     assert ranking.lines[2] == "Inserts of each at its best number of workers: one 1, several 2."

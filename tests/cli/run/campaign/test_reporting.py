@@ -133,12 +133,12 @@ def test_a_campaign_has_the_figures_of_a_decision(page: CampaignPage) -> None:
 def test_the_summary_has_a_figure_and_a_rank_of_each_step(page: CampaignPage) -> None:
     assert page.steps == list(STEPS)
     cells = {name: own[3] for name, own in page.summary.items()}
-    assert re.fullmatch(r"holds [\d,]+ events/s", cells["questdb"][1])
+    assert re.fullmatch(r"holds [\d,]+ \([\d,]+ to [\d,]+\) events/s", cells["questdb"][1])
     assert {rank for rank, _ in cells.values()} <= {
         "1.",
         "2.",
         "3.",
-        "1 to 2.",
+        "undecided",
         "1 to 3.",
         "2 to 3.",
     }
@@ -229,7 +229,7 @@ def test_the_table_of_a_step_has_the_range_of_its_repetitions() -> None:
     }
     table = tabulate_step(results)
     assert [list(row) for row in table.rows] == [
-        ["x", "a", "2,500", "1,000", "4,000", "ms", 2], ["x", "b", "2,000", "2,000", "2,000", "ms", 1],
+        ["x", "a", "2,000", "1,000", "4,000", "ms", 2], ["x", "b", "2,000", "2,000", "2,000", "ms", 1],
     ]  # fmt: skip
 
 

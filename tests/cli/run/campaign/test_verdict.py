@@ -114,7 +114,7 @@ def test_what_there_is_after_an_interruption(
     output = capsys.readouterr().out
     assert "So far: 3 jobs are still to run." in output
     assert "undecided load and inserts p99: one repetition doesn't show" in output
-    assert "undecided load and inserts p99: not measured yet." in output
+    assert "undecided load, inserts p99 and cost per month: not measured yet." in output
 
 
 def test_requirements_that_were_changed_later_are_said(
