@@ -106,11 +106,27 @@ def find_loads(question: Question, repetition: Repetition) -> Loads:
     why = why or f"nothing was measured at {Unit.EVENTS_PER_S.show(question.rate_per_s)}"
     if question.kept is None:
         return Loads(loads, [], why)
+    return _split(question, repetition, loads, others, why)
+
+
+def _split(
+    question: Question,
+    repetition: Repetition,
+    loads: list[LoadRun],
+    others: list[LoadRun],
+    why: str,
+) -> Loads:
+    """The runs by fill level; `others` lack the history."""
     most = max((load.events for load in loads), default=0)
     runs = [load for load in loads if load.events * LEAST_RATIO > most]
     below = [load for load in [*loads, *others] if load.events * LEAST_RATIO <= most]
     least = min((load.events for load in below), default=0)
-    return Loads(runs, [load for load in below if load.events < LEAST_RATIO * least], why)
+    smaller = [load for load in below if load.events < LEAST_RATIO * least]
+    history = question.needed.history
+    is_whole = repetition.ended and not repetition.failed
+    if history is not None and history.time is not None and not smaller and not is_whole:
+        return Loads([], runs, why)  # the larger level, whose size nobody knows before, is missing
+    return Loads(runs, smaller, why)
 
 
 def find_difference(question: Question, result: Result, run: RunResult) -> str | None:

@@ -678,3 +678,13 @@ def test_a_search_alone_doesnt_say_what_holds_in_the_end() -> None:
     cell = _cell(_judge(needed, *([search] for search in searches)), "events_per_s")
     assert cell.status is Status.UNDECIDED
     assert "on 100M of 864M events, measured at one fill level" in (cell.reason or "")
+
+
+def test_the_smaller_level_doesnt_stand_for_one_that_failed() -> None:
+    needed = {**LONG, "history": {"time": "10m"}}
+    small = _turn(20, 20)[:1]
+    failed = _cell(_judge(needed, small, failed=["alpha fill 1 failed: it was away"]), "insert.p99")
+    assert (failed.value, failed.reason) == (None, "alpha fill 1 failed: it was away")
+    begun = _cell(_judge(needed, small, ended=False), "insert.p99")
+    assert (begun.value, begun.reason) == (None, "not measured yet")
+    assert _cell(_judge(needed, _turn(20, 20), ended=False), "insert.p99").value is not None
