@@ -413,9 +413,9 @@ def _describe(problem: ErrorDetails, model: type[BaseModel]) -> str:
         parts = _find_parts(model, way)
         tags = [str(tag) for part in parts for tag in _list_choices(part.model_fields["kind"])]
         return f"`kind` must be one of {', '.join(tags)}"
-    if "[key]" in way and isinstance(way[-2], int):
+    if "[key]" in way and isinstance(way[-2], int):  # which true and false are
         return (
-            "a key isn't text to YAML, which reads on, off, yes, no and numbers: put it in quotes"
+            "a key isn't text to YAML, as on, yes and what a comma splits off: put quotes around it"
         )
     if "[key]" in way:
         return f"{way[-2]!r} isn't a name: put quotes around text with a comma within {{}}"
