@@ -1,17 +1,18 @@
-"""The tables of results in the repository's pages: `make comparison-table`. That of the fleet is on the front
-page, that of the reference's inserts and queries in `comparison/README.md`.
+"""The tables of results in `comparison/README.md`, and the front page's picture: `make comparison-table`.
 
 The fleet's figures are those of the site that `publish` makes of the same results. `tests/test_comparison.py`
-holds pages and results together.
+holds page, picture and results together.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from math import dist, log
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from cli.results.caveats import Place
 from cli.results.matrix import CandidateFigures, Matrix, collect_samples
@@ -19,6 +20,8 @@ from cli.results.model import Result
 from cli.results.published import Candidate, Cell, Field, Row, find_candidates, make_fields
 from cli.results.sources import find_sources
 from cli.results.statistics import find_mean
+from cli.show.drawing import make_standalone_svg
+from cli.show.vega import choose_colour
 from simulator.contract import GroupResult
 from simulator.units import format_count, format_digits
 
@@ -111,12 +114,16 @@ def show_cell(cell: Cell | None, leads: bool) -> str:
 
 def _show_losses(candidate: Candidate) -> str:
     """The acknowledged events that were missing after the fault: the fewest and the most of a repetition."""
-    groups = [run.group for source in candidate.sources for run in source.result.writers]
-    counts = [_count_lost(group) for group in groups if group.lookup]
-    losses = [count for count in counts if count is not None]
+    losses = _count_losses(candidate)
     if not losses:
         return "-"
     return " to ".join(dict.fromkeys(f"{count:,}" for count in (min(losses), max(losses))))
+
+
+def _count_losses(candidate: Candidate) -> list[int]:
+    groups = [run.group for source in candidate.sources for run in source.result.writers]
+    counts = [_count_lost(group) for group in groups if group.lookup]
+    return [count for count in counts if count is not None]
 
 
 def _count_lost(group: GroupResult) -> int | None:
@@ -143,9 +150,7 @@ def _describe(results: Sequence[Result]) -> str:
     return (
         f"{_describe_cells(results)} {_describe_windows(results)} Database and client shared the {cpus} CPUs"
         f" of one machine ({model}): on its own server a database does more, and one that needs little CPU"
-        " looks better here than there. Durability is each database's"
-        " default, unless the name says `disk`. [The conditions](comparison/README.md) and every result are"
-        " published."
+        " looks better here than there. Durability is each database's default, unless the name says `disk`."
     )
 
 
@@ -211,25 +216,101 @@ def _write_range(place: Place, values: Sequence[float], leads: bool) -> str:
     return f"**{middle}** ({low} to {high})" if leads else f"{middle} ({low} to {high})"
 
 
-PAGES: Mapping[str, tuple[Path, Callable[[Path], str]]] = {
-    "README.md": (RESULTS / "fleet", make_table),
-    "comparison/README.md": (RESULTS / "temperature", make_reference_table),
+PAGE = ROOT / "comparison" / "README.md"
+TABLES: Mapping[str, Callable[[Path], str]] = {
+    "fleet": make_table,
+    "temperature": make_reference_table,
 }
-"""Page -> the results whose table it has, and what makes it."""
+"""The results whose tables the page has, and what makes each."""
 
 
 def make_block(name: str) -> str:
-    """The table of a page; nothing where nothing is measured yet."""
-    folder, make = PAGES[name]
-    return make(folder) if folder.is_dir() else ""
+    """The table of these results; nothing where nothing is measured yet."""
+    folder = RESULTS / name
+    return TABLES[name](folder) if folder.is_dir() else ""
 
 
-def complete_page(page: str, block: str) -> str:
-    """The page with this block between its marks."""
-    return _BLOCK.sub(lambda _: "\n".join(filter(None, [BEGIN, block, END])), page)
+def complete_page(page: str, blocks: Iterable[str]) -> str:
+    """The page with these blocks between its marks, in their order."""
+    left = iter(blocks)
+    return _BLOCK.sub(lambda _: "\n".join(filter(None, [BEGIN, next(left), END])), page)
+
+
+# --- the front page's picture ------------------------------------------------------------------------
+
+PICTURE = ROOT / "img" / "comparison.svg"
+
+
+def make_picture(folder: Path) -> str:
+    """An SVG with a point for each candidate of the fleet: how long the ten queries take, by how many events
+    it takes in. A point's size is what an event takes on disk, a cross where that isn't known; who lost
+    acknowledged events has another colour. It follows the viewer's light or dark theme."""
+    rows = list(_list_points(make_fields(find_candidates(find_sources([folder])))[0]))
+
+    def axis(field: str, title: str) -> dict[str, Any]:
+        scale = {"type": "log", "nice": False, "padding": 24}
+        return {"field": field, "type": "quantitative", "title": title, "scale": scale,
+                "axis": {"grid": True, "format": "~s", "tickCount": 6}}  # fmt: skip
+
+    place: dict[str, Any] = {"x": axis("inserts", "inserts/s (more is better)"),
+             "y": axis("ms", "the ten queries, ms (less is better)")}  # fmt: skip
+    loses: dict[str, Any] = {"field": "loses", "type": "nominal", "title": None,
+             "scale": {"domain": list(_LOSSES), "range": [choose_colour(0), choose_colour(3)]},
+             "legend": {"orient": "top"}}  # fmt: skip
+    size: dict[str, Any] = {"field": "bytes", "type": "quantitative", "title": "bytes per event",
+            "scale": {"type": "linear", "domain": [0, 300], "range": [0, 900]},
+            "legend": {"orient": "top", "direction": "horizontal", "values": [30, 100, 300],
+                       "symbolFillColor": "#8888"}}  # fmt: skip
+    known = {"filter": "datum.bytes > 0"}
+    layers: list[dict[str, Any]] = [
+        {"mark": {"type": "circle", "opacity": 0.55}, "transform": [known],
+         "encoding": {**place, "color": loses, "size": size}},
+        {"mark": {"type": "point", "shape": "cross", "size": 70},
+         "transform": [{"filter": "datum.bytes === null"}], "encoding": {**place, "color": loses}},
+    ]  # fmt: skip
+    name = {"field": "name", "type": "nominal"}
+    for below, dy in ((False, -9), (True, 16)):
+        layers.append({
+            "mark": {"type": "text", "align": "left", "dx": 9, "dy": dy},
+            "transform": [{"filter": {"field": "below", "equal": below}}],
+            "encoding": {**place, "text": name},
+        })  # fmt: skip
+    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "width": 620, "height": 380,
+            "data": {"values": rows}, "layer": layers}  # fmt: skip
+    return make_standalone_svg(spec, "auto")
+
+
+_LOSSES = ("keeps what it has acknowledged", "lost acknowledged events after SIGKILL")
+
+
+_CROWDED = 0.1
+"""Points as near as this (natural logarithms of their figures) have their names above and below."""
+
+
+def _list_points(field: Field) -> Iterator[dict[str, Any]]:
+    places: list[tuple[float, float]] = []
+    for row in field.rows:
+        times, inserts, disk = (
+            cell.shown.value if (cell := _find_cell(field, row, *COLUMNS[heading])) else None
+            for heading in ("ten queries, ms", "inserts/s", "bytes/event")
+        )
+        if times is None or inserts is None:
+            continue
+        place = (log(inserts), log(times))
+        crowded = any(dist(place, other) < _CROWDED for other in places)
+        places.append(place)
+        yield {
+            "name": row.candidate.name, "ms": times, "inserts": inserts, "bytes": disk,
+            "loses": _LOSSES[max(_count_losses(row.candidate), default=0) > 0], "below": crowded,
+        }  # fmt: skip
+
+
+def main() -> None:
+    """Write the page's tables, and the picture."""
+    PAGE.write_text(complete_page(PAGE.read_text(), map(make_block, TABLES)))
+    if (RESULTS / "fleet").is_dir():
+        PICTURE.write_text(make_picture(RESULTS / "fleet"))
 
 
 if __name__ == "__main__":
-    for name in PAGES:
-        file = ROOT / name
-        file.write_text(complete_page(file.read_text(), make_block(name)))
+    main()

@@ -25,9 +25,13 @@ from comparison.table import (
     COLUMNS,
     END,
     LOST,
-    PAGES,
+    PAGE,
+    PICTURE,
+    RESULTS,
+    TABLES,
     complete_page,
     make_block,
+    make_picture,
     make_reference_table,
     make_table,
 )
@@ -99,11 +103,31 @@ def test_what_is_published_is_small_enough() -> None:
     assert sum(file.stat().st_size for file in files if file.is_file()) <= MOST_BYTES
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_the_table_of_what_is_published(name: str) -> None:
-    page = (ROOT / name).read_text()
-    assert page.count(BEGIN) == page.count(END) == 1
-    assert complete_page(page, make_block(name)) == page
+def test_the_page_has_the_tables_of_what_is_published() -> None:
+    page = PAGE.read_text()
+    assert page.count(BEGIN) == page.count(END) == len(TABLES)
+    assert complete_page(page, map(make_block, TABLES)) == page
+
+
+def test_the_front_page_says_what_the_table_says() -> None:
+    front = (ROOT / "README.md").read_text()
+    findings = front.split("## The comparison\n")[1].split("\n## ")[0]
+    figures = re.findall(r"\d(?:[\d,.]*\d)?", findings.partition("\n* ")[2])
+    table = make_block("fleet")
+    assert len(figures) >= 10
+    for figure in figures:
+        assert re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d,])", table + " p99 ≤ 100 ms"), (
+            figure
+        )
+    assert "(img/comparison.svg)" in findings
+
+
+def test_the_picture_has_each_candidate_of_the_fleet() -> None:
+    names = re.findall(r"^\| ([\w-]+) \| [*\d]", make_block("fleet"), re.MULTILINE)
+    drawn = PICTURE.read_text()
+    assert len(names) >= 10
+    assert all(f">{name}<" in drawn for name in names)
+    assert make_picture(RESULTS / "fleet") == drawn
 
 
 def test_the_table_is_that_of_the_results(tmp_path: Path) -> None:
@@ -184,9 +208,9 @@ def test_the_references_table_has_each_number_of_workers_and_each_query(tmp_path
 
 def test_a_table_takes_the_place_of_the_one_before() -> None:
     page = f"# Title\n\n{BEGIN}\n{END}\n\nMore.\n"
-    with_table = complete_page(page, "| a |")
+    with_table = complete_page(page, ["| a |"])
     assert with_table == f"# Title\n\n{BEGIN}\n| a |\n{END}\n\nMore.\n"
-    assert complete_page(with_table, "| b |") == with_table.replace("| a |", "| b |")
+    assert complete_page(with_table, ["| b |"]) == with_table.replace("| a |", "| b |")
 
 
 def test_a_process_is_alive_until_it_has_ended() -> None:

@@ -57,7 +57,7 @@ def _tool_commands(document: Path) -> Iterator[list[str]]:
 
 
 def test_the_readme_is_a_front_page() -> None:
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 200
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 160
 
 
 MADE = ("figures.md", "keys.md", "licences.md", "modules.md", "options.md")
