@@ -15,13 +15,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import formatdate
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 import certifi
 import orjson
-from azure.kusto.data import KustoClient
-from azure.kusto.data.data_format import DataFormat
 from numpy.typing import NDArray
 
 from ...encoding.columns import TEXTS, bounds, escape, iso_times, text_format
@@ -34,6 +32,9 @@ from ..kit.http_connection import Answer, NoAnswer, NotConnected, TlsRefused, co
 from ..kit.http_database import SHOWN
 from ..kit.options import any_encrypted, make_tls_context
 from ..sending import Encoder, Payload, deal_block, make_payloads
+
+if TYPE_CHECKING:  # who encodes needs no client
+    from azure.kusto.data import KustoClient
 
 _ESCAPES = ((b'"', b'""'),)
 
@@ -267,6 +268,8 @@ def make_message(blob: str, size: int, database: str, table: str, token: str) ->
 
     https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest#ingestion-message-internal-structure
     """
+    from azure.kusto.data.data_format import DataFormat
+
     return orjson.dumps(
         {
             "Id": str(uuid.uuid4()),
