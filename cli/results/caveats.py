@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from simulator.contract import Role
@@ -171,7 +171,7 @@ class Caveat:
     """The inserts per second that don't count because of it."""
     cv: float | None = None
     """Coefficient of variation of what is unstable."""
-    brief: str = ""
+    brief: str = field(default="", compare=False)
     """What it says, in a few words; empty: its kind says enough."""
-    extent: float = 0.0
+    extent: float = field(default=0.0, compare=False)
     """How grave it is, among those that say the same: the more, the graver."""
