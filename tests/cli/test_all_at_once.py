@@ -122,7 +122,7 @@ def test_a_campaign(tmp_path: Path) -> None:
     _check_campaign(tmp_path, """\
 targets: {one: {nodes: [1]}, two: {install: {sise: small}}}
 repeats: 0
-options: {workload: machines}
+options: {workload: machines, btch: 1}
 steps:
 - insert: {btach: 5, workers: many}
 - query: {queries: [a]}
@@ -133,7 +133,8 @@ steps:
         "5: steps[0].insert.btach: no option of insert; did you mean batch?",
         "5: steps[0].insert.workers: 'many': write numbers",
         "7: steps[1].label: 'two words' isn't a label",
-        "8: steps[2]: a step is one of insert, ",)  # fmt: skip
+        "8: steps[2]: a step is one of insert, ",
+        "3: options.btch: no option of insert or query; did you mean batch?",)  # fmt: skip
 
 
 def test_what_a_campaigns_parts_name(tmp_path: Path) -> None:

@@ -521,9 +521,25 @@ def load_definition(path: Path, size: str | None = None) -> Definition:
     try:
         definition = Definition.model_validate(document)
     except ValidationError as error:
-        raise ConfigError(*describe_problems(error, Definition, root, path)) from error
+        told = describe_problems(error, Definition, root, path)
+        # The whole, which isn't there, would have looked at these.
+        told += [name_place(path, root, way) + text for way, text in _find_shared(document)]
+        raise ConfigError(*told) from error
     definition._of_size, definition._source = of_size, (path, root)
     return definition
+
+
+def _find_shared(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """What is wrong with the options of all steps, if it is plain which commands these are."""
+    options, steps = document.get("options"), document.get("steps")
+    kinds = [
+        next((kind for kind in COMMANDS if kind in step), None)
+        for step in (steps if isinstance(steps, list) else ())
+        if isinstance(step, str | dict)
+    ]
+    if isinstance(options, dict) and kinds and None not in kinds:
+        commands = dict.fromkeys(COMMANDS[kind] for kind in kinds if kind is not None)
+        yield from _find_option_problems(options, commands, ("options",))
 
 
 def _choose_size(
