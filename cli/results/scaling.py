@@ -146,10 +146,13 @@ def _judge(
     is_whole = len(samples) >= sum(sample.keeps is not None for sample in cell.samples)
     if cell.status is not Status.MISSED and is_whole and prediction.status is Status.MISSED:
         return Status.MISSED, describe_growth(row, scale)
-    if cell.status is not Status.MET:
+    if cell.status is Status.MISSED:
         return cell.status, cell.reason
+    # Before what else keeps it undecided: an idle machine or more repetitions wouldn't decide it then.
     if (too_far := find_too_far(scale)) is not None:
         return Status.UNDECIDED, too_far
+    if cell.status is Status.UNDECIDED:
+        return cell.status, cell.reason
     if not is_whole:
         return Status.UNDECIDED, f"{describe_share(scale)}, {why}"
     if prediction.status is Status.MET:

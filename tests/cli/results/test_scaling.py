@@ -8,6 +8,7 @@ import pytest
 
 from cli.results.decision import MOST_TIMES, Cell, Requirement, Sample, Scale, Status, Unit, decide
 from cli.results.scaling import (
+    Growth,
     extend,
     find_growth,
     format_least,
@@ -109,6 +110,18 @@ def test_beyond_thirty_times_nothing_is_met() -> None:
         "on 10M of 3.89G events, and figures are extrapolated 30 × at most: a history of 130M events"
         " would decide"
     )
+
+
+def test_what_an_idle_machine_would_not_decide_is_not_put_down_to_others() -> None:
+    samples = [
+        Sample(repetition=number, keeps=True, value=5.0, busy="other programs used 90% of the CPU")
+        for number in (1, 2)
+    ]
+    growths = [Growth(number, 1_000_000, 5.0, 10_000_000, 5.0) for number in (1, 2)]
+    cell = extend(ROW, decide(ROW, samples), Scale(events=10_000_000, kept=KEPT), growths)
+    assert cell.status is Status.UNDECIDED
+    assert "a history of 130M events would decide" in (cell.reason or "")
+    assert "idle machine" not in (cell.reason or "")
 
 
 def test_what_is_stored_in_the_end_was_measured_needs_no_second_level() -> None:
