@@ -241,16 +241,28 @@ class Step(_Part):
     label: str | None = None
     """What results call the step; default: its kind."""
     _without: frozenset[str] = PrivateAttr(frozenset())
+    _is_ranked: bool = PrivateAttr(default=True)
 
     @property
     def without(self) -> frozenset[str]:
         """Labels of the targets that don't have it, since they can't do what it is about."""
         return self._without
 
+    @property
+    def is_ranked(self) -> bool:
+        """Whether candidates are ranked by it; else its figures are the verdict's alone."""
+        return self._is_ranked
+
     def leave_out(self, targets: Iterable[str]) -> Step:
         """The same step without these targets."""
         step = self.model_copy()
         step._without = frozenset(targets)
+        return step
+
+    def leave_unranked(self) -> Step:
+        """The same step, by which candidates aren't ranked."""
+        step = self.model_copy()
+        step._is_ranked = False
         return step
 
     def change(self, options: Options) -> Step:

@@ -293,7 +293,9 @@ class _Follow:
         if self.question.needed.devices is not None:
             devices = {"devices": self.question.needed.devices}
             own["workload-option"] = _list_workload_options(self.definition.options) | devices
-        return Step.model_validate({command: own, "label": label})
+        step = Step.model_validate({command: own, "label": label})
+        # The verdict says what the others show; and nobody asks who loads a history faster.
+        return step if command == "capacity" else step.leave_unranked()
 
     @property
     def _said(self) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> dict[str, Rank
             continue
         own_failed = {name: lacking[step.name, name] for name in measured}
         ranking = rank_candidates(step.name, measured, campaign.definition.repeats, own_failed)
-        if len(measured) < 2:
+        if len(measured) < 2 or not step.is_ranked:
             alone = [replace(standing, rank="") for standing in ranking.standings]
             ranking = replace(ranking, lines=[], standings=alone)
         rankings[step.name] = ranking

@@ -88,6 +88,11 @@ def test_steps_follow_in_order(tmp_path: Path) -> None:
     assert campaign.question.rate_per_s == 1600  # an event of each in 5 s
 
 
+def test_candidates_are_ranked_by_the_capacity_alone(tmp_path: Path) -> None:
+    steps = _open(tmp_path).definition.steps
+    assert [step.name for step in steps if step.is_ranked] == ["capacity"]
+
+
 def test_the_load_has_its_questions_and_enough_of_them(tmp_path: Path) -> None:
     load = _find(_open(tmp_path), "load")
     assert load["rate"] == ["1600.0"]
