@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from statistics import median
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from benchmarks.false_alarms import Series, load_series
 from cli.results.answers import Capacity, TunedSetting
 from cli.results.caveats import Place
+from cli.results.decision import Requirement, Sample, Status, Unit, decide
 from cli.results.matrix import CandidateFigures, Matrix, estimate_speed
 from cli.results.model import Result
 from cli.run.campaign.definition import Order
@@ -162,7 +164,7 @@ def test_searches_tell_nothing_within_their_precision() -> None:
 @pytest.mark.parametrize("repetitions", [2, 3, 6])
 def test_a_target_under_two_names_is_not_ranked(series: Series, repetitions: int) -> None:
     """Stored figures of one target, dealt to two names as a campaign interleaves them: 50 times from another
-    place, none of which may rank them. And 60 times slower is never called alike."""
+    place, none of which may rank them, or call one met and the other missed. And 60 times slower is never called alike."""
     rates = series.inserts_per_s
     for seed in range(50):
         chance = random.Random(f"{series.name} {seed}")
@@ -175,6 +177,21 @@ def test_a_target_under_two_names_is_not_ranked(series: Series, repetitions: int
             dealt[candidate.target].append(next(own))
         ranks = Matrix({name: _measure(values) for name, values in dealt.items()}).rank()
         assert {str(rank) for rank in ranks.values()} <= {"1", "undecided"}, (seed, dealt)
+        # Nor does a requirement between them tell them apart, where it is hardest.
+        row = Requirement(
+            key="r", heading="rate", unit=Unit.EVENTS_PER_S, bound=median(rates), at_least=True
+        )
+        verdicts = {
+            decide(
+                row,
+                [
+                    Sample(repetition=number, keeps=rate >= row.bound, value=rate)
+                    for number, rate in enumerate(own, 1)
+                ],
+            ).status
+            for own in dealt.values()
+        }
+        assert not {Status.MET, Status.MISSED} <= verdicts, (seed, dealt)
         slow = [rate / 60 for rate in dealt["b"]]
         ratio = estimate_speed(_measure(slow), _measure(dealt["a"]), 0.01)
         assert ratio is not None and not ratio.alike
