@@ -171,7 +171,7 @@ class QueryRequest(Request):
         return {**own, **public_load(self.load), **events, **self.list_limits()}
 
 
-class MixedRequest(Asking, Storing):
+class MixedRequest(Storing, Asking):
     """Inserts and queries on one data set, several times."""
 
     command: ClassVar = "mixed"

@@ -144,7 +144,7 @@ def test_all_jobs_are_checked_before_the_first(tool: Tool) -> None:
     for options, words in (
         ("duration: soon", ["c.yaml:6: options.duration", "30s"]),
         ("steps: 2, workers: 1", ["c.yaml:3: steps[0]", "--runs 1"]),
-        ("extra-option: {delay_ms: x}", ["quick", "delay_ms"]),
+        ("extra-option: {delay_ms: x}", ["c.yaml:6: options.extra-option", "delay_ms"]),
     ):
         (tool.place / "c.yaml").write_text(
             "targets: {quick: {target: blackhole}}\nsteps:\n- insert: {}\n"

@@ -1,8 +1,4 @@
-"""SQLite, an example of a module in a package of its own.
-
-Each event is stored exactly once: a request is one transaction of a library in the worker's own process, so
-no answer can get lost. One that finds the file locked for longer than `busy_timeout_s` is sent again.
-"""
+"""SQLite, a module in a package of its own. A request is one transaction: each event is stored once."""
 
 from __future__ import annotations
 
@@ -15,7 +11,7 @@ from pydantic import Field
 from simulator.conditions import Condition
 from simulator.contract import PrimaryKey
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import Capabilities, Encoding, Support, support_keys
+from simulator.modules.base import Capabilities, Durability, Encoding, Needed, Support, support_keys
 from simulator.modules.kit.module import missing_table, stored_by_earlier_run
 from simulator.modules.kit.sql_module import DbapiModule
 from simulator.modules.kit.sql_queries import SqlDialect, list_aliased, list_aliases
@@ -64,6 +60,7 @@ class Sqlite(DbapiModule[SqliteOptions]):
         shapes=SqliteDialect.SHAPES,
         indices=Support.MISSING,
         column_types=frozenset(TYPES),
+        durability=Durability({"synchronous": Needed(("2", "3"), "at the next checkpoint")}),
         # A connection does one thing after the other, and the file takes one writer at a time.
         in_flight=dict.fromkeys(("batch", "single"), Support.UNSUPPORTED),
     )
@@ -86,6 +83,7 @@ class Sqlite(DbapiModule[SqliteOptions]):
         return SimulatorError(text) if isinstance(error, sqlite3.Error) else None
 
     def server_info(self) -> dict[str, Any]:
-        ask = self.ask
-        settings = {name: ask(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous")}
+        settings = {
+            name: self.ask(f"PRAGMA {name}")[0][0] for name in ("journal_mode", "synchronous")
+        }
         return {"version": f"SQLite {sqlite3.sqlite_version}", "settings": settings}

@@ -164,7 +164,8 @@ def test_searches_tell_nothing_within_their_precision() -> None:
 @pytest.mark.parametrize("repetitions", [2, 3, 6])
 def test_a_target_under_two_names_is_not_ranked(series: Series, repetitions: int) -> None:
     """Stored figures of one target, dealt to two names as a campaign interleaves them: 50 times from another
-    place, none of which may rank them, or call one met and the other missed. And 60 times slower is never called alike."""
+    place, none of which may rank them, or call one met and the other missed. And 60 times slower is never
+    called alike."""
     rates = series.inserts_per_s
     for seed in range(50):
         chance = random.Random(f"{series.name} {seed}")
