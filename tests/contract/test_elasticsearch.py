@@ -17,7 +17,7 @@ from simulator.modules.sending import Payload
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import insert, insert_with, rows_of
 from simulator.testing.server import ServerUnderTest, new_job
-from simulator.testing.suite.test_answers import list_queries
+from simulator.testing.suite.test_answers import list_asked
 from simulator.worker import connect
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
@@ -325,12 +325,13 @@ def test_described_queries_of_several_shards_and_by_pages(
         for name, how, limit in limits
     ]
     stored = Stored(workload, [StoredPart(0, 0, 400)])
-    bounds = [draw(query, stored, 0, 0) for query in (*list_queries(workload), *beyond)]
+    bounds = [draw(query, stored, 0, 0) for query in (*list_asked(search, workload), *beyond)]
     module = search.module(job)
     module.open()
     module.prepare_queries()
     wrong = {}
-    for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
+    exactness = module.CAPABILITIES.exactness
+    for bound, right in zip(bounds, answer_all(bounds, stored, exactness=exactness), strict=True):
         problem = compare_answers(right, module.fetch(module.compile(bound)))
         if problem:
             wrong[bound] = problem

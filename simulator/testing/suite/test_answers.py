@@ -186,12 +186,17 @@ Questions = Sequence[tuple[BoundQuery, Answer]]
 """Bound queries and their right answers."""
 
 
+def list_asked(server: ServerUnderTest, workload: Workload) -> list[Query]:
+    """The queries of the suite that the module can be asked."""
+    shapes = frozenset(server.module_type.CAPABILITIES.shapes)
+    return [q for q in list_queries(workload) if workload.schema.shapes_of(q) <= shapes]
+
+
 def fill_and_draw(server: ServerUnderTest, workload: Workload) -> Questions:
     """Store events, and draw the parameters of all queries that the module can be asked, several times."""
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
-    shapes = frozenset(server.module_type.CAPABILITIES.shapes)
-    queries = [q for q in list_queries(workload) if workload.schema.shapes_of(q) <= shapes]
+    queries = list_asked(server, workload)
     if not queries:
         pytest.skip("compiles no queries")
     parts = PARTS.get(type(workload), DEFINED_PARTS)
