@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from cli.plan.fields import find_options
 from cli.plan.planning import (
     LONGEST_SERIES,
     PlannedRun,
@@ -18,7 +19,8 @@ from cli.plan.planning import (
     plan_inserts,
     split_options,
 )
-from cli.plan.requests import InsertRequest
+from cli.plan.request import Request
+from cli.plan.requests import REQUESTS, InsertRequest
 from cli.plan.target import ExecutorName, Target
 from cli.run.experiments.context import make_settings
 from cli.system.errors import ConfigError
@@ -43,6 +45,15 @@ CANT_MAP = (
     "module limited can't do workload cpu: it has a column of type json, tags, which the module"
     " doesn't map"
 )
+
+
+@pytest.mark.parametrize("kind", REQUESTS.values(), ids=REQUESTS)
+def test_a_request_has_the_options_of_all_that_it_inherits(kind: type[Request]) -> None:
+    """Where two of its classes have a field, the first one's counts, and may be no option."""
+    inherited = {
+        name for base in kind.__mro__ if issubclass(base, Request) for name in find_options(base)
+    }
+    assert inherited == find_options(kind).keys()
 
 
 def planned(workers: int, run: int, which: str, clean: bool = True) -> PlannedRun:
