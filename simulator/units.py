@@ -130,20 +130,21 @@ def format_digits(value: float) -> str:
 
 def format_amount(value: float) -> str:
     """A number as options have it, to three digits: `3.11G`, `104M`, `200k`, `50`."""
-    for unit in ("", "k", "M", "G"):
-        if value < 999.5:
-            return f"{value:.3g}{unit}"
-        value /= 1000
-    return f"{format_digits(value)}T"
+    return _scale(value, ("", "k", "M", "G", "T"))
 
 
 def format_bytes(value: float) -> str:
     """Bytes in the unit in which they have one to three digits before the point."""
-    for unit in ("bytes", "kB", "MB", "GB"):
+    return _scale(value, (" bytes", " kB", " MB", " GB", " TB"))
+
+
+def _scale(value: float, units: Sequence[str]) -> str:
+    """A number in the first of the units, each a thousand of the one before, in which it is below 1,000."""
+    for unit in units[:-1]:
         if value < 999.5:
-            return f"{value:.3g} {unit}"
+            return f"{value:.3g}{unit}"
         value /= 1000
-    return f"{format_digits(value)} TB"
+    return f"{format_digits(value)}{units[-1]}"
 
 
 def format_duration(seconds: float) -> str:

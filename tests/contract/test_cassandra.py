@@ -33,7 +33,7 @@ from simulator.modules.kit.http_connection import SOCKET_OPTIONS
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import insert, insert_with, most_at_once, rows_of
 from simulator.testing.server import as_observer, new_job
-from simulator.testing.suite.test_answers import DEFINED_PARTS, list_asked
+from simulator.testing.suite.test_answers import DEFINED_PARTS, list_askable, list_queries
 from simulator.testing.suite.test_queries import (
     SEED,
     check_answer,
@@ -625,7 +625,8 @@ def test_described_queries_whatever_the_server_lacks(
     workload = load_workload("machines")(seed=SEED, device_spread=10, late=0.1)
     fill(cassandra, workload, DEFINED_PARTS)
     stored = Stored(workload, [StoredPart(*part) for part in DEFINED_PARTS])
-    queries = [query for query in list_asked(cassandra, workload) if query.per or flavor == "ycql"]
+    asked = list_askable(cassandra.module_type, workload.schema, list_queries(workload))
+    queries = [query for query in asked if query.per or flavor == "ycql"]
     bounds = [draw(query, stored, 0, 0) for query in queries]
     answers = LateAnswers(late)
     monkeypatch.setattr(CassandraAsker, "_take", answers.take)

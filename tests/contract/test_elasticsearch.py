@@ -17,7 +17,7 @@ from simulator.modules.sending import Payload
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import insert, insert_with, rows_of
 from simulator.testing.server import ServerUnderTest, new_job
-from simulator.testing.suite.test_answers import list_asked
+from simulator.testing.suite.test_answers import list_askable, list_queries
 from simulator.worker import connect
 from simulator.workloads import load_workload
 from simulator.workloads.cpu import Cpu
@@ -325,7 +325,8 @@ def test_described_queries_of_several_shards_and_by_pages(
         for name, how, limit in limits
     ]
     stored = Stored(workload, [StoredPart(0, 0, 400)])
-    bounds = [draw(query, stored, 0, 0) for query in (*list_asked(search, workload), *beyond)]
+    asked = list_askable(search.module_type, schema, list_queries(workload))
+    bounds = [draw(query, stored, 0, 0) for query in (*asked, *beyond)]
     module = search.module(job)
     module.open()
     module.prepare_queries()

@@ -3,7 +3,7 @@ ahead, counted without being decoded, several in flight, by the vendor's client,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -186,17 +186,19 @@ Questions = Sequence[tuple[BoundQuery, Answer]]
 """Bound queries and their right answers."""
 
 
-def list_asked(server: ServerUnderTest, workload: Workload) -> list[Query]:
-    """The queries of the suite that the module can be asked."""
-    shapes = frozenset(server.module_type.CAPABILITIES.shapes)
-    return [q for q in list_queries(workload) if workload.schema.shapes_of(q) <= shapes]
+def list_askable(
+    module: AnyModule | type[AnyModule], schema: Schema, queries: Iterable[Query]
+) -> list[Query]:
+    """Those of the queries that the module can be asked."""
+    shapes = frozenset(module.CAPABILITIES.shapes)
+    return [query for query in queries if schema.shapes_of(query) <= shapes]
 
 
 def fill_and_draw(server: ServerUnderTest, workload: Workload) -> Questions:
     """Store events, and draw the parameters of all queries that the module can be asked, several times."""
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
-    queries = list_asked(server, workload)
+    queries = list_askable(server.module_type, workload.schema, list_queries(workload))
     if not queries:
         pytest.skip("compiles no queries")
     parts = PARTS.get(type(workload), DEFINED_PARTS)
@@ -340,12 +342,6 @@ def reading(
         yield module, asker
 
 
-def list_askable(module: AnyModule, workload: Workload) -> list[Query]:
-    """The workload's own queries, and the common ones, as far as the module can ask them."""
-    schema, shapes = workload.schema, frozenset(module.CAPABILITIES.shapes)
-    return [query for query in schema.descriptions if schema.shapes_of(query) <= shapes]
-
-
 def make_requests(
     module: AnyModule, asker: Asker, query: Query, stored: Stored
 ) -> Iterator[tuple[BoundQuery, Any]]:
@@ -391,7 +387,7 @@ def check_answers(
         assert asker.max_in_flight == in_flight
         questions = [
             question
-            for query in list_askable(module, workload)
+            for query in list_askable(module, workload.schema, workload.schema.descriptions)
             for question in make_requests(module, asker, query, stored)
         ]
         if not questions:
