@@ -107,7 +107,7 @@ def test_values_for_all_targets_and_for_one(tool: ClusterTool, namespace: Namesp
         "podLabels": {"team": "one"},
     }
     tool.configure(podLabels={"team": "all", "site": "here"}, priorityClassName="")
-    running = tool.start_insert("--num-inserts", 300)
+    running = tool.start_insert("--num-inserts", 1000)
     pod = namespace.await_running("worker")[0]
     assert pod.metadata.labels["team"] == "one" and pod.metadata.labels["site"] == "here"
     container = pod.spec.containers[0]

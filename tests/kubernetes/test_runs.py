@@ -290,7 +290,8 @@ def test_steps_and_prefill(tool: ClusterTool, database: str) -> None:
 
 def test_password_is_nowhere(tool: ClusterTool, namespace: Namespace, database: str) -> None:
     tool.add_database(database)
-    running = tool.start_insert("--num-inserts", 2000, target=DATABASE)
+    # Enough that it still runs when everything in the namespace has been read.
+    running = tool.start_insert("--num-inserts", 30_000, target=DATABASE)
     seen: set[str] = set()
 
     def watched() -> bool:
