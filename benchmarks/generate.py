@@ -50,6 +50,8 @@ SIGNALS = {
     "wander, roughness 1": "{kind: wander, low: 0, high: 100, period: 2h, roughness: 1}",
     "cycle": "{kind: cycle, low: 0, high: 100}",
     "cycle, noise 1.5": "{kind: cycle, low: 0, high: 100, noise: 1.5}",
+    "percentiles": "{kind: percentiles, values: {p0: 0, p50: 0, p99: 20, p100: 100}}",
+    "percentiles, period 2h": "{kind: percentiles, values: {p0: 0, p50: 0, p99: 20, p100: 100}, period: 2h}",
     "normal": "{kind: normal, mean: 50, deviation: 10}",
     "uniform": "{kind: uniform, low: 0, high: 100}",
 }

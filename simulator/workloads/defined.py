@@ -110,7 +110,7 @@ class Defined(Workload):
     options_model = DefinedOptions
     _makers: dict[str, Maker]
     _tag_makers: ClassVar[dict[str, Maker]]
-    _masks: ClassVar[dict[str, tuple[int, float]]]
+    _masks: ClassVar[dict[str, tuple[int, float, float | None]]]
 
     def __init__(self, seed: int = 0, **options: Any) -> None:
         super().__init__(seed, **options)
@@ -236,8 +236,7 @@ class Defined(Workload):
                 apart[name] = partial(fleet.tags[name].__getitem__, rows)
             else:
                 columns[name] = fleet.tags[name][rows]
-        masks = self._masks.items()
-        missing = {name: noise.absent(points, salt, share) for name, (salt, share) in masks}
+        missing = {name: noise.absent(points, *mask) for name, mask in self._masks.items()}
         all_columns = LazyColumns(columns, apart) if apart else columns
         return EventBlock(self.schema, worker, first, all_columns, names, missing)
 
@@ -355,7 +354,6 @@ def define(definition: Definition) -> type[Defined]:
     """The class of a workload."""
     columns = dict(definition.each_column())
     makers = definition.make_makers(definition.epoch_ms)
-    tags = [name for name, column in columns.items() if column.tag]
     schema = definition.make_schema()
     # The first field whose values differ, and a value that about a tenth of them exceed.
     numbers = np.arange(_SAMPLED, dtype=np.int64)
@@ -374,9 +372,9 @@ def define(definition: Definition) -> type[Defined]:
         "schema": schema,
         "queries": describe_queries(definition.queries, schema, definition.interval, high),
         "_makers": makers,
-        "_tag_makers": {name: columns[name].make_maker(name, schema.epoch_ms) for name in tags},
+        "_tag_makers": definition.make_makers(schema.epoch_ms, tags=True),
         "_masks": {
-            name: (noise.make_salt(name, "missing"), column.missing)
+            name: (noise.make_salt(name, "missing"), column.missing, column.missing_lasts)
             for name, column in columns.items()
             if column.missing
         },

@@ -34,6 +34,7 @@ from .signals import (
     Constant,
     DurationMs,
     DurationOrNoneMs,
+    Follows,
     Hold,
     Numbers,
     Share,
@@ -128,9 +129,11 @@ class ColumnDefinition(Part):
     """Floats are rounded to so many decimals; if left out, they are not rounded."""
     missing: Share = 0
     """The share of events without a value, such as 2%. A tag is never missing."""
+    missing_lasts: DurationMs | None = Field(None, ge=1000)
+    """How long a value is missing at a time, such as 10m; for single events if left out."""
     tag: bool = False
     """Whether it describes the device. A tag follows from the device's name alone, whatever the seed; its
-    signal is `choice` or `constant`."""
+    signal is `choice`, `follows` or `constant`."""
     repeat: int | None = Field(None, ge=1, le=MAX_COLUMNS)
     """Makes so many columns of it, each with values of its own."""
 
@@ -176,10 +179,12 @@ class ColumnDefinition(Part):
         if self.tag and self.missing:
             raise ValueError("a tag is never missing: it follows from the device's name")
         signal = self.signal
-        if self.tag and not isinstance(signal, Choice | Constant | None):
+        if self.missing_lasts and not self.missing:
+            raise ValueError("missing_lasts needs missing: the share of events without a value")
+        if self.tag and not isinstance(signal, Choice | Follows | Constant | None):
             raise ValueError(
-                f"a tag follows from the device's name: its signal can be choice or constant, not"
-                f" {signal.kind}"
+                "a tag follows from the device's name: its signal can be choice, follows or"
+                f" constant, not {signal.kind}"
             )
         if isinstance(signal, Numbers):
             self._check_span(signal, signal.kind)
@@ -227,9 +232,16 @@ class ColumnDefinition(Part):
 
     # --- values ---------------------------------------------------------------------------------
 
-    def make_maker(self, name: str, epoch_ms: int) -> Maker:
-        """What computes the values of the column of this name, for events from this time on."""
+    def make_maker(
+        self, name: str, epoch_ms: int, followed: ColumnDefinition | None = None
+    ) -> Maker:
+        """What computes the values of the column of this name, for events from this time on. `followed`:
+        the column that one of kind `follows` goes with."""
         signal, salt = self.signal, make_salt(name)
+        if isinstance(signal, Follows):
+            assert followed and isinstance(followed.signal, Choice | Hold)
+            drawn = followed.signal.model_copy(update={"values": signal.values})
+            return self._make_picker(make_salt(followed.name), drawn)
         if isinstance(signal, Choice | Hold | Constant):
             return self._make_picker(salt, signal)
         assert signal is not None
@@ -386,13 +398,19 @@ class Definition(Part):
             for name in column.names:
                 yield name, column
 
-    def make_makers(self, epoch_ms: int) -> dict[str, Maker]:
-        """What computes all columns with a signal, except tags, for events from this time on."""
+    def make_makers(self, epoch_ms: int, tags: bool = False) -> dict[str, Maker]:
+        """What computes all columns with a signal, for events from this time on: those that are `tags`, or
+        those that are none."""
         return {
-            name: column.make_maker(name, epoch_ms)
+            name: column.make_maker(name, epoch_ms, self._find_followed(column))
             for name, column in self.each_column()
-            if column.signal and not column.tag
+            if column.signal and column.tag is tags
         }
+
+    def _find_followed(self, column: ColumnDefinition) -> ColumnDefinition | None:
+        """The column that one goes with, if it follows another."""
+        name = column.signal.column if isinstance(column.signal, Follows) else None
+        return next((other for other in self.columns if other.name == name), None)
 
     def make_schema(self) -> Schema:
         """The table, without queries."""
@@ -443,6 +461,9 @@ class Definition(Part):
             if column.signal is None and column.name not in (self.time, self.device):
                 problem = f"column {column.name!r} needs a signal: one of {', '.join(SIGNALS)}"
                 yield ("columns", number), problem
+            elif isinstance(column.signal, Follows):
+                for problem in self._find_follow_problems(column, column.signal):
+                    yield ("columns", number, "signal"), problem
         for key in ("interval", "jitter"):
             if getattr(self, key) % 1:
                 yield (key,), "must be whole milliseconds"
@@ -452,6 +473,20 @@ class Definition(Part):
                 " that a device's events are in order"
             )
             yield ("jitter",), problem
+
+    def _find_follow_problems(self, column: ColumnDefinition, signal: Follows) -> Iterator[str]:
+        """Why a column can't follow another."""
+        other = self._find_followed(column)
+        if other is None:
+            known = [other.name for other in self.columns]
+            yield f"there is no column {signal.column!r}{did_you_mean(signal.column, known)}"
+        elif not isinstance(other.signal, Choice | Hold) or other.repeat or column.repeat:
+            yield f"{other.name} must be a single column whose signal is choice or hold"
+        elif other.tag is not column.tag:
+            yield f"{column.name} and {other.name} must both be tags, or neither"
+        elif len(other.signal.values) != len(signal.values):
+            theirs = len(other.signal.values)
+            yield f"{len(signal.values)} values can't go with the {theirs} of {other.name}"
 
     def _find_key_problems(
         self, key: str, columns: Mapping[str, ColumnDefinition], kind: ColumnType

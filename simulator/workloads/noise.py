@@ -153,9 +153,15 @@ def uniform_integers(points: Points, salt: int, low: int, high: int) -> NDArray[
     return values
 
 
-def absent(points: Points, salt: int, share: float) -> NDArray[np.bool_]:
-    """Which events have no value."""
-    return event_words(points, salt) < np.uint32(min(round(share * 2**32), 2**32 - 1))
+def absent(
+    points: Points, salt: int, share: float, lasts_ms: float | None = None
+) -> NDArray[np.bool_]:
+    """Which events have no value: each by itself, or all of so long a time."""
+    if lasts_ms is None:
+        words = event_words(points, salt)
+    else:
+        words = cell_words(points, find_cells(points, lasts_ms, salt)[0], salt)
+    return words < np.uint32(min(round(share * 2**32), 2**32 - 1))
 
 
 def pick_table(weights: Sequence[float]) -> Picks:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Mapping
+from itertools import pairwise
+from statistics import NormalDist
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -30,6 +33,7 @@ from .queries import Part
 MAX_VALUES = 1000
 
 _SHARE = re.compile(r"(-?\d+(?:\.\d+)?) ?%")
+_PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
 
 
 def _read_share(value: object) -> object:
@@ -115,11 +119,10 @@ class Normal(Numbers):
         return _scale(radius, self.mean, self.deviation, exact)
 
 
-class Wander(_Between):
-    """Drifts up and down, as most sensors' values do: a sum of lattice noises."""
+class _Drifting(Numbers):
+    """Made of a sum of lattice noises."""
 
-    kind: Literal["wander"]
-    period: DurationMs
+    period: DurationMs | None
     """The slowest noise is drawn anew every period, such as 2h, and interpolated linearly. Values two
     periods apart don't depend on each other."""
     roughness: float = Field(0.5, ge=0, le=1)
@@ -130,7 +133,7 @@ class Wander(_Between):
 
     @model_validator(mode="after")
     def _periods_are_seconds(self) -> Self:
-        shortest_ms = self.period / 2 ** (self.octaves - 1)
+        shortest_ms = (self.period or np.inf) / 2 ** (self.octaves - 1)
         if shortest_ms < 1000:
             raise ValueError(
                 f"the shortest of its waves lasts period / 2**(octaves - 1) = {shortest_ms:g} ms,"
@@ -138,7 +141,14 @@ class Wander(_Between):
             )
         return self
 
-    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+    @property
+    def reach(self) -> float:
+        """The largest sum of the noises."""
+        return sum(self.roughness**octave for octave in range(self.octaves))
+
+    def drift(self, points: Points, salt: int) -> Noise:
+        """The sum of the noises, the slowest from -1 to 1."""
+        assert self.period is not None
         total: Noise | None = None
         amplitude = 1.0
         for octave in range(self.octaves if self.roughness else 1):
@@ -157,9 +167,59 @@ class Wander(_Between):
                 noise *= np.float32(amplitude)
                 total += noise
         assert total is not None
-        reach = sum(self.roughness**octave for octave in range(self.octaves))
-        half = (self.high - self.low) / 2 / reach
-        return _scale(total, (self.low + self.high) / 2, half, exact)
+        return total
+
+
+class Wander(_Drifting, _Between):
+    """Drifts up and down, as most sensors' values do: a sum of lattice noises."""
+
+    kind: Literal["wander"]
+    period: DurationMs
+
+    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+        half = (self.high - self.low) / 2 / self.reach
+        return _scale(self.drift(points, salt), (self.low + self.high) / 2, half, exact)
+
+
+class Percentiles(_Drifting):
+    """Spread as its percentiles say, on a straight line between two of them. With a `period` it drifts as
+    `wander` does; without, each event's value is drawn by itself."""
+
+    kind: Literal["percentiles"]
+    values: Mapping[str, float]
+    """From `p0`, the lowest value, to `p100`, the highest, as in {p0: 0, p50: 2, p99.9: 30, p100: 80}."""
+    period: DurationMs | None = None
+
+    @property
+    def span(self) -> tuple[float, float]:
+        return self.values["p0"], self.values["p100"]
+
+    @model_validator(mode="after")
+    def _ascend(self) -> Self:
+        names = list(self.values)
+        if not all(_PERCENTILE.fullmatch(name) for name in names) or not {"p0", "p100"} <= {*names}:
+            raise ValueError("write values as {p0: 1, p50: 2, p99.9: 7, p100: 9}, with p0 and p100")
+        shares, values = self._table
+        if any(a >= b for a, b in pairwise(shares)) or any(a > b for a, b in pairwise(values)):
+            raise ValueError("percentiles and their values must rise from p0 to p100")
+        if values[0] == values[-1]:
+            raise ValueError(f"p0 and p100 are both {values[0]:g}: use kind: constant")
+        return self
+
+    @property
+    def _table(self) -> tuple[list[float], list[float]]:
+        """Shares of one, and the values there."""
+        return [float(name[1:]) / 100 for name in self.values], list(self.values.values())
+
+    def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
+        shares, values = self._table
+        if self.period is None:
+            return np.interp(uniform(points, salt, 0, 1), shares, values)
+        # Sums of noises are nearly normal, but they end: a noise's variance is 1/3, interpolated 2/9.
+        octaves = range(self.octaves if self.roughness else 1)
+        normal = NormalDist(0, (2 / 9 * sum(self.roughness ** (2 * k) for k in octaves)) ** 0.5)
+        inner = [max(-self.reach, min(normal.inv_cdf(p), self.reach)) for p in shares[1:-1]]
+        return np.interp(self.drift(points, salt), [-self.reach, *inner, self.reach], values)
 
 
 class Cycle(_Between):
@@ -200,7 +260,8 @@ class Cycle(_Between):
 
 
 class Counter(Numbers):
-    """Rises by `step` each `every`; devices begin up to `spread` above `start`."""
+    """Rises by `step` each `every`; devices begin up to `spread` above `start`, once or whenever it
+    `resets`."""
 
     kind: Literal["counter"]
     start: float = 0
@@ -211,14 +272,20 @@ class Counter(Numbers):
     """The time in which it rises by `step`, such as 12s."""
     spread: float = Field(0, ge=0)
     """Each device begins higher by its own number, up to this."""
+    resets: DurationMs | None = Field(None, ge=1000)
+    """It begins anew after so long, each device at its own time; never if left out."""
 
     @property
     def span(self) -> tuple[float, float]:
-        century_ms = 100 * 365.25 * 86_400_000
-        return self.start, self.start + self.spread + self.step / self.every * century_ms
+        longest_ms = self.resets or 100 * 365.25 * 86_400_000  # a century
+        return self.start, self.start + self.spread + self.step / self.every * longest_ms
 
     def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
-        values = points.moments - epoch_ms
+        if self.resets:
+            values = find_cells(points, self.resets, salt)[1]
+            values *= self.resets
+        else:
+            values = points.moments - epoch_ms
         values *= self.step / self.every
         values += self.start
         if self.spread:
@@ -244,6 +311,9 @@ def _scale(noise: Noise, middle: float, half: float, exact: bool) -> NDArray[Any
 class _Several(Part):
     values: tuple[Any, ...] = Field(min_length=1, max_length=MAX_VALUES)
     """The values, of the column's type: 1,000 at most."""
+
+
+class _Weighed(_Several):
     weights: tuple[float, ...] | None = None
     """How often each value is drawn, relative to the others; all equally if left out."""
 
@@ -261,7 +331,7 @@ class _Several(Part):
         return self
 
 
-class Choice(_Several):
+class Choice(_Weighed):
     """One of several values; of a tag, the device's for good."""
 
     kind: Literal["choice"]
@@ -271,7 +341,7 @@ class Choice(_Several):
         return event_words(points, salt)
 
 
-class Hold(_Several):
+class Hold(_Weighed):
     """One of several values, drawn anew every `lasts`."""
 
     kind: Literal["hold"]
@@ -282,6 +352,15 @@ class Hold(_Several):
         """As `Choice.draw`."""
         cells, _ = find_cells(points, self.lasts, salt)
         return cell_words(points, cells, salt)
+
+
+class Follows(_Several):
+    """What goes with another column's value: the first of `values` with the first of that column's, and so
+    on, as a country goes with a city."""
+
+    kind: Literal["follows"]
+    column: str
+    """The other column, whose signal is `choice` or `hold`. Both are tags, or neither is."""
 
 
 class Constant(Part):
@@ -297,8 +376,11 @@ class Constant(Part):
         return (self.value,)
 
 
-Signal = Uniform | Normal | Wander | Cycle | Counter | Choice | Hold | Constant
+Signal = (
+    Uniform | Normal | Percentiles | Wander | Cycle | Counter | Choice | Hold | Follows | Constant
+)
 SIGNALS: dict[str, type[Part]] = {
-    "uniform": Uniform, "normal": Normal, "wander": Wander, "cycle": Cycle, "choice": Choice,
-    "hold": Hold, "counter": Counter, "constant": Constant,
+    "uniform": Uniform, "normal": Normal, "percentiles": Percentiles, "wander": Wander,
+    "cycle": Cycle, "choice": Choice, "hold": Hold, "follows": Follows, "counter": Counter,
+    "constant": Constant,
 }  # fmt: skip

@@ -73,6 +73,7 @@ def test_a_definition_is_read() -> None:
         ("    decimals: 1\n    missing", "    tag: no\n    type: int32\n    missing", "duplicate key"),
         ("high: 80", "high: 1e39", r"don't fit into type float32"),
         ("name: boilers", "name: [", r"boilers.yaml:\d+: not valid YAML: "),
+        ("missing: 2.5%", "missing_lasts: 5m", r":11: .*missing_lasts needs missing"),
         ("columns:", "columns: &a\n  - *a", r"contains itself"),
         ("signal: {kind: wander, low: 20, high: 80, period: 1h}", "repeat: 2", "needs a signal: one"),
     ],
@@ -98,7 +99,7 @@ def test_what_is_wrong_is_named(old: str, new: str, problem: str) -> None:
         ('type: json, signal: {kind: constant, value: {a: [{"b\\0": 1}]}}', "not a value of type json"),
         ("type: text, signal: {kind: choice, values: [a, b], weights: [1]}", "same number of weights"),
         ("type: text, signal: {kind: choice, values: [a], weights: [0]}", "not all of them 0"),
-        ("type: text, tag: true, signal: {kind: hold, lasts: 1h, values: [a]}", "choice or constant"),
+        ("type: text, tag: true, signal: {kind: hold, lasts: 1h, values: [a]}", "follows or constant"),
         ("type: int32, signal: {kind: uniform, low: 0.5, high: 0.9}", "no whole number from 0.5 to 0.9"),
         ("type: float32, decimals: 2, signal: {kind: uniform, low: 0.001, high: 0.009}", "no number with"),
         ("type: float64, signal: {kind: cycle, low: 0, high: 1.0e-9, noise: 1}", "hides a sine.*uniform"),
@@ -120,6 +121,39 @@ queries:
     per: [boiler, {every: 10m}]
   - {name: warm, events: [heat, at], where: {column: heat, above: 50}, devices: 2}
 """
+
+
+CITIES = """\
+  - {name: city, type: text, tag: true, signal: {kind: choice, values: [Bern, Genf, Rom]}}
+  - {name: land, type: text, tag: true, signal: {kind: follows, column: city, values: [CH, CH, IT]}}
+"""
+
+
+def test_a_column_follows_another() -> None:
+    kind = define(read(GOOD + CITIES.replace("tag: true, ", "")))
+    for make in (kind, define(read(GOOD + CITIES))):
+        columns = make(7).block(0, 0, 500).columns
+        pairs = set(zip(columns["city"].tolist(), columns["land"].tolist(), strict=True))
+        assert pairs == {(b"Bern", b"CH"), (b"Genf", b"CH"), (b"Rom", b"IT")}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("column: city", "column: cty", r":17: .*no column 'cty'; did you mean city\?"),
+        ("column: city", "column: heat", r":17: .*heat must be a single column whose signal is choice"),
+        ("land, type: text, tag: true", "land, type: text", "land and city must both be tags, or neither"),
+        ("[CH, CH, IT]", "[CH, IT]", r"2 values can't go with the 3 of city"),
+        ("[CH, CH, IT]", "[CH, CH, 3]", r"3 is not a value of type text"),
+        ("{kind: choice, values: [Bern, Genf, Rom]}",
+         "{kind: percentiles, values: {p0: 1, p50: 3}}", "with p0 and p100"),
+        ("{kind: choice, values: [Bern, Genf, Rom]}",
+         "{kind: percentiles, values: {p0: 1, p50: 3, p100: 2}}", "must rise from p0 to p100"),
+    ],
+)  # fmt: skip
+def test_what_can_not_follow_is_named(old: str, new: str, problem: str) -> None:
+    with pytest.raises(OptionError, match=problem):
+        read(GOOD + CITIES.replace(old, new))
 
 
 def test_queries_are_read() -> None:

@@ -11,7 +11,16 @@ from simulator.workloads import noise
 from simulator.workloads.definition import round_decimals
 from simulator.workloads.noise import Points
 from simulator.workloads.schema import FIRST_TIMESTAMP_MS
-from simulator.workloads.signals import Choice, Counter, Cycle, Hold, Normal, Numbers, Wander
+from simulator.workloads.signals import (
+    Choice,
+    Counter,
+    Cycle,
+    Hold,
+    Normal,
+    Numbers,
+    Percentiles,
+    Wander,
+)
 
 MINUTE_MS = 60_000
 MANY = 100_000
@@ -158,6 +167,29 @@ def test_counter_rises_by_its_rate() -> None:
     assert 5 <= table[0].min() < 20 and 40 < table[0].max() < 55
 
 
+def test_counter_begins_anew_at_each_devices_own_time() -> None:
+    counter = {"kind": "counter", "start": 5, "every": "1m", "resets": "20m"}
+    table = make(Counter.model_validate(counter), points(50, 100)).reshape(100, 50)
+    steps = np.diff(table, axis=0)
+    assert np.all(np.isclose(steps, 1) | np.isclose(steps, -19))
+    assert table.min() >= 5 and table.max() < 25
+    assert set(np.count_nonzero(steps < 0, axis=0).tolist()) <= {4, 5}
+    assert len(set(np.argmax(steps < 0, axis=0).tolist())) > 10
+
+
+@pytest.mark.parametrize("period", [None, "1h"])
+def test_percentiles_are_those_of_the_values(period: str | None) -> None:
+    values = {"p0": 0.0, "p25": 0.0, "p50": 1.0, "p90": 10.0, "p100": 50.0}
+    signal = Percentiles.model_validate({"kind": "percentiles", "values": values, "period": period})
+    series = make(signal, points(2000, 50, 10 * MINUTE_MS))
+    assert series.min() >= 0 and series.max() <= 50
+    assert np.percentile(series, [25, 50]) == pytest.approx([0, 1], abs=0.15)
+    assert (series > 10).mean() == pytest.approx(0.1, abs=0.01)
+    table = series.reshape(50, 2000)
+    shared = np.corrcoef(table[:-1].ravel(), table[1:].ravel())[0, 1]
+    assert shared > 0.5 if period else abs(shared) < 0.02
+
+
 def test_choice_goes_by_weights_and_hold_lasts() -> None:
     table = noise.pick_table([1, 0, 3])
     assert len(table) == noise.PICKS
@@ -184,6 +216,13 @@ def test_tags_stay() -> None:
 def test_a_share_is_absent(share: float) -> None:
     where = points(100, 1000)
     assert noise.absent(where, 3, share).mean() == pytest.approx(share, abs=0.002)
+
+
+def test_values_are_absent_for_a_time() -> None:
+    table = noise.absent(points(500, 600), 3, 0.1, 20 * MINUTE_MS).reshape(600, 500)
+    assert table.mean() == pytest.approx(0.1, rel=0.05)
+    # Of the absent ones, a twentieth is the last of its time; the next is absent at 10 %.
+    assert table[1:][table[:-1]].mean() == pytest.approx(1 - 0.9 / 20, abs=0.01)
 
 
 def test_rounding_leaves_no_negative_zero() -> None:
