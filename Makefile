@@ -118,18 +118,18 @@ pictures: $(VENV)/tool
 	$(PLOT) --output img/example_rolling.svg --kind time $(EXAMPLE)-rolling.json
 
 # The published comparison (comparison/README.md). SERVERS names the script that starts servers; SIZE=quick takes
-# shorter windows, into campaigns/. What a database has lost or missed (exit status 1 and 3) is a result.
+# shorter windows. What a database has lost or missed (exit status 1 and 3) is a result.
 SIZE ?=
-CAMPAIGN_WITH = $(BIN)/python run.py campaign -c comparison/config.yaml --allow-run \
-  $(if $(SIZE),--size $(SIZE),--output comparison/results/$$name)
+MEASURED = campaigns/comparison-$$name
 comparison: $(VENV)/tool
-	for name in fleet temperature versions; do $(CAMPAIGN_WITH) comparison/$$name.yaml; status=$$?; \
-	  [ $$status -le 3 ] || exit $$status; done
+	for name in fleet temperature versions; do \
+	  $(BIN)/python run.py campaign comparison/$$name.yaml -c comparison/config.yaml --allow-run \
+	    $(if $(SIZE),--size $(SIZE)) --output $(MEASURED); status=$$?; [ $$status -le 3 ] || exit $$status; \
+	  $(BIN)/python run.py results pack $(MEASURED) --output comparison/results/$$name.tar.xz || exit; done
 
 # Whether what is there may be published, and what must be said with it.
 comparison-check: $(VENV)/tool
-	@if [ -d comparison/results ]; then $(BIN)/python run.py results check comparison/results/*/; \
-	else echo "comparison/results: nothing is published yet"; fi
+	@$(BIN)/python run.py results check comparison/results/*.tar.xz
 
 comparison-table: $(VENV)/tool
 	$(BIN)/python -m comparison.table

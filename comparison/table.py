@@ -15,6 +15,7 @@ from statistics import fmean
 from typing import Any
 
 from cli.results.caveats import Place
+from cli.results.kept import SUFFIX
 from cli.results.matrix import CandidateFigures, Matrix, collect_samples
 from cli.results.model import Result
 from cli.results.published import Candidate, Cell, Field, Row, find_candidates, make_fields
@@ -27,6 +28,7 @@ from simulator.units import format_count, format_digits
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "comparison" / "results"
+FLEET = RESULTS / f"fleet{SUFFIX}"
 BEGIN, END = "<!-- comparison: made by `make comparison-table` -->", "<!-- comparison: end -->"
 _BLOCK = re.compile(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 
@@ -226,8 +228,8 @@ TABLES: Mapping[str, Callable[[Path], str]] = {
 
 def make_block(name: str) -> str:
     """The table of these results; nothing where nothing is measured yet."""
-    folder = RESULTS / name
-    return TABLES[name](folder) if folder.is_dir() else ""
+    file = RESULTS / f"{name}{SUFFIX}"
+    return TABLES[name](file) if file.is_file() else ""
 
 
 def complete_page(page: str, blocks: Iterable[str]) -> str:
@@ -308,8 +310,8 @@ def _list_points(field: Field) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Write the page's tables, and the picture."""
     PAGE.write_text(complete_page(PAGE.read_text(), map(make_block, TABLES)))
-    if (RESULTS / "fleet").is_dir():
-        PICTURE.write_text(make_picture(RESULTS / "fleet"))
+    if FLEET.is_file():
+        PICTURE.write_text(make_picture(FLEET))
 
 
 if __name__ == "__main__":

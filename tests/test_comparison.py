@@ -8,12 +8,12 @@ import re
 import signal
 import subprocess
 import sys
-from itertools import chain
 from pathlib import Path
 
 import psutil
 import pytest
 
+from cli.results.kept import is_kept
 from cli.results.model import Result
 from cli.results.publication import check_publication
 from cli.run.campaign.campaign import Campaign, list_permissions, open_campaign
@@ -24,10 +24,10 @@ from comparison.table import (
     BEGIN,
     COLUMNS,
     END,
+    FLEET,
     LOST,
     PAGE,
     PICTURE,
-    RESULTS,
     TABLES,
     complete_page,
     make_block,
@@ -43,8 +43,8 @@ from .cli.test_pictures import list_labels
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "comparison"
-PUBLISHED = sorted(path for path in (FOLDER / "results").glob("*") if path.is_dir())
-MOST_BYTES = 30_000_000
+PUBLISHED = sorted((FOLDER / "results").iterdir())
+MOST_BYTES, MOST_FILES = 8_000_000, 60
 
 
 @pytest.fixture(autouse=True)
@@ -95,13 +95,15 @@ def test_no_file_names_a_place_on_a_machine() -> None:
 
 
 def test_what_is_published_may_be() -> None:
-    problems = {folder.name: check_publication(folder).problems for folder in PUBLISHED}
+    assert all(map(is_kept, PUBLISHED))
+    problems = {file.name: check_publication(file).problems for file in PUBLISHED}
     assert not any(problems.values()), problems
 
 
 def test_what_is_published_is_small_enough() -> None:
-    files = chain.from_iterable(folder.rglob("*") for folder in PUBLISHED)
-    assert sum(file.stat().st_size for file in files if file.is_file()) <= MOST_BYTES
+    files = [file for file in FOLDER.rglob("*") if file.is_file() and file.suffix != ".pyc"]
+    assert sum(file.stat().st_size for file in files) <= MOST_BYTES
+    assert len(files) <= MOST_FILES
 
 
 def test_the_page_has_the_tables_of_what_is_published() -> None:
@@ -128,7 +130,7 @@ def test_the_picture_has_each_candidate_of_the_fleet() -> None:
     drawn = PICTURE.read_text()
     assert len(names) >= 10
     assert all(f">{name}<" in drawn for name in names)
-    assert list_labels(make_picture(RESULTS / "fleet")) == list_labels(drawn)
+    assert list_labels(make_picture(FLEET)) == list_labels(drawn)
 
 
 def test_the_table_is_that_of_the_results(tmp_path: Path) -> None:

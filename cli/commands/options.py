@@ -222,11 +222,16 @@ def results_option(function: Function) -> Function:
         # Fetched when the command runs, not when its line is read: an address takes a while.
         if not isinstance(results_folder, Path):
             results_folder = results_folder.fetch()
+        elif results_folder.is_file():
+            from ..results.kept import find_results
+
+            results_folder = find_results(results_folder)
         return function(*args, results_folder=results_folder, **values)
 
     return click.option(
         "--results", "results_folder", default="results", show_default=True, type=FolderType(),
-        metavar="FOLDER|URL", help="Folder with the stored results, or its address.",
+        metavar="FOLDER|URL",
+        help="Folder with the stored results, its address, or a file that `results pack` made.",
     )(cast(Function, call))  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,16 +118,24 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
     """Print one result: figures, runs, latencies, workers, errors, phases, environment.
 
     RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. A campaign's
-    folder, or its verdict.json: the verdict on its requirements, with the runs of each figure.
+    folder, its verdict.json, or a file that `results pack` made: the verdict on its requirements, with the
+    runs of each figure; without requirements, its results.
     """
-    from ..results.store import open_result, open_verdict
+    from ..results.index import list_lines
+    from ..results.kept import find_results, unpack
+    from ..results.store import is_campaign, open_result, open_verdict
+    from ..show.listing import write_list
     from ..show.requirements import describe_whole_verdict
     from ..show.stored import describe_result
     from ..system.output import print_text, terminal_width
 
-    verdict = open_verdict(Path(name))
+    verdict = open_verdict(unpack(Path(name)))
     if verdict is not None:
         print_text(describe_whole_verdict(verdict, terminal_width()))
+        return
+    if is_campaign(Path(name)):
+        lines = list_lines(find_results(Path(name)), _read_line, with_cells=True)
+        print_text(write_list(lines, terminal_width()))
         return
     stored = open_result(name, results_folder)
     print_text(describe_result(stored, sys.stdout.isatty(), terminal_width()))
@@ -156,40 +165,62 @@ def export(names: tuple[str, ...], output: Path | None, results_folder: Path, de
 @results.command(short_help="Check whether results may be published.")
 @click.argument("folders", nargs=-1, required=True, metavar="FOLDER...",
                 type=click.Path(path_type=Path))  # fmt: skip
-@click.option(
-    "--write",
-    is_flag=True,
-    help="If the folder passes: write the hashes of all files to SHA256SUMS.",
-)
 @debug_option
 @click.pass_context
-def check(ctx: click.Context, folders: tuple[Path, ...], write: bool, debug: bool) -> None:
+def check(ctx: click.Context, folders: tuple[Path, ...], debug: bool) -> None:
     """Check whether results may be published: of campaigns, or of other commands.
 
-    Complete, valid, counted, answers checked, versions, settings and client known, the machine not busy,
-    three repetitions at least, no secret, all files as SHA256SUMS has them. Prints what belongs beside
-    the figures. Exit status 0: they may be; 1: not, and why.
-    """  # fmt: skip
+    FOLDER is a campaign's folder, one with results, or a file that `results pack` made. Complete, valid,
+    counted, answers checked, versions, settings and client known, the machine not busy, three repetitions
+    at least, no secret, and in a file all hashes right. Prints what belongs beside the figures. Exit
+    status 0: they may be; 1: not, and why.
+    """
+    verdicts = [_check(folder) for folder in folders]
+    ctx.exit(0 if all(verdicts) else 1)
+
+
+def _check(folder: Path) -> bool:
+    """Print whether a folder, or a file in its place, may be published."""
     from simulator.units import format_count
 
-    from ..results.manifest import MANIFEST, write_manifest
     from ..results.publication import check_publication
     from ..system.output import print_prose, print_text
 
-    refused = False
-    for folder in folders:
-        publication = check_publication(folder, with_manifest=not write)
-        if write and not publication.problems:
-            write_manifest(folder)
-            print_text(f"Written: {folder / MANIFEST}")
-        verdict = "not to be published" if publication.problems else "may be published"
-        print_text(f"{folder}: {format_count(len(publication.results), 'result')}, {verdict}")
-        for problem in publication.problems:
-            print_prose(f"problem: {problem}")
-        for line in publication.beside:
-            print_prose(f"beside it: {line}")
-        refused = refused or bool(publication.problems)
-    ctx.exit(1 if refused else 0)
+    publication = check_publication(folder)
+    verdict = "not to be published" if publication.problems else "may be published"
+    print_text(f"{folder}: {format_count(len(publication.results), 'result')}, {verdict}")
+    for problem in publication.problems:
+        print_prose(f"problem: {problem}")
+    for line in publication.beside:
+        print_prose(f"beside it: {line}")
+    return not publication.problems
+
+
+@results.command(short_help="Keep a campaign as one file, to publish or send it.")
+@click.argument("folder", type=click.Path(path_type=Path))
+@output_option(None, "File to write. Default: FOLDER.tar.xz.")
+@debug_option
+@click.pass_context
+def pack(ctx: click.Context, folder: Path, output: Path | None, debug: bool) -> None:
+    """Keep a folder as one file: a campaign's, or one with results.
+
+    The file holds all but the logs, and a hash of each file. `publish`, and all commands for results,
+    take it in the folder's place. Exit status 1, and no file, if `results check` has a problem with the
+    folder.
+    """
+    from ..results.kept import SUFFIX, is_kept, pack
+    from ..system.errors import ConfigError
+    from ..system.output import note
+
+    if is_kept(folder):
+        raise ConfigError(f"{folder} is packed already")
+    file = output or folder.with_name(folder.resolve().name + SUFFIX)
+    if not file.name.endswith(SUFFIX):
+        raise ConfigError(f"{file} would not be known again: its name must end with {SUFFIX}")
+    if not _check(folder):
+        ctx.exit(1)
+    size = pack(folder, file)
+    note(f"Written: {file}, {size / 1e6:.1f} MB")
 
 
 @click.command()
@@ -210,8 +241,9 @@ def publish(
 ) -> None:
     """Write a static site: candidates beside each other, and all that is behind each figure.
 
-    FOLDER is a campaign's folder, or one with results, its own or below it. The site needs no network, no
-    server and no other program; passwords, host names and paths are left out of it.
+    FOLDER is a campaign's folder, one with results, its own or below it, or a file that `results pack` made.
+    The site needs no network, no server and no other program; passwords, host names and paths are left out
+    of it.
     """
     from simulator.units import format_count
 
@@ -319,22 +351,35 @@ def compare(
 ) -> None:
     """Compare results with the first one: how many times as fast they are, with the 95 % interval.
 
-    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. A limit of
+    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. Two campaigns,
+    by their folders or the files that `results pack` made: what has changed for each candidate. A limit of
     --fail-if is for rate, p50, p90, p99, p99_9, max, service_p99 and so on, bytes_per_event, or
     query:NAME, which is a query's mean time.
     """
     from ..results.comparison import check_comparable, find_breaches, find_failures, parse_threshold
+    from ..results.kept import name_files
     from ..results.naming import name_results
-    from ..results.store import open_results
-    from ..show.comparison import describe_comparison
+    from ..results.sources import find_sources
+    from ..results.store import is_campaign, open_results
+    from ..show.comparison import describe_changes, describe_comparison
+    from ..system.errors import ConfigError
     from ..system.output import note, print_text, terminal_width, write_whole
 
     thresholds = [parse_threshold(limit) for limit in limits]
-    stored = open_results(names, results_folder)
-    check_comparable(stored)
-    titles, results = name_results(stored), [result.result for result in stored]
     width = None if markdown or output else terminal_width()
-    text = describe_comparison(titles, results, markdown, width)
+    titles: Sequence[str]
+    results: Sequence[Result]
+    if len(names) == 2 and all(is_campaign(Path(name)) for name in names):
+        if thresholds or fail_below is not None:
+            raise ConfigError("limits are for results: compare two results of the campaigns")
+        titles, results = name_files(names), ()
+        sides = [find_sources([Path(name)]) for name in names]
+        text = describe_changes(titles, sides, markdown, width)
+    else:
+        stored = open_results(names, results_folder)
+        check_comparable(stored)
+        titles, results = name_results(stored), [result.result for result in stored]
+        text = describe_comparison(titles, results, markdown, width)
     if output is None:
         print_text(text)
     else:

@@ -11,7 +11,7 @@ from typing import Any
 from simulator.modules.options import HIDDEN
 
 from ..system.errors import ConfigError
-from ..system.output import explain, write_whole
+from ..system.output import explain
 
 MANIFEST = "SHA256SUMS"
 """As `sha256sum` writes and checks it."""
@@ -41,17 +41,16 @@ def hash_files(folder: Path) -> dict[str, str]:
     }
 
 
-def write_manifest(folder: Path) -> None:
-    """Write the hashes of all files."""
-    lines = [f"{digest}  {path}\n" for path, digest in hash_files(folder).items()]
-    write_whole(folder / MANIFEST, "".join(lines))
+def write_lines(digests: Mapping[str, str]) -> str:
+    """The lines of a manifest."""
+    return "".join(f"{digest}  {path}\n" for path, digest in digests.items())
 
 
 def compare_manifest(folder: Path) -> list[str]:
     """What differs from the manifest, or that it is missing."""
     file = folder / MANIFEST
     if not file.is_file():
-        return [f"{MANIFEST} is missing: add --write to make it"]
+        return [f"{MANIFEST} is missing: pack its folder anew"]
     lines = file.read_text(encoding="utf-8", errors="replace").splitlines()
     pairs = [line.partition("  ") for line in lines if line.strip()]
     noted = {path: digest for digest, _, path in pairs}

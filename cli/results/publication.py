@@ -19,6 +19,7 @@ from ..plan.request import JobId
 from ..system.errors import ConfigError
 from .caveats import Kind
 from .conditions import find_durability
+from .kept import is_kept, unpack
 from .manifest import compare_manifest, list_secrets
 from .model import Result, as_mapping
 from .rules import find_busy
@@ -60,9 +61,10 @@ class Publication:
     """What must be said with its figures."""
 
 
-def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
-    """Judge a folder: a campaign's, one with results, or a result's own. ConfigError if there is no result.
-    `with_manifest`: whether its hashes must be there and right."""
+def check_publication(path: Path) -> Publication:
+    """Judge a folder: a campaign's, one with results, or a result's own; or the file that it is kept as, of
+    which the hashes must be right, too. ConfigError if there is no result."""
+    folder = unpack(path)
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}")
     publication = Publication([])
@@ -95,7 +97,7 @@ def check_publication(folder: Path, with_manifest: bool = True) -> Publication:
     plan = _Jobs(jobs, _read(folder / FAILED) if jobs else {}, notes)
     publication.problems += _find_missing(plan, publication.results)
     publication.problems += list_secrets(folder)
-    if with_manifest:
+    if is_kept(path):
         publication.problems += compare_manifest(folder)
     publication.beside = list(_describe_context([stored.result for stored in publication.results]))
     publication.beside += plan.describe_failures(plan.explained)

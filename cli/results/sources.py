@@ -19,6 +19,7 @@ from ..system.errors import ConfigError
 from ..system.output import note
 from .conditions import Origin, find_declared, list_settings
 from .decision import VerdictMatrix
+from .kept import unpack
 from .manifest import redact_result, redact_text
 from .model import Result, as_mapping
 from .naming import find_changed_options, format_options
@@ -98,7 +99,8 @@ def find_sources(folders: Sequence[Path]) -> Sources:
     campaigns: dict[str, str] = {}
     verdicts: dict[str, VerdictMatrix] = {}
     seen: set[Path] = set()
-    for folder in folders:
+    for named in folders:
+        folder = unpack(named)
         if not folder.is_dir():
             problem = "a file: name the folder that it is in" if folder.exists() else "missing"
             raise ConfigError(

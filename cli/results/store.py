@@ -34,6 +34,7 @@ from . import index
 from .address import Address, explain_named, is_address
 from .decision import VerdictMatrix
 from .index import ResultIndex, ResultLine, get_age, list_entries, list_lines
+from .kept import find_results, is_kept
 from .model import FORMAT, Result, as_mapping
 
 FILE_NAME = index.FILE_NAME
@@ -319,9 +320,22 @@ def open_result(name: str, folder: Path) -> StoredResult:
 
 
 def open_results(names: Iterable[str], folder: Path) -> list[StoredResult]:
-    """The results that a user means, as `open_result` has it; the folder is looked through once."""
+    """The results that a user means, as `open_result` has it, or all complete ones of a campaign; the folder
+    is looked through once."""
     listing = _Listing(folder)
-    return [_open(name, listing) for name in names]
+    found: list[StoredResult] = []
+    for name in names:
+        if is_campaign(Path(name)):
+            results = list_results(find_results(Path(name)))
+            found += [stored for stored in results if stored.result.complete]
+        else:
+            found.append(_open(name, listing))
+    return found
+
+
+def is_campaign(path: Path) -> bool:
+    """Whether a path names a campaign's folder, or the file that it is kept as."""
+    return is_kept(path) or (path / PLAN).is_file()
 
 
 def _open(name: str, listing: _Listing) -> StoredResult:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from simulator.conditions import Condition
 from simulator.units import join_words
 
+from ..results.campaigns import compare_campaigns, find_absent
 from ..results.columns import format_cost
 from ..results.comparison import MetricComparison, compare, find_missing
 from ..results.conditions import (
@@ -21,6 +23,7 @@ from ..results.entries import list_entries
 from ..results.figures import FIGURES, Form
 from ..results.model import Result
 from ..results.naming import format_value, name_database
+from ..results.sources import Sources
 from ..results.statistics import MOST_RUNS, count_events_per_cost
 from ..results.summaries import list_queries, weigh_valid
 from ..results.verdicts import list_kinds, summarize_doubts
@@ -250,6 +253,39 @@ def describe_comparison(
     if lines:
         parts.append(_list_lines(lines, markdown, width))
     return "\n\n".join(parts)
+
+
+def describe_changes(
+    names: Sequence[str], sides: Sequence[Sources], markdown: bool, width: int | None = None
+) -> str:
+    """All that `compare` prints of two campaigns with these names."""
+    changes = compare_campaigns(*sides)
+    rows: list[list[object]] = [
+        [
+            change.candidate,
+            change.step,
+            change.own.aspect.heading,
+            *(shown.aspect.show(shown.value) for shown in (change.base, change.own)),
+            "-" if change.speed is None else f"{change.speed.value:.2f}",
+            "{:.2f} to {:.2f}".format(*change.speed.interval)
+            if change.speed and change.speed.interval
+            else "-",
+            change.verdict,
+        ]
+        for change in changes
+    ]
+    headers = ["Candidate", "Step", "Figure", *names, "Times as good", "95% interval", "Verdict"]
+    table = Table(headers, rows, ("Candidate", "Step", "Figure", "Verdict"))
+    counts = Counter(change.verdict for change in changes)
+    lines = [", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())]
+    if absent := find_absent(*sides):
+        lines.append(f"only in one of the campaigns: {join_words(absent)}")
+    first = changes[0].candidate
+    same = [
+        next(source.result for source in side.done if source.candidate == first) for side in sides
+    ]
+    lines += list_differences(names, same)
+    return f"{table.text(markdown, width)}\n\n{_list_lines(lines, markdown, width)}"
 
 
 def _list_lines(lines: Sequence[str], markdown: bool, width: int | None) -> str:
