@@ -14,10 +14,8 @@ RUN CGO_ENABLED=0 go install -trimpath \
 FROM python:${PYTHON_VERSION}-slim AS build
 ARG HATCHLING_VERSION=1.33.0
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
-COPY requirements.lock requirements-remote.txt /
-RUN python -m venv /opt/venv \
- && /opt/venv/bin/pip install --require-hashes -r /requirements.lock \
- && /opt/venv/bin/pip install -r /requirements-remote.txt
+COPY requirements.txt /
+RUN python -m venv /opt/venv && /opt/venv/bin/pip install --require-hashes -r /requirements.txt
 RUN python -m venv /opt/build && /opt/build/bin/pip install "hatchling==${HATCHLING_VERSION}"
 COPY . /source
 RUN cd /source && /opt/build/bin/python -m hatchling build -t wheel -d /wheel \

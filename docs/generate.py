@@ -310,7 +310,7 @@ _KINDS = {"string": "text", "integer": "whole number", "boolean": "true or false
 
 def make_licences() -> str:
     """The packages that the images contain, with the licences that they state."""
-    names = re.findall(r"^([\w.-]+)==", Path("requirements.lock").read_text("utf-8"), re.MULTILINE)
+    names = re.findall(r"^([\w.-]+)==", Path("requirements.txt").read_text("utf-8"), re.MULTILINE)
     rows = []
     for name in sorted(names, key=str.lower):
         about = metadata(name).json

@@ -91,6 +91,14 @@ class Retryable(Exception):
 # --- what other packages add ---------------------------------------------------------------------
 
 
+class DriverMissing(ModuleNotFoundError):
+    """A package that a module of the tool needs, `name`, is not installed."""
+
+    def __init__(self, name: str | None, module: str) -> None:
+        super().__init__(f"No module named {name!r}", name=name)
+        self.module = module
+
+
 class PluginError(OptionError):
     """Another package's part can't be used; the text says which, of which package, and why."""
 

@@ -193,8 +193,8 @@ def test_the_image_has_pinned_versions_and_its_own_user() -> None:
     text = (ROOT / "Dockerfile").read_text()
     pinned = re.search(r"HATCHLING_VERSION=(\S+)", text)
     assert pinned is not None
-    assert f"hatchling=={pinned[1]}\n" in (ROOT / "requirements-dev.txt").read_text()
-    assert "--require-hashes -r /requirements.lock" in text
+    assert f'"hatchling=={pinned[1]}"' in (ROOT / "pyproject.toml").read_text()
+    assert "--require-hashes -r /requirements.txt" in text
     assert re.search(r"ARG HELM_VERSION=\d+\.\d+\.\d+\n", text)
     other = (ROOT / "simulator" / "Dockerfile").read_text()
     for line in ("ARG PYTHON_VERSION=", "USER "):

@@ -143,18 +143,28 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
 
 @results.command(short_help="Write all runs as a table for other programs.")
 @click.argument("names", nargs=-1, metavar="[RESULT]...")
-@output_option(None, "File to write: .csv or .parquet. Default: CSV to standard output.")
+@output_option(None, "File to write: .csv, .json, .md or .parquet. Default: standard output.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["csv", "json", "markdown", "parquet"]),
+    help="Default: by the file's ending, else CSV. Markdown has the main columns, others have all.",
+)
 @results_option
 @debug_option
-def export(names: tuple[str, ...], output: Path | None, results_folder: Path, debug: bool) -> None:
+def export(
+    names: tuple[str, ...], output: Path | None, form: str | None, results_folder: Path, debug: bool
+) -> None:
     """Write all runs of the results given, or of all that are stored, one line for each run."""
-    from ..results.export import FORMATS, choose_format, export_runs
+    from ..results.export import Format, choose_format, export_runs
     from ..results.store import list_results, open_results
     from ..system.output import note, print_text, write_whole
 
-    form = FORMATS[".csv"] if output is None else choose_format(output)
+    chosen = Format(form or "csv") if output is None or form else choose_format(output)
+    if output is None and chosen is Format.PARQUET:
+        raise click.UsageError("Parquet isn't text: name a file with --output")
     stored = open_results(names, results_folder) if names else list_results(results_folder)
-    content = export_runs(stored, form)
+    content = export_runs(stored, chosen)
     if output is None:
         print_text(content.decode().rstrip("\n"))
     else:

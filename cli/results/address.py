@@ -22,7 +22,7 @@ from typing import Any
 from simulator.errors import one_line
 
 from ..system.errors import CliError, ConfigError, RunFailed
-from ..system.installation import advise_remote, program
+from ..system.installation import advise_install, program
 from ..system.output import explain
 from .index import FILE_NAME
 from .manifest import hide_secrets
@@ -152,7 +152,7 @@ class Address:
         except ImportError as error:
             raise ConfigError(
                 f"{self}: a package is needed for this and not installed ({one_line(error, 100)}):"
-                f" {advise_remote()}"
+                f" {advise_install('remote')}"
             ) from error
         except ValueError as error:
             raise ConfigError(

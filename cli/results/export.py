@@ -1,24 +1,31 @@
-"""All runs of stored results as one table, for CSV and Parquet."""
+"""All runs of stored results as one table: a file, or a table in memory for notebooks."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import NoneType
-from typing import Any, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
+import orjson
 from pydantic import BaseModel
+from tabulate import tabulate
 
 from simulator.contract import DataSet, Load, Role, fields_of
 from simulator.documents import printable_line
 
 from ..system.errors import ConfigError
-from .figures import ASKED, MEASURED, PAID, STAGED
+from .figures import ASKED, FIGURES, MEASURED, PAID, STAGED, Form
 from .model import Result
 from .observations import observe
 from .store import StoredResult
+
+if TYPE_CHECKING:
+    import pyarrow
 
 _TYPES: dict[Any, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}
 
@@ -41,12 +48,12 @@ OPTION_COLUMNS = _list_option_columns()
 
 _RESULT = (
     "result_id", "started_at", "command", "target", "module", "executor", "label", "tags", "source",
-    "tool_version", "tool_commit", "database_version", "cpu_model",
+    "candidate", "step", "repetition", "tool_version", "tool_commit", "database_version", "cpu_model",
 )  # fmt: skip
 """Columns that are the same in all rows of a result."""
 
 COLUMNS: dict[str, str] = {
-    **dict.fromkeys(_RESULT, "VARCHAR"),
+    **dict.fromkeys(_RESULT, "VARCHAR"), "repetition": "BIGINT",
     **{figure.key: figure.form.sql for figure in MEASURED},
     "insert_mode": "VARCHAR", **OPTION_COLUMNS, "cost_per_hour": "DOUBLE",
     PAID.key: PAID.form.sql,
@@ -59,7 +66,32 @@ COLUMNS: dict[str, str] = {
 """Column -> SQL type. `tags`, `errors` and `options` are JSON; what a command does not have is null. In
 an open loop (one with `rate_per_s`) `latency_*` are response times."""
 
-FORMATS = {".csv": "FORMAT csv, HEADER", ".parquet": "FORMAT parquet"}
+
+class Format(StrEnum):
+    """What an export may be."""
+
+    CSV = "csv"
+    JSON = "json"
+    MARKDOWN = "markdown"
+    PARQUET = "parquet"
+
+
+_ENDINGS = {
+    ".csv": Format.CSV,
+    ".json": Format.JSON,
+    ".md": Format.MARKDOWN,
+    ".parquet": Format.PARQUET,
+}
+
+_IN_JSON = ("tags", "errors", "options")
+"""Columns whose texts are JSON."""
+
+_TO_READ = (
+    "target", "command", "workers", "group", "query", "run", "stage", "valid", "duration_s", "inserts_per_s",
+    "queries_per_s", "latency_p50_ms", "latency_p99_ms", "latency_max_ms", "achieved",
+    "stage_rate_per_s", "stage_p99_ms", "client_cpu_share", "bytes_per_event", "bottleneck",
+)  # fmt: skip
+"""The columns of Markdown, which is for people; those that nothing is known of are left out."""
 
 
 def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
@@ -68,7 +100,8 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     shared = dict.fromkeys(COLUMNS) | {
         "result_id": printable_line(stored.id),
         **{name: getattr(result, name) for name in ("started_at", "command", "target", "module",
-                                                    "executor", "label", "source", "cost_per_hour")},
+                                                    "executor", "label", "source", "candidate", "step",
+                                                    "repetition", "cost_per_hour")},
         "tags": json.dumps(result.tags, sort_keys=True) if result.tags else None,
         "tool_version": result.describe("tool").get("version"),
         "tool_commit": result.describe("tool").get("commit"),
@@ -107,53 +140,84 @@ def _list_tuned_cells(result: Result, run: int) -> dict[str, Any]:
     }
 
 
-def choose_format(file: Path) -> str:
+def choose_format(file: Path) -> Format:
     """How a file of this name is written; ConfigError if its ending says nothing."""
     try:
-        return FORMATS[file.suffix.lower()]
+        return _ENDINGS[file.suffix.lower()]
     except KeyError:
-        endings = " or ".join(FORMATS)
-        raise ConfigError(f"--output {file}: name a file that ends in {endings}") from None
+        raise ConfigError(
+            f"--output {file}: name a file that ends in {', '.join(_ENDINGS)}, or give --format"
+        ) from None
 
 
-def export_runs(stored: Sequence[StoredResult], form: str) -> bytes:
-    """The contents of the file, one row for each run.
+def export_runs(stored: Sequence[StoredResult], form: Format) -> bytes:
+    """The contents of the file, one row for each run. ModuleNotFoundError for Parquet without pyarrow."""
+    if form is Format.PARQUET:
+        from pyarrow import BufferOutputStream, parquet
 
-    By DuckDB, which writes both formats and needs nothing else: half of pyarrow's size.
-    """
-    import duckdb
+        stream = BufferOutputStream()
+        parquet.write_table(make_table(stored), stream)
+        return bytes(stream.getvalue())
+    rows = _list_all(stored)
+    match form:
+        case Format.JSON:
+            lines = [
+                orjson.dumps(row | {name: json.loads(row[name] or "null") for name in _IN_JSON})
+                for row in rows
+            ]
+            return b"[\n" + b",\n".join(lines) + b"\n]\n"
+        case Format.MARKDOWN:
+            return _write_markdown(rows).encode()
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _write_cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue().encode()
 
-    lines = [
-        json.dumps({name: _fit(row.get(name), kind, form) for name, kind in COLUMNS.items()})
+
+def make_table(stored: Sequence[StoredResult]) -> pyarrow.Table:
+    """The same as a table in memory, each column with its type."""
+    import pyarrow
+
+    kinds = {
+        "BIGINT": pyarrow.int64(), "BOOLEAN": pyarrow.bool_(),
+        "DOUBLE": pyarrow.float64(), "VARCHAR": pyarrow.string(),
+    }  # fmt: skip
+    schema = pyarrow.schema([(name, kinds[kind]) for name, kind in COLUMNS.items()])
+    return pyarrow.Table.from_pylist(_list_all(stored), schema)
+
+
+def _list_all(stored: Sequence[StoredResult]) -> list[dict[str, Any]]:
+    """The rows of all results, with all columns; a count beyond 64 bits is null."""
+    return [
+        {
+            name: None if kind == "BIGINT" and abs(row.get(name) or 0) >= 2**63 else row.get(name)
+            for name, kind in COLUMNS.items()
+        }
         for result in stored
         for row in list_rows(result)
     ]
-    columns = json.dumps(COLUMNS)
-    with TemporaryDirectory() as folder, duckdb.connect() as connection:
-        source, target = Path(folder) / "runs.json", Path(folder) / "runs"
-        source.write_text("\n".join(lines), encoding="utf-8")
-        connection.execute(
-            f"COPY (SELECT * FROM read_json({_quote(source)}, format = 'newline_delimited',"
-            f" columns = {columns})) TO {_quote(target)} ({form})"
-        )
-        return target.read_bytes()
 
 
-def _fit(value: Any, kind: str, form: str) -> Any:
-    """A cell as its column takes it: a count beyond 64 bits is null. In CSV a text that a spreadsheet would
-    take for a formula is quoted as spreadsheets do it; negative numbers are in columns of numbers.
+def _write_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
+    names = [name for name in _TO_READ if any(row[name] is not None for row in rows)]
+    forms = {name: FIGURES[name].form if name in FIGURES else Form.TEXT for name in names}
+    cells = [
+        [form.show(row[name]).replace("|", "\\|") for name, form in forms.items()] for row in rows
+    ]
+    align = ["left" if form is Form.TEXT else "right" for form in forms.values()]
+    table = tabulate(cells, names, tablefmt="github", colalign=align, disable_numparse=True)
+    return f"{table}\n" if rows else "no runs\n"
+
+
+def _write_cell(value: Any) -> Any:
+    """A cell of CSV. A text that a spreadsheet would take for a formula is quoted as spreadsheets do it.
 
     https://owasp.org/www-community/attacks/CSV_Injection
     """
-    if kind == "BIGINT" and isinstance(value, int | float) and abs(value) >= 2**63:
-        return None
-    if kind == "VARCHAR" and form == FORMATS[".csv"] and str(value).startswith(_FORMULA):
-        return f"'{value}"
-    return value
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
-
-
-def _quote(path: Path) -> str:
-    return "'" + str(path).replace("'", "''") + "'"

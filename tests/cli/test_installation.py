@@ -21,7 +21,9 @@ from packaging.utils import canonicalize_name
 
 from cli.main import COMMANDS, commands
 from cli.system.installation import missing_package
-from simulator import __version__
+from simulator import __version__, modules
+from simulator.errors import DriverMissing
+from simulator.modules import load_module
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -85,7 +87,7 @@ def test_the_wheel_has_the_code_and_every_file_beside_it_that_the_code_reads(whe
 
 def test_the_licences_of_all_that_the_images_contain_are_listed() -> None:
     page = (ROOT / "docs" / "reference" / "licences.md").read_text()
-    lock = (ROOT / "requirements.lock").read_text()
+    lock = (ROOT / "requirements.txt").read_text()
     pinned = re.findall(r"^([\w.-]+)==", lock, re.MULTILINE)
     assert re.findall(r"^\| (\S+) \| \S", page, re.MULTILINE)[2:] == sorted(pinned, key=str.lower)
 
@@ -155,46 +157,33 @@ def test_the_chart_and_the_recipes_are_those_of_the_installed_package(installed:
     assert rest == ["True", "True", "postgresql-benchmark"]
 
 
-def _pins() -> dict[str, str]:
-    """Package -> the version that requirements.txt, or a file that it names, has."""
-    pins: dict[str, str] = {}
-    for name in ("requirements.txt", "requirements-demo.txt", "simulator/requirements.txt"):
-        for line in (ROOT / name).read_text().splitlines():
-            package, pinned, version = line.partition("==")
-            if pinned:
-                pins[canonicalize_name(package)] = version
-    return pins
+EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 
 
-def test_what_the_package_depends_on_is_what_the_requirements_pin() -> None:
-    pins = _pins()
-    required = {
-        canonicalize_name(requirement.name): requirement
-        for requirement in map(Requirement, PROJECT["dependencies"])
-    }
-    for name, requirement in required.items():
-        assert requirement.specifier.contains(pins[name]), f"{requirement}, but {pins[name]}"
-    # What only the image's list pins is what others need in turn.
-    direct = (ROOT / "simulator/requirements.txt").read_text().split("\n\n")[0]
-    for text in (
-        direct,
-        *((ROOT / f"requirements{part}.txt").read_text() for part in ("", "-demo")),
-    ):
-        for line in text.splitlines():
-            if line and not line.startswith(("#", "-")):
-                assert canonicalize_name(line.partition("==")[0]) in required, line
+def _list_required(*extras: str) -> Iterator[Requirement]:
+    """What these extras name, through extras that they are made of."""
+    for requirement in map(Requirement, (text for extra in extras for text in EXTRAS[extra])):
+        if requirement.name == PROJECT["name"]:
+            yield from _list_required(*requirement.extras)
+        else:
+            yield requirement
 
 
-def test_what_results_at_an_address_need_is_an_extra_of_the_package() -> None:
-    extra = {
-        requirement.name: requirement
-        for requirement in map(Requirement, PROJECT["optional-dependencies"]["remote"])
-    }
-    text = (ROOT / "requirements-remote.txt").read_text()
-    pins = dict(re.findall(r"^([\w.-]+)==(\S+)$", text, re.MULTILINE))
-    assert pins.keys() == extra.keys()
-    for name, requirement in extra.items():
-        assert requirement.specifier.contains(pins[name]), f"{requirement}, but {pins[name]}"
+def _complete(*extras: str) -> set[str]:
+    """The packages that the tool with these extras consists of here, all in all."""
+    pending = [*map(Requirement, PROJECT["dependencies"]), *_list_required(*extras)]
+    packages = set[str]()
+    while pending:
+        requirement = pending.pop()
+        name = canonicalize_name(requirement.name)
+        if name not in packages:
+            packages.add(name)
+            pending += [
+                needed
+                for needed in map(Requirement, metadata.requires(name) or ())
+                if not needed.marker or needed.marker.evaluate()
+            ]
+    return packages
 
 
 def _read_lock(path: Path) -> dict[str, str]:
@@ -209,19 +198,41 @@ def _read_lock(path: Path) -> dict[str, str]:
     return {canonicalize_name(name): version for name, version, _ in entries}
 
 
-@pytest.mark.parametrize("name", ["requirements", "requirements-demo", "simulator/requirements"])
-def test_a_lock_has_all_that_is_installed_with_hashes(name: str) -> None:
-    """`make lock` makes them anew."""
-    locked, whole = _read_lock(ROOT / f"{name}.lock"), _read_lock(ROOT / "requirements.lock")
-    assert locked.items() <= whole.items()
-    pins = _pins()
-    lines = (ROOT / f"{name}.txt").read_text().splitlines()
-    pending = [
-        line.partition("==")[0] for line in lines if line and not line.startswith(("#", "-"))
+def test_all_that_can_be_installed_is_locked_with_hashes() -> None:
+    """`make lock` makes both files anew."""
+    whole, image = (
+        _read_lock(ROOT / f"{folder}/requirements.txt") for folder in (".", "simulator")
+    )
+    assert image.items() <= whole.items()
+    assert _complete("all") <= whole.keys()
+    assert _complete("databases") <= image.keys()
+    for requirement in (*map(Requirement, PROJECT["dependencies"]), *_list_required("all")):
+        version = whole[canonicalize_name(requirement.name)]
+        assert requirement.specifier.contains(version), f"{requirement}, but {version}"
+
+
+NOT_BROUGHT = {"apache-iotdb"}
+"""Clients that are too large to come with their module: 229 MB with what they need."""
+
+
+@pytest.mark.parametrize("name", sorted(modules._own_names()))
+def test_a_module_has_an_extra_with_what_it_imports_and_its_clients(name: str) -> None:
+    """And with nothing else; `all` has each."""
+    module = load_module(name)
+    clients = [
+        package for client in module.CAPABILITIES.clients.values() for package in client.packages
     ]
-    for package in pending:
-        assert locked[canonicalize_name(package)] == pins[canonicalize_name(package)]
-    assert _complete(pending) <= locked.keys()
+    owners = metadata.packages_distributions()
+    late = [owners[package.partition(".")[0]][0] for package in module.IMPORTED_LATE
+            if not package.startswith("simulator")]  # fmt: skip
+    # azure, a namespace of many packages, is among what PACKAGES has.
+    late = [package for package in late if not package.startswith("azure-")]
+    declared = {*map(canonicalize_name, (*module.PACKAGES, *clients, *late))} - NOT_BROUGHT
+    extra = name.replace("_", "-")
+    named = {canonicalize_name(requirement.name) for requirement in _list_required(extra)}
+    assert declared <= _complete(extra)
+    assert named <= declared
+    assert _complete(extra) <= _complete("databases") <= _complete("all")
 
 
 def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -236,38 +247,16 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
     assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
 
 
-def _demo_packages() -> set[str]:
-    """What `make demo` installs: requirements-demo.txt and what those packages need in turn."""
-    lines = (ROOT / "requirements-demo.txt").read_text().splitlines()
-    return _complete([line.partition("==")[0] for line in lines if not line.startswith(("#", "-"))])
-
-
-def _complete(pending: list[str]) -> set[str]:
-    """These packages and what they need in turn here."""
-    pending, packages = list(pending), set[str]()
-    while pending:
-        name = canonicalize_name(pending.pop())
-        if name not in packages:
-            packages.add(name)
-            required = map(Requirement, metadata.requires(name) or ())
-            pending += [
-                requirement.name
-                for requirement in required
-                if not requirement.marker or requirement.marker.evaluate()
-            ]
-    return packages
-
-
 @pytest.fixture(scope="module")
 def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder for PYTHONPATH with which Python has only what `make demo` installs."""
-    demo = _demo_packages()
+    demo = _complete("embedded")
     others = sorted(
         package
         for package, owners in metadata.packages_distributions().items()
         if demo.isdisjoint(map(canonicalize_name, owners))
     )
-    assert {"kubernetes", "cassandra", "duckdb", "vl_convert", "scipy"} <= set(others)
+    assert {"kubernetes", "cassandra", "pyarrow", "vl_convert", "scipy"} <= set(others)
     folder = tmp_path_factory.mktemp("demo")
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
@@ -310,13 +299,14 @@ COMMANDS_OF_DEMO = {
     "doctor": "kubernetes",
     "campaign --example": None,
     "campaign campaign.yaml --dry-run": None,
-    "campaign campaign.yaml": "jinja2",
+    "campaign campaign.yaml": "vl_convert",
     "insert --target postgresql": "kubernetes",
     "insert --target cassandra_sync": "cassandra",
     "capacity --target clickhouse --limit p99=1s": "lz4",
     "results list": None,
     "results show stored.json": None,
-    "results export stored.json --output all.csv": "duckdb",
+    "results export stored.json": None,
+    "results export stored.json --output all.parquet": "pyarrow",
     "compare stored.json stored.json": None,
     "report stored.json": "vl_convert",
     "plot stored.json": "vl_convert",
@@ -365,15 +355,15 @@ def test_every_command_works_after_the_demo_or_names_what_it_lacks(
             assert lacks in output and "pip install" in output, line
             assert len(output.splitlines()) == 1, line
     assert re.search(r"^cassandra_sync .* not installed", done.stdout, re.MULTILINE)
-    for target in ("cassandra_sync", "postgresql"):
+    for target, extra in (("cassandra_sync", "cassandra"), ("postgresql", "kubernetes")):
         assert re.search(
             r"error: the Python package \w+ is needed for this and not installed:"
-            r" \S+ -m pip install -r \S+requirements\.txt$",
+            rf" \S+ -m pip install -e '\S+\[{extra}\]'$",
             outcomes[f"insert --target {target}"][0],
         )
     for output in (done.stdout, outcomes["ceiling --events 100 --batch 10"][0]):
         left_out = re.search(r"^left out, since .* not installed: .*$", output, re.MULTILINE)
-        assert left_out and "arangodb" in left_out[0] and "pip install -r" in left_out[0]
+        assert left_out and "arangodb" in left_out[0] and "[databases]'" in left_out[0]
 
 
 def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it() -> None:
@@ -382,5 +372,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it() 
     )
     assert text is not None
     assert "package kubernetes is" in text
-    assert re.search(r"python\S* -m pip install -r \S*requirements\.txt$", text)
+    assert re.search(r"python\S* -m pip install -e '\S+\[kubernetes\]'$", text)
+    text = missing_package(DriverMissing("azure.kusto.data", "azure_data_explorer"))
+    assert text is not None and text.endswith("[azure-data-explorer]'")
     assert missing_package(ModuleNotFoundError("No module named 'cli.x'", name="cli.x")) is None

@@ -206,7 +206,7 @@ def estimate_campaign(
 
 def report_only(campaign: Campaign) -> int:
     """Make the report on the results that are there; the exit status. ConfigError if there are none."""
-    _need_packages_of_report()
+    _need_charts()
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
     if not folder.find_done(campaign.jobs):
@@ -223,7 +223,7 @@ def run_campaign(
     allow_run: bool = False,
 ) -> int:
     """Run what is left, and report; the exit status. `allow_run`: the file has the permissions it needs."""
-    _need_packages_of_report()
+    _need_charts()
     prepared = prepare(campaign)
     permissions = list_permissions(campaign, [made.session for made in prepared.values()])
     if not ask_permission(campaign.file, permissions, allow_run):
@@ -439,8 +439,7 @@ def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__
 
 
-def _need_packages_of_report() -> None:
-    """Missing packages of the report are an error before the night, not after it."""
-    for name in ("jinja2", "vl_convert"):
-        if find_spec(name) is None:
-            raise ModuleNotFoundError(name=name)
+def _need_charts() -> None:
+    """A missing package of the report is an error before the night, not after it."""
+    if find_spec("vl_convert") is None:
+        raise ModuleNotFoundError(name="vl_convert")

@@ -196,7 +196,7 @@ def test_a_missing_package_is_named_with_the_remedy(monkeypatch: pytest.MonkeyPa
         return really(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without_fsspec)
-    with pytest.raises(ConfigError, match=r"pip install .*requirements-remote\.txt"):
+    with pytest.raises(ConfigError, match=r"pip install .*\[remote\]"):
         Address("s3://bucket/x").check_writable()
 
 

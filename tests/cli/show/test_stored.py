@@ -7,10 +7,11 @@ import io
 import json
 from pathlib import Path
 
-import duckdb
+import pyarrow
 import pytest
+from pyarrow import parquet
 
-from cli.results.export import COLUMNS, FORMATS, choose_format, export_runs, list_rows
+from cli.results.export import COLUMNS, Format, choose_format, export_runs, list_rows
 from cli.results.store import read_result
 from cli.show.stored import describe_result, tabulate_result
 from cli.system.errors import ConfigError
@@ -154,7 +155,7 @@ EXPORTED = [
 
 
 def test_csv_has_a_line_for_each_run() -> None:
-    content = export_runs(EXPORTED, FORMATS[".csv"]).decode()
+    content = export_runs(EXPORTED, Format.CSV).decode()
     rows = list(csv.DictReader(io.StringIO(content)))
     assert list(rows[0]) == list(COLUMNS)
     assert [row["result_id"] for row in rows] == ["first"] * 2 + ["second"] * 2 + ["third"] * 3
@@ -168,9 +169,9 @@ def test_no_cell_of_csv_is_a_formula() -> None:
     result = inserts({2: [10.5]})
     result.label = "=cmd()"
     result.writers[0].group.count = 2**70
-    for form, label in ((FORMATS[".csv"], "'=cmd()"), (FORMATS[".parquet"], "=cmd()")):
+    for form, label in ((Format.CSV, "'=cmd()"), (Format.PARQUET, "=cmd()")):
         content = export_runs([stored(result)], form)
-        if form == FORMATS[".csv"]:
+        if form == Format.CSV:
             (row,) = csv.DictReader(io.StringIO(content.decode()))
             assert (row["label"], row["events"]) == (label, "")
         else:
@@ -179,15 +180,38 @@ def test_no_cell_of_csv_is_a_formula() -> None:
 
 def test_parquet_has_the_same_with_types(tmp_path: Path) -> None:
     file = tmp_path / "runs.parquet"
-    file.write_bytes(export_runs(EXPORTED, FORMATS[".parquet"]))
-    relation = duckdb.sql(f"SELECT * FROM '{file}'")
-    assert relation is not None
-    assert dict(zip(relation.columns, map(str, relation.types), strict=True)) == COLUMNS
-    assert relation.fetchall() == [
-        tuple(row.get(name) for name in COLUMNS)
+    file.write_bytes(export_runs(EXPORTED, Format.PARQUET))
+    table = parquet.read_table(file)
+    assert table.column_names == list(COLUMNS)
+    assert table.schema.field("inserts_per_s").type == pyarrow.float64()
+    assert table.schema.field("events").type == pyarrow.int64()
+    assert table.schema.field("valid").type == pyarrow.bool_()
+    assert table.to_pylist() == [
+        {name: row.get(name) for name in COLUMNS}
         for stored_result in EXPORTED
         for row in list_rows(stored_result)
     ]
+
+
+def test_json_has_the_same_with_what_csv_has_as_text() -> None:
+    rows = json.loads(export_runs(EXPORTED, Format.JSON))
+    assert [list(row) for row in rows] == [list(COLUMNS)] * len(rows)
+    assert [row["inserts_per_s"] for row in rows] == [10.5, 11.25, 5.0, 4.0, None, None, None]
+    assert rows[0]["options"]["module"] == {"copy_format": "binary"}
+    assert rows[0]["errors"] == {} and rows[0]["tags"] is None
+
+
+def test_markdown_is_a_table_of_the_main_columns_that_have_a_value() -> None:
+    result = inserts({2: [10_000.5]})
+    result.target = "a|b"
+    head, rule, row = export_runs([stored(result)], Format.MARKDOWN).decode().splitlines()
+    names = [cell.strip() for cell in head.strip("|").split("|")]
+    assert {"target", "workers", "inserts_per_s", "latency_p99_ms"} <= set(names)
+    assert not {"query", "stage", "options"} & set(names)
+    assert set(rule) <= set("|-:")
+    cells = [cell.strip() for cell in row[1:-1].split(" | ")]
+    assert dict(zip(names, cells, strict=True))["inserts_per_s"] == "10,000"
+    assert cells[0] == "a\\|b"
 
 
 def test_what_a_row_holds() -> None:
@@ -203,11 +227,11 @@ def test_what_a_row_holds() -> None:
 
 
 def test_no_runs_are_a_table_without_rows() -> None:
-    content = export_runs([], FORMATS[".csv"]).decode()
+    content = export_runs([], Format.CSV).decode()
     assert content.strip() == ",".join(COLUMNS)
 
 
 @pytest.mark.parametrize("name", ["runs.txt", "runs", "runs.csv.gz"])
 def test_a_file_of_another_kind_is_refused(name: str) -> None:
-    with pytest.raises(ConfigError, match=r"ends in \.csv or \.parquet"):
+    with pytest.raises(ConfigError, match=r"ends in \.csv, .*\.parquet, or give --format"):
         choose_format(Path(name))
