@@ -95,7 +95,7 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     The same events are inserted by the module's lean path and by the vendor's client, in turns, on
     new tables: throughput, CPU per event, latency of a request. With --queries events are
     inserted once (--prefill, or else --num-inserts of each worker), and each client asks the same
-    questions about them: queries per second, CPU per question and per row, times.
+    queries of them: queries per second, CPU per query and per row, times.
     """
     run(ctx)
 

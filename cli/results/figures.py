@@ -332,7 +332,7 @@ ASKED: tuple[Figure, ...] = (
     F("client_cpu_us_per_query", "Client µs/query", "CPU of all readers ÷ queries answered in the window",
       "µs", Form.DIGITS, lambda e: None if e.each else share_of_client(e.group), READERS, _LESS,
       "client_cpu_us_per_query"),
-    F("pause_share", "Pause", "closed loop: time from an answer to the next question, of all places in"
+    F("pause_share", "Pause", "closed loop: time from an answer to the next query, of all places in"
       " flight", "", Form.EXACT_SHARE, _of_group("client", "pause_share"), READERS, _LESS, "pause_share"),
 )  # fmt: skip
 """What readers have besides: figures of a query, or of one execution."""

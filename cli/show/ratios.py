@@ -295,7 +295,7 @@ def describe_clients(result: Result) -> list[str]:
 
 def _describe_cost(cost: ClientCost, result: Result) -> str:
     columns = choose_columns([result])
-    event, request = ("question", "question") if columns is ASKING else ("event", "request")
+    event, request = ("query", "query") if columns is ASKING else ("event", "request")
     parts = [_describe_rate(cost.ratios[columns.rate])]
     if (cpu := cost.ratios.get(columns.cpu)) is not None:
         own, lean = (_format_mean(side[columns.cpu]) for side in (cost.own, cost.lean))
@@ -341,7 +341,7 @@ def describe_client_costs(results: Sequence[Result]) -> str:
         if (cpu := cost.ratios.get(columns.cpu)) is not None:
             # `2.8× (0.9 to 8.9)`.
             ends = f" ({' to '.join(map(format_factor, cpu.interval))})" if cpu.interval else ""
-            unit = "question" if columns is ASKING else "event"
+            unit = "query" if columns is ASKING else "event"
             text += f", CPU per {unit} {format_factor(cpu.value)}×{ends}"
         texts.append(text)
     return "; ".join(texts) or "the cost of a client is unknown"

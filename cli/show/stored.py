@@ -89,7 +89,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
         "Limits": tabulate_limits(result),
         "Writers alone": tabulate_runs("Runs", result, alone[Role.WRITE], terminal),
         "Readers alone": tabulate_reads(alone[Role.READ], terminal),
-        "Times of the questions": tabulate_questions(result),
+        "Query times": tabulate_questions(result),
         "Turns": tabulate_turns(result),
         "Runs": tabulate_runs("Runs", result, runs, terminal),
         "Latencies of a request, ms": tabulate_runs("Latencies", result, closed, terminal),

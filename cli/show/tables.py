@@ -267,10 +267,10 @@ def describe_load(load: Load) -> str | None:
 
 
 def describe_in_flight(in_flight: int | None) -> str:
-    """Words that follow the readers: how many questions each of them has under way; empty for one."""
+    """Words that follow the readers: how many queries each of them has under way; empty for one."""
     if in_flight is None or in_flight == 1:
         return ""
-    return f" with {in_flight:,} questions in flight each"
+    return f" with {in_flight:,} queries in flight each"
 
 
 COST_HEADER = columns_.COST

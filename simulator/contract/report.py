@@ -58,12 +58,9 @@ class Client(Message):
             return None
         share = f"{self.pause_share:.0%}"
         if self.in_flight == 1:
-            return (
-                f"between an answer and the next question the database waited {share} of the time"
-            )
+            return f"between an answer and the next query the database waited {share} of the time"
         return (
-            f"places in flight were idle between an answer and the next question {share} of the"
-            " time"
+            f"places in flight were idle between an answer and the next query {share} of the time"
         )
 
 

@@ -97,7 +97,7 @@ class Module(ABC, Generic[OptionsT]):
     used. Empty: `make_writer` makes it itself."""
     ASKER: ClassVar[str] = ""
     """The same for the lean asker, of the module and how many questions may be under way. Empty: `make_asker`
-    makes it itself, or the module asks one question at a time by `answer`."""
+    makes it itself, or the module asks one query at a time by `answer`."""
     options: OptionsT
     options_model: type[OptionsT]
     ENCODINGS: ClassVar[Sequence[Encoding]]
@@ -197,7 +197,7 @@ class Module(ABC, Generic[OptionsT]):
             asks_one = not self.ASKER and type(self).make_asker is Module.make_asker
             if (load.in_flight or 1) > 1 and asks_one:
                 raise OptionError(
-                    f"module {self.name} asks one question at a time, not {load.in_flight}: use more readers"
+                    f"module {self.name} asks one query at a time, not {load.in_flight}: use more readers"
                     " instead"
                 )
             return

@@ -62,7 +62,7 @@ def test_official_clients_ask_the_same_as_the_lean_path(tool: Tool) -> None:
     assert "Asks by" in done.out
     assert "What your application's client (psycopg2-binary) costs you: " in done.out
     shown = tool.run_here("results", "show", tool.folder().name).ok().out
-    assert "Times of the questions" in shown
+    assert "Query times" in shown
 
 
 def test_of_a_run_that_is_given_up_what_was_measured_is_kept(tool: Tool) -> None:

@@ -147,7 +147,7 @@ def test_readers_have_questions_in_flight_as_their_asker_can() -> None:
     with pytest.raises(OptionError) as refused:
         OneByOne(options, job(in_flight=8, role=Role.READ))
     assert str(refused.value) == (
-        "module one-by-one asks one question at a time, not 8: use more readers instead"
+        "module one-by-one asks one query at a time, not 8: use more readers instead"
     )
     OneByOne(options, job(batch=10, role=Role.READ))
 

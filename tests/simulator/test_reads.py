@@ -154,12 +154,12 @@ def bind(*readers: WorkerFigures, load: Load | None = None) -> str | None:
         ({"throttled_share": 0.09}, None),
         (
             {"pause_s": 5.0},
-            "between an answer and the next question the database waited 50% of the time",
+            "between an answer and the next query the database waited 50% of the time",
         ),
         ({"pause_s": 4.9}, None),
         (
             {"pause_s": 10.0, "in_flight": 2},
-            "places in flight were idle between an answer and the next question 50% of the time",
+            "places in flight were idle between an answer and the next query 50% of the time",
         ),
         ({"pause_s": 9.9, "in_flight": 2}, None),
     ],

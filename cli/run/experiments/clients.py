@@ -106,7 +106,7 @@ class ClientsExperiment(Experiment[ClientsRequest]):
         print_text(tabulate_clients(result).text(width=terminal_width()))
         if self.request.readers is not None:
             table = tabulate_questions(result)
-            print_text(f"\nTimes of the questions\n{table.text(width=terminal_width())}")
+            print_text(f"\nQuery times\n{table.text(width=terminal_width())}")
         lines = [*describe_clients(result), *summarize_notes(result, sys.stdout.isatty())]
         for line in ["", *lines]:
             print_prose(line)

@@ -415,7 +415,7 @@ def test_answers_are_right_and_their_rows_are_counted(
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
     if in_flight > 1 and server.module_type.make_asker is Module.make_asker:
-        pytest.skip("asks one question at a time")
+        pytest.skip("asks one query at a time")
     check_answers(server, workload, in_flight, {})
 
 

@@ -133,7 +133,7 @@ def asked(share: float, **changes: Any) -> Result:
 
 
 _CPU = "{} of each request's time is the client's own CPU"
-_PAUSE = "between an answer and the next question the database waited {} of the time"
+_PAUSE = "between an answer and the next query the database waited {} of the time"
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ _PAUSE = "between an answer and the next question the database waited {} of the 
         ({"share": 0.4, "pause_share": 0.1, "in_flight": 8}, None, None),
         (
             {"pause_share": 0.2, "in_flight": 8},
-            "places in flight were idle between an answer and the next question 20% of the time",
+            "places in flight were idle between an answer and the next query 20% of the time",
             "1.25",
         ),
     ],

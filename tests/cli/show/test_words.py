@@ -104,7 +104,7 @@ def test_what_readers_were_offered_is_said() -> None:
     for options, text in (
         ({}, "beside 2 readers, "),
         ({"query_rate_per_s": 5.0}, "readers (5 queries/s offered), "),
-        ({"reader_in_flight": 8}, "beside 2 readers with 8 questions in flight each, "),
+        ({"reader_in_flight": 8}, "beside 2 readers with 8 queries in flight each, "),
         ({"reader_in_flight": 1}, "beside 2 readers, "),
     ):
         result = inserts({1: [100.0]}, options={"readers": 2, **options})
@@ -114,7 +114,7 @@ def test_what_readers_were_offered_is_said() -> None:
 def test_questions_in_flight_are_said() -> None:
     result = queries({"q": [0.5]}, options={"workers": 2, "runs": 3, "reader_in_flight": 8})
     text = words.describe_measurement(result)
-    assert "by 2 workers at once with 8 questions in flight each, each query 3 times" in text
+    assert "by 2 workers at once with 8 queries in flight each, each query 3 times" in text
 
 
 def test_no_answer() -> None:

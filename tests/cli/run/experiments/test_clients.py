@@ -83,15 +83,15 @@ def test_clients_that_ask_stand_beside_each_other_by_question_and_row() -> None:
     assert sentence.startswith(
         "What your application's client (psycopg2-binary) costs you: 4.00× slower"
     )
-    assert "200.00 µs of CPU for each question instead of 50.00" in sentence
-    assert "20.00 for each row instead of 5.00; a question's p50 0.4 ms instead of 0.1" in sentence
+    assert "200.00 µs of CPU for each query instead of 50.00" in sentence
+    assert "20.00 for each row instead of 5.00; a query's p50 0.4 ms instead of 0.1" in sentence
 
 
 def test_a_result_of_clients_that_ask_is_told_kept_and_drawn() -> None:
     result = compare_asking_in_turns()
     text = describe_measurement(result)
     assert (
-        "with 5,000 events in it by 2 workers at once with 8 questions in flight each, for 20 s, 2 runs of"
+        "with 5,000 events in it by 2 workers at once with 8 queries in flight each, for 20 s, 2 runs of"
         " each client, "
     ) in text
     shown = tabulate_result(result, terminal=False)
@@ -108,7 +108,7 @@ def test_a_result_of_clients_that_ask_is_told_kept_and_drawn() -> None:
     both = [*named, NamedResult("beta", compare_in_turns())]
     assert bars_of(draw("clients", both))["official"] == pytest.approx(25_002.5)
     ranking = describe_client_costs_of("clients", {"alpha": [result]})
-    assert ", CPU per question 4.00× (" in ranking.lines[0]
+    assert ", CPU per query 4.00× (" in ranking.lines[0]
 
 
 def test_a_result_has_the_groups_that_it_is_about() -> None:
