@@ -1,0 +1,124 @@
+"""Times of events, however a recording has them, in milliseconds since 1970."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from ...errors import OptionError, one_line
+from ..schema import ColumnType
+from .settings import ColumnSettings, Recorded
+from .values import LATEST_MS, Problems
+
+_NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_SECONDS_FROM, _SECONDS_UNTIL = 3 * 10**8, 10**11
+"""Numbers from 1979 to the year 5138 are taken for seconds since 1970, up to a thousand times as large ones
+for milliseconds, and so on. Smaller ones may be anything, such as 20240131."""
+
+
+def read_times(array: Any, name: str, settings: Recorded, problems: Problems) -> NDArray[np.int64]:
+    """The times, in ms. What isn't one is noted, with 0 in its place."""
+    how = settings.columns.get(name, ColumnSettings())
+    if array.null_count:
+        problems.add(name, "rows have no time", "remove them, or name another column by recorded.time",
+                     count=array.null_count)  # fmt: skip
+        times = np.zeros(len(array), dtype=np.int64)
+        there = array.is_valid().to_numpy(zero_copy_only=False)
+        if there.any():
+            times[there] = read_times(array.drop_null(), name, settings, problems)
+        return times
+    kind = array.type
+    if pa.types.is_dictionary(kind):
+        array, kind = array.cast(kind.value_type), kind.value_type
+    if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
+        if settings.time_format is not None and pa.types.is_integer(kind):
+            texts = array.cast(pa.string())
+            times, parts = _split(_to_instants(texts, texts.type, settings))
+        else:
+            times, parts = _read_numbers(array, name, settings.unit)
+    else:
+        try:
+            times, parts = _split(_to_instants(array, kind, settings))
+        except (pa.ArrowException, OverflowError) as error:
+            raise OptionError(
+                f"column {name}: {one_line(error, 150)}: write all times alike, as 2024-01-01T00:00:00.123"
+                " with or without a zone; or set recorded.time_format, as in %d.%m.%Y %H:%M"
+            ) from error
+    if parts and how.as_ is not ColumnType.TIMESTAMP_MS:
+        problems.add(
+            name, "times have parts of a millisecond, in which events are stored",
+            f"recorded.columns: {{{name}: {{as: timestamp_ms}}}} cuts them", count=parts,
+        )  # fmt: skip
+    outside = int(np.count_nonzero((times < 0) | (times > LATEST_MS)))
+    if outside:
+        problems.add(
+            name, "times are before 1970 or after 9999",
+            "set recorded.span to a part that can be stored, or recorded.unit", count=outside,
+        )  # fmt: skip
+    return times
+
+
+def _read_numbers(array: Any, name: str, unit: str | None) -> tuple[NDArray[np.int64], int]:
+    """Numbers since 1970, of which so many have parts of a millisecond."""
+    if pa.types.is_decimal(array.type):
+        array = array.cast(pa.float64())
+    numbers = array.to_numpy(zero_copy_only=False)
+    if unit is None:
+        typical = float(np.median(np.abs(numbers.astype(np.float64))))
+        if typical < _SECONDS_FROM:
+            raise OptionError(
+                f"column {name}: {numbers[0]} is no time since 1970 in a usual unit: set recorded.unit if it"
+                " is one, or recorded.time_format, as in %Y%m%d"
+            )
+        units = ["s", "ms", "us", "ns"]
+        unit = units[sum(typical >= _SECONDS_UNTIL * 1000**step for step in range(3))]
+    if numbers.dtype.kind in "iu":
+        return _split_by(numbers.astype(np.int64), _NS[unit])
+    # To the microsecond: as exactly as a float of 64 bits has today's seconds.
+    micros = np.rint(np.nan_to_num(numbers) * (_NS[unit] / 1000))
+    return _split_by(micros.clip(-9e15, 9e15).astype(np.int64), 1000)
+
+
+def _split_by(numbers: NDArray[np.int64], ns: int) -> tuple[NDArray[np.int64], int]:
+    if ns >= 10**6:
+        return numbers * (ns // 10**6), 0
+    per_ms = 10**6 // ns
+    times, parts = np.divmod(numbers, per_ms)
+    return times, int(np.count_nonzero(parts))
+
+
+def _split(instants: Any) -> tuple[NDArray[np.int64], int]:
+    """Timestamps of any unit."""
+    return _split_by(
+        instants.cast(pa.int64()).to_numpy(zero_copy_only=False), _NS[instants.type.unit]
+    )
+
+
+def _to_instants(array: Any, kind: Any, settings: Recorded) -> Any:
+    """Timestamps in UTC."""
+    zone = settings.zone
+    if pa.types.is_date(kind):
+        array = array.cast(pa.timestamp("ms"))
+    elif not pa.types.is_timestamp(kind):
+        texts = pc.utf8_trim_whitespace(array.cast(pa.string()))
+        if settings.time_format is not None:
+            array = pc.strptime(texts, format=settings.time_format, unit="ms")
+        else:
+            array = _parse(texts)
+    if array.type.tz is not None or zone in (None, "UTC"):
+        return array
+    return pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="latest")
+
+
+def _parse(texts: Any) -> Any:
+    try:
+        return texts.cast(pa.timestamp("ns"))
+    except pa.ArrowInvalid as error:
+        if "zone" in str(error):
+            return texts.cast(pa.timestamp("ns", "UTC"))
+        # Years beyond those of nanoseconds (1677 to 2262).
+        return texts.cast(pa.timestamp("us"))
