@@ -5,7 +5,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo install test test-fast check test-images e2e lint docs man lock sbom image bench example pictures clean \
+.PHONY: demo install test test-fast check test-images e2e lint docs lock sbom image bench example pictures clean \
   comparison comparison-check comparison-table
 
 # An insert sweep and the five queries, against a PostgreSQL that comes with the Python packages.
@@ -61,11 +61,7 @@ lint: $(VENV)/development
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q tests/test_words.py
 
-# The manual: man -l man/iotbench-insert.1
-man: $(VENV)/development
-	$(BIN)/python -m docs.generate man
-
-# The reference pages, made from the code, and the site of docs/ in site-docs/.
+# What is made from the code (reference, manual, notebook), and the site of docs/ in site-docs/.
 docs: $(VENV)/documents
 	$(BIN)/python -m docs.generate
 	$(BIN)/mkdocs build --strict

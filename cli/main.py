@@ -179,6 +179,7 @@ def _targets_of(file: Path) -> str:
     from .plan.config import load_config
 
     try:
-        return f"{file} has the targets {', '.join(load_config(file).target_names)}"
+        config = load_config(file)
+        return config.about_absence or f"{file} has the targets {', '.join(config.target_names)}"
     except CliError as error:
         return error.message

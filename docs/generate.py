@@ -1,5 +1,5 @@
-"""The pages of docs/reference/ that are made from the code: `python -m docs.generate` writes them anew, and
-`python -m docs.generate man` the pages of the manual.
+"""What is made from the code, and kept in the repository: `python -m docs.generate` writes the pages of
+docs/reference/ anew, those of the manual in man/, and what the cells of examples/results.ipynb print.
 
 What is declared in the code is typed nowhere else: options of commands (click), keys of files and options of
 modules (pydantic), figures (`results/figures.py`), and the JSON Schema of `result.json`.
@@ -8,10 +8,11 @@ modules (pydantic), figures (`results/figures.py`), and the JSON Schema of `resu
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import chdir, redirect_stdout
 from functools import partial
 from importlib.metadata import metadata
 from pathlib import Path
@@ -43,6 +44,8 @@ from simulator.workloads.definition import Definition as Workload
 from simulator.workloads.queries import Shape
 
 FOLDER = Path("docs/reference")
+MANUAL = Path("man")
+NOTEBOOK = Path("examples/results.ipynb")
 _MADE = "Made from the code by `make docs`."
 
 
@@ -346,21 +349,39 @@ def _join(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def write_man_pages(folder: Path) -> None:
-    """Write a page of the manual for each command, as `iotbench-results-show.1`; the folder is made."""
+def make_man_pages() -> dict[str, str]:
+    """A page of the manual for each command, by its file's name: `iotbench-results-show.1`."""
     from click_man.core import generate_man_page
 
-    folder.mkdir(parents=True, exist_ok=True)
+    pages = {}
     for name, command in [("", commands), *_walk_commands(commands, ())]:
         title = " ".join(["iotbench", *name.split()])
-        page = generate_man_page(click.Context(command, info_name=title), __version__)
-        (folder / f"{title.replace(' ', '-')}.1").write_text(page, encoding="utf-8")
+        context = click.Context(command, info_name=title)
+        pages[f"{title.replace(' ', '-')}.1"] = generate_man_page(context, __version__, date="2026")
+    return pages
+
+
+def make_notebook() -> str:
+    """The notebook, with what its cells print, one after another, in its folder."""
+    document = json.loads(NOTEBOOK.read_text(encoding="utf-8"))
+    names: dict[str, Any] = {}
+    with chdir(NOTEBOOK.parent):
+        for cell in document["cells"]:
+            if cell["cell_type"] == "code":
+                printed = io.StringIO()
+                with redirect_stdout(printed):
+                    exec("".join(cell["source"]), names)  # noqa: S102 - it is ours
+                lines = printed.getvalue().splitlines(keepends=True)
+                stream = {"name": "stdout", "output_type": "stream", "text": lines}
+                cell["outputs"] = [stream] if lines else []
+    return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["man"]:
-        write_man_pages(Path("man"))
-    else:
-        for page, make in PAGES.items():
-            (FOLDER / page).write_text(make(), encoding="utf-8")
-        (FOLDER / "licences.md").write_text(make_licences(), encoding="utf-8")
+    for page, make in PAGES.items():
+        (FOLDER / page).write_text(make(), encoding="utf-8")
+    (FOLDER / "licences.md").write_text(make_licences(), encoding="utf-8")
+    MANUAL.mkdir(exist_ok=True)
+    for page, text in make_man_pages().items():
+        (MANUAL / page).write_text(text, encoding="utf-8")
+    NOTEBOOK.write_text(make_notebook(), encoding="utf-8")

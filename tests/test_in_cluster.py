@@ -186,7 +186,9 @@ def test_the_build_has_what_the_image_and_the_wheel_are_made_of() -> None:
     assert {name for name in _copied() if name != "."} <= set(included)
     project = (ROOT / "pyproject.toml").read_text()
     shipped = re.findall(r'^"([\w.]+)" = "cli/shipped/', project, re.MULTILINE)
-    assert {*shipped, "cli", "simulator", "pyproject.toml", "README.md"} <= set(included)
+    assert {*shipped, "cli", "iotbench", "simulator", "pyproject.toml", "README.md"} <= set(
+        included
+    )
 
 
 def test_the_image_has_pinned_versions_and_its_own_user() -> None:

@@ -35,13 +35,15 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
     from ..plan.config import load_config
     from ..system.errors import ConfigError
     from ..system.installation import CONFIG_FILE, read_example, shipped
-    from ..system.output import print_text
+    from ..system.output import note, print_text
 
     if example:
         print_text(read_example(shipped(CONFIG_FILE)))
         return
     config = load_config(config_file)
     print_text(_overview(config) if target is None else _options(config, target))
+    if config.about_absence and target is None:
+        note(config.about_absence.partition("\n")[0])
     wrong = _wrong_keys(config, config.target_names if target is None else [target])
     if wrong:
         raise ConfigError("\n".join(wrong))

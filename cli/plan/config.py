@@ -18,7 +18,7 @@ from simulator.errors import OptionError, did_you_mean, unknown_option
 from simulator.workloads import workload_names
 
 from ..system.errors import ConfigError, Problems
-from ..system.installation import program, shipped
+from ..system.installation import CONFIG_FILE, program, shipped
 from .disturbances import Disturbance, read_disturbance
 from .target import (
     PRICES,
@@ -60,6 +60,8 @@ class Config:
         self._lines = lines
         self.namespace = self.read_text(document.get("namespace"), "namespace") or "default"
         """The Kubernetes namespace in which runs are made."""
+        self.about_absence = ""
+        """If there is no file: what to do about that, and what the tool has by itself."""
 
     @property
     def target_names(self) -> list[str]:
@@ -171,6 +173,8 @@ class Config:
 
     def section(self, name: str) -> dict[str, Any]:
         if name not in self._targets:
+            if self.about_absence:
+                raise ConfigError(self.about_absence)
             hint = did_you_mean(name, self.target_names)
             names = ", ".join(self.target_names)
             raise ConfigError(f"{self.path} has no target {name!r}{hint} (it has: {names})")
@@ -219,14 +223,27 @@ def chart_keys() -> list[str]:
 
 
 def load_config(path: Path) -> Config:
-    """Read a config file; ConfigError with file, line and key if it can't be used."""
+    """Read a config file; ConfigError with file, line and key if it can't be used. Where none is and none is
+    named, the targets of the example that need no server, on this machine."""
+    about_absence = ""
     try:
-        root, document = read_yaml(path)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"there is no config file {path}: run from the folder that has it, name it with -c, or make"
-            f" one: {program()} targets --example > config.yaml"
-        ) from None
+        try:
+            root, document = read_yaml(path)
+        except FileNotFoundError:
+            about_absence = (
+                f"there is no config file {path}: run from the folder that has it, name it with -c, or make"
+                f" one: {program()} targets --example > config.yaml"
+            )
+            if path != Path(CONFIG_FILE):
+                raise ConfigError(about_absence) from None
+            path = shipped(CONFIG_FILE)
+            root, document = read_yaml(path)
+            document["targets"] = {
+                name: target
+                for name, target in document["targets"].items()
+                if target.get("executor") == ExecutorName.LOCAL
+            }
+            about_absence += f"\nWithout one there are the targets {', '.join(document['targets'])}"
     except DocumentError as error:
         raise ConfigError(
             error.at(f"config file {path}" if error.line is None else path)
@@ -256,7 +273,9 @@ def load_config(path: Path) -> Config:
     if problems:
         raise ConfigError(*problems)
     assert isinstance(root, yaml.MappingNode)
-    return Config(path, document, lines, root)
+    config = Config(path, document, lines, root)
+    config.about_absence = about_absence
+    return config
 
 
 def _note_lines(

@@ -341,14 +341,17 @@ def find_given(measured: Measured) -> Given | None:
     return Given.KEPT_UP if inserted and kept_up else None
 
 
-_TIMES = {"query_mean_s", *(figure.key for figure in _READ if figure.unit == "ms")}
+TIMES = {"query_mean_s", *(figure.key for figure in _READ if figure.unit == "ms")}
+"""The figures that say how fast something is where rates were given, and are no speeds."""
 
 
 def measure(
-    measured: Measured, failed: Mapping[str, int] | None = None, only_times: bool = False
+    measured: Measured,
+    failed: Mapping[str, int] | None = None,
+    figures: Collection[str] | None = None,
 ) -> Matrix[str]:
-    """The matrix of a step. `failed`: candidate -> its repetitions without a result; `only_times`: rates were
-    given, and are no speeds."""
+    """The matrix of a step. `failed`: candidate -> its repetitions without a result; `figures`: keys
+    of what counts; None: all that can be compared."""
     return tabulate(
         (
             observation
@@ -357,7 +360,7 @@ def measure(
             for observation in observe(result, name, number, _READ, parts=False)
         ),
         {name: len(results) + (failed or {}).get(name, 0) for name, results in measured.items()},
-        _TIMES if only_times else None,
+        figures,
     )
 
 
@@ -401,6 +404,6 @@ def _find_speeds(row: CandidateFigures) -> dict[int, float]:
 
 def average_samples(measured: Measured) -> dict[str, dict[Place, Average]]:
     """Candidate -> what it has measured; where worker counts differ, at its best one."""
-    step = measure(measured, only_times=find_given(measured) is not None)
+    step = measure(measured, figures=TIMES if find_given(measured) else None)
     rows = {name: row for name, row in step.rows.items() if row.samples}
     return {name: row.average() for name, row in take_best_workers(rows)[0].items()}

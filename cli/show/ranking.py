@@ -11,6 +11,7 @@ from simulator.units import join_words
 
 from ..results.comparison import compare_samples
 from ..results.matrix import (
+    TIMES,
     CandidateFigures,
     Given,
     Matrix,
@@ -98,7 +99,7 @@ def rank_candidates(
     """
     given = find_given(measured)
     lines = [_GIVEN[given]] if given else []
-    every = measure(measured, failed, only_times=given is not None)
+    every = measure(measured, failed, figures=TIMES if given else None)
     rows, chosen = take_best_workers({name: row for name, row in every.rows.items() if row.samples})
     standings = _list_standings(Matrix(rows), ranked=not every.is_single)
     lines += map(str, standings)

@@ -77,9 +77,11 @@ def _files(*names: str) -> Iterator[str]:
 def test_the_wheel_has_the_code_and_every_file_beside_it_that_the_code_reads(wheel: Path) -> None:
     assert wheel.name.startswith(f"iot_database_benchmark-{__version__}-py3-none-any")
     names = set(zipfile.ZipFile(wheel).namelist())
-    assert set(_files("cli", "simulator")) <= names
+    assert set(_files("cli", "iotbench", "simulator")) <= names
     assert {f"cli/shipped/{name}" for name in _files(*SHIPPED)} <= names
     assert not [name for name in names if name.startswith(("tests/", "benchmarks/"))]
+    manual = [name.rpartition("/")[2] for name in names if "/data/share/man/man1/" in name]
+    assert sorted(manual) == sorted(file.name for file in (ROOT / "man").iterdir())
     about = next(name for name in names if name.endswith("METADATA"))
     assert "License-Expression: Apache-2.0" in zipfile.ZipFile(wheel).read(about).decode()
     assert {Path(name).name for name in names if "/licenses/" in name} == {"LICENSE", "NOTICE"}
@@ -92,13 +94,19 @@ def test_the_licences_of_all_that_the_images_contain_are_listed() -> None:
     assert re.findall(r"^\| (\S+) \| \S", page, re.MULTILINE)[2:] == sorted(pinned, key=str.lower)
 
 
-def test_without_a_config_file_the_first_words_say_how_to_get_one(
+def test_without_a_config_file_there_are_the_targets_that_need_no_server(
     installed: Path, tmp_path: Path
 ) -> None:
-    refused = _run(installed, tmp_path, "insert", "--target", "embedded")
+    remedy = r"iotbench targets --example > config\.yaml"
+    listed = _run(installed, tmp_path, "targets")
+    names = [line.split()[0] for line in listed.stdout.splitlines()[1:]]
+    assert (listed.returncode, names) == (0, ["embedded", "blackhole"])
+    assert re.search(remedy, listed.stderr)
+    refused = _run(installed, tmp_path, "insert", "--target", "postgresql")
     assert refused.returncode == 2
-    remedy = re.search(r"iotbench targets --example > config\.yaml", refused.stderr)
-    assert remedy, refused.stderr
+    assert re.search(
+        rf"no config file config\.yaml: .*{remedy}\n.* embedded, blackhole$", refused.stderr.strip()
+    )
     example = _run(installed, tmp_path, "targets", "--example")
     schema, _, shown = (ROOT / "config.yaml").read_text().partition("\n")
     assert schema.startswith("# yaml-language-server: ")
@@ -124,10 +132,7 @@ def test_the_shell_completes_commands_options_and_their_values(
     assert "plain,uuid" in _run(installed, tmp_path).stdout.split()
 
 
-def test_a_run_in_a_folder_that_has_nothing_but_a_config_file(
-    installed: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "config.yaml").write_text((ROOT / "config.yaml").read_text())
+def test_a_run_in_an_empty_folder(installed: Path, tmp_path: Path) -> None:
     # Nothing in the user's folder may stand in for a module of the tool.
     (tmp_path / "simulator").mkdir()
     (tmp_path / "simulator" / "__init__.py").write_text("raise ImportError('the wrong one')")

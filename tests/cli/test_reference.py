@@ -14,11 +14,14 @@ import yaml
 from cli.results.kept import unpack
 from docs.generate import (
     FOLDER,
+    MANUAL,
+    NOTEBOOK,
     PAGES,
     make_keys,
+    make_man_pages,
+    make_notebook,
     make_options,
     make_result_schema,
-    write_man_pages,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -129,10 +132,18 @@ def test_every_key_of_a_file_has_a_meaning() -> None:
     assert empty == []
 
 
-def test_every_command_has_a_page_of_the_manual(tmp_path: Path) -> None:
-    write_man_pages(tmp_path / "man")
-    names = {page.name for page in (tmp_path / "man").iterdir()}
-    assert {"iotbench.1", "iotbench-insert.1", "iotbench-results-show.1"} <= names
-    text = (tmp_path / "man" / "iotbench-insert.1").read_text()
+def test_every_command_has_a_page_of_the_manual() -> None:
+    pages = make_man_pages()
+    assert {"iotbench.1", "iotbench-insert.1", "iotbench-results-show.1"} <= pages.keys()
+    stored = {file.name: file.read_text(encoding="utf-8") for file in (ROOT / MANUAL).iterdir()}
+    assert stored == pages, "make them anew: .venv/bin/python -m docs.generate"
+    text = pages["iotbench-insert.1"]
     assert text.startswith('.TH "IOTBENCH INSERT"')
     assert "\\-\\-workers" in text
+
+
+def test_the_notebook_shows_what_its_cells_print(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    stored = (ROOT / NOTEBOOK).read_text(encoding="utf-8")
+    assert stored == make_notebook(), "make it anew: .venv/bin/python -m docs.generate"
+    assert stored.count('"outputs": [\n') == stored.count('"cell_type": "code"')

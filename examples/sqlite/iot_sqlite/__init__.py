@@ -8,16 +8,28 @@ from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
-from simulator.conditions import Condition
-from simulator.contract import PrimaryKey
-from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import Capabilities, Durability, Encoding, Needed, Support, support_keys
-from simulator.modules.kit.module import missing_table, stored_by_earlier_run
-from simulator.modules.kit.sql_module import DbapiModule
-from simulator.modules.kit.sql_queries import SqlDialect, list_aliased, list_aliases
-from simulator.modules.options import Options
-from simulator.workloads.queries import Shape
-from simulator.workloads.schema import FLOATS, ColumnType
+from iotbench.database import (
+    FLOATS,
+    Capabilities,
+    ColumnType,
+    Condition,
+    DbapiModule,
+    Durability,
+    Encoding,
+    Needed,
+    Options,
+    PrimaryKey,
+    Retryable,
+    Shape,
+    SimulatorError,
+    SqlDialect,
+    Support,
+    list_aliased,
+    list_aliases,
+    missing_table,
+    stored_by_earlier_run,
+    support_keys,
+)
 
 TYPES = dict.fromkeys(ColumnType, "INTEGER") | dict.fromkeys(FLOATS, "REAL")
 TYPES |= dict.fromkeys((ColumnType.TEXT, ColumnType.JSON), "TEXT")

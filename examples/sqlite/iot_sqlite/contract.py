@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from simulator.testing.server import Entry, Fault, FaultHandle, SqlServerUnderTest
+from iotbench.testing import Entry, Fault, FaultHandle, SqlServerUnderTest
 
 from . import TYPES
 

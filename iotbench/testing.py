@@ -1,0 +1,12 @@
+"""What the contract suite must know of a database: see docs/how-to/own-database.md."""
+
+from simulator.testing.server import (
+    Entry,
+    Fault,
+    FaultHandle,
+    Refusal,
+    ServerUnderTest,
+    SqlServerUnderTest,
+)
+
+__all__ = ["Entry", "Fault", "FaultHandle", "Refusal", "ServerUnderTest", "SqlServerUnderTest"]
