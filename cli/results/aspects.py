@@ -38,7 +38,7 @@ class Aspect:
     about: str
     form: Form
     collect: Callable[[Result], Mapping[str, float]]
-    """What a result shows: place (the question's name, or else empty) -> figure in the heading's unit."""
+    """What a result shows: place (the query's name, or else empty) -> figure in the heading's unit."""
     less: bool = False
     """Whether less is better."""
     several: bool = True
@@ -85,7 +85,7 @@ class Shown:
 
     @property
     def logs(self) -> dict[str, float]:
-        """Question, or else empty -> logarithm of its speed, the mean over the repetitions that have it."""
+        """Query, or else empty -> logarithm of its speed, the mean over the repetitions that have it."""
         logs: dict[str, list[float]] = {}
         for repetition in self.figures.samples:
             for place, values in repetition.items():
@@ -188,10 +188,10 @@ ASPECTS = (
     Aspect("response", "Response time", "Response p99 ms",
            "p99 of inserts at a given rate, from when each was due", Form.DIGITS, _collect_response,
            less=True),
-    Aspect("hot", "Questions, hot", "Questions, hot, ms",
-           "geometric mean over the questions of the mean time of all but each reader's first execution",
+    Aspect("hot", "Queries, hot", "Queries, hot, ms",
+           "geometric mean over the queries of the mean time of all but each reader's first execution",
            Form.DIGITS, _collect_hot, less=True),
-    Aspect("cold", "Questions, cold", "Questions, cold, ms",
+    Aspect("cold", "Queries, cold", "Queries, cold, ms",
            "the same for each reader's first execution", Form.DIGITS, _collect_cold, less=True,
            several=False),
     Aspect("disk", "Disk", "Disk, " + FIGURES["bytes_per_event"].heading,

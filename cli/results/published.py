@@ -386,12 +386,12 @@ def _make_cells(column: Sequence[Shown | None], matrix: Matrix[int]) -> list[Cel
             continue
         logs, rank = all_logs[row], matrix.find_rank(row)
         ratios = {other: matrix.pairs[row, other] for other in matrix.rows if other != row}
-        # As in ClickBench: a question that a candidate has no answer to counts as twice the slowest answer.
+        # As in ClickBench: a query that a candidate has no answer to counts as twice the slowest answer.
         shares = [
             logs.get(place, min(every) - log(2)) - max(every) for place, every in speeds.items()
         ]
         interval = shown.figures.find_interval()
-        answered = f"{len(logs)} of {len(speeds)} questions" if len(logs) < len(speeds) else ""
+        answered = f"{len(logs)} of {len(speeds)} queries" if len(logs) < len(speeds) else ""
         cells[row] = Cell(
             shown,
             [other for other, ratio in ratios.items() if is_faster(ratio)],
@@ -405,8 +405,8 @@ def _make_cells(column: Sequence[Shown | None], matrix: Matrix[int]) -> list[Cel
     return cells
 
 
-def judge_question(field: Field, column: int, query: str) -> list[Cell | None]:
-    """The cells of one question, judged by itself."""
+def judge_query(field: Field, column: int, query: str) -> list[Cell | None]:
+    """The cells of one query, judged by itself."""
     place = Place(group=query)
     every: list[Shown | None] = []
     for row in field.rows:

@@ -311,8 +311,8 @@ def read_candidates_clients(subjects: Measured) -> Bars:
 
 
 def read_capacities(subjects: Measured, required: Sequence[float]) -> Bars:
-    """The mean of what held in each candidate's searches, the highest first, with a line over all of their
-    intervals. `required`: rates that are to be held."""
+    """The mean of what held in each candidate's searches, with a line over all of their intervals.
+    `required`: rates that are to be held."""
     doubts, limits = describe_doubts(subjects), dict[str, None]()
     found, none = [], []
     for name, results in subjects.items():
@@ -328,19 +328,19 @@ def read_capacities(subjects: Measured, required: Sequence[float]) -> Bars:
         elif answers:
             none.append(name)
     note = (
-        "Mean over the repetitions of the highest rate that held within the limits; the line spans all"
-        " intervals between the highest rate that held and the lowest that failed; each dot is a repetition."
+        "Mean over the repetitions of the highest rate that held; each dot is a repetition. The line spans"
+        " all intervals between the highest rate that held and the lowest that failed."
     )
     note += f" No rate held: {', '.join(none)}." if none else ""
     note += "".join(f" Dashed: the {rate:,.10g} events/s that are required." for rate in required)
     within = f" within {', '.join(limits)}" if limits else ""
     lines = dict.fromkeys(required, "required")
-    return Bars(rank(found), WITHIN_LIMITS, "repetition", within, note, lines)
+    return Bars(found, WITHIN_LIMITS, "repetition", within, note, lines)
 
 
 def read_rates(pooled: Mapping[str, Mapping[Place, Average]], subjects: Measured) -> Bars:
-    """The highest rate of each candidate, the fastest first; none unless two have one. `pooled`: what
-    their repetitions measured."""
+    """The highest rate of each candidate; none unless two have one. `pooled`: what their repetitions
+    measured."""
     doubts = describe_doubts(subjects)
     rates = {
         name: max(places.items(), key=lambda pair: pair[1].mean)
@@ -359,6 +359,4 @@ def read_rates(pooled: Mapping[str, Mapping[Place, Average]], subjects: Measured
         for name, (place, (values, mean)) in rates.items()
     ]
     place = f", {alike.pop()}" if len(alike) == 1 else ""
-    return Bars(
-        rank(found) if len(found) > 1 else [], name_tuned_rate(subjects), "repetition", place
-    )
+    return Bars(found if len(found) > 1 else [], name_tuned_rate(subjects), "repetition", place)

@@ -8,8 +8,6 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain
 
-from simulator.units import format_count
-
 from ..results.matrix import Measured, average_samples
 from ..results.model import Result
 from ..results.statistics import summarize_repetitions
@@ -38,22 +36,20 @@ from .templates import (
     Chart,
     draw_over,
 )
-from .vega import HEIGHT, SERIES, Places, Row, resize
+from .vega import HEIGHT, Places, Row, resize
 
-MOST_DRAWN = 2 * len(SERIES)
-"""The most candidates of which lines are drawn: of more, two would look alike."""
 PAGE_WIDTH = 560
 """Pixels of a plot: a page of 1400 has two beside each other."""
 MOST_PANELS = 4
 """The most queries that are drawn over fill levels."""
 
 _OVER_LEVELS = (
-    "Mean over the repetitions at each level, with its 95 % interval; each dot is a repetition."
+    "Mean over the repetitions at each level, with its 95 % interval. Each dot is a repetition."
 )
 
 
 def _rates(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
-    """A bar for each candidate, the fastest first, unless only one has a rate; with several numbers of
+    """A bar for each candidate, unless only one has a rate; with several numbers of
     workers lines over them."""
     pooled = {
         name: {
@@ -64,13 +60,12 @@ def _rates(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
         for name, samples in average_samples(subjects).items()
     }
     if len({place for samples in pooled.values() for place in samples if place.workers}) > 1:
-        chart = over_workers(
+        return over_workers(
             replace(kind, figures=[INSERTS], keep=is_sweep,
-                    note="Mean over the repetitions at each number, with its 95 % interval; each dot is a"
+                    note="Mean over the repetitions at each number, with its 95 % interval. Each dot is a"
                     " repetition."),
-            _keep_few({name: subjects[name] for name in pooled}, places), places,
+            {name: subjects[name] for name in pooled}, places,
         )  # fmt: skip
-        return chart and _add_left_out(chart, places)
     return bars(replace(kind, figures=partial(read_rates, pooled)), subjects, places)
 
 
@@ -97,8 +92,8 @@ def _list_campaign_kinds(required: Sequence[float]) -> dict[str, Kind]:
         "capacity": Kind("capacity", bars, partial(read_capacities, required=required)),
         "responses-over-rate": Kind(
             "response time over rate", over_rate, required,
-            "Each dot is a step of a search, the lines go through the medians of steps at about the same rate"
-            " in all repetitions.",
+            "Each dot is a step of a search. Lines go through the medians of steps at about the same rate in"
+            " all repetitions.",
         ),
         "rates": Kind("inserts per second", _rates, None),
         "clients": Kind("inserts per second by client", bars, read_candidates_clients),
@@ -113,8 +108,7 @@ def _list_campaign_kinds(required: Sequence[float]) -> dict[str, Kind]:
         ),
         "time": Kind(
             "throughput over time", timeline, runs.choose_middle,
-            "Events acknowledged in each second of the valid run of each candidate whose rate is in the"
-            " middle.",
+            "Events acknowledged in each second of each candidate's valid run with the middle rate.",
         ),
         "responses": Kind("response times", ranges, partial(points.list_time_ranges, response=True)),
         "queries": Kind("query times", ranges, partial(points.list_time_ranges, response=False)),
@@ -122,50 +116,29 @@ def _list_campaign_kinds(required: Sequence[float]) -> dict[str, Kind]:
     }  # fmt: skip
 
 
-def _keep_few(subjects: Measured, places: Places) -> Measured:
-    """The candidates of which lines are drawn."""
-    return {name: results for name, results in subjects.items() if places[name] < MOST_DRAWN}
-
-
-def _add_left_out(chart: Chart, places: Places) -> Chart:
-    left_out = len(places) - MOST_DRAWN
-    if left_out <= 0:
-        return chart
-    said = format_count(left_out, "candidate is", "candidates are")
-    return replace(chart, note=f"{chart.note} {said} left out.")
-
-
-_LINES = ("responses-over-rate", "levels", "time", "latency")
-
-
 def draw_campaign(
-    steps: Mapping[str, Measured], required_per_s: float | None
+    steps: Mapping[str, Measured], required_per_s: float | None, names: Sequence[str] = ()
 ) -> tuple[list[Chart], list[Chart]]:
     """Every chart that the steps have data for: those that answer what was asked, and those of single runs.
-    `required_per_s`: a rate that is to be held, if there is one."""
-    names = list(dict.fromkeys(chain.from_iterable(steps.values())))
+    `required_per_s`: a rate that is to be held, if there is one. `names`: all candidates of the pages, which
+    have the same order and look in each chart."""
+    names = names or list(dict.fromkeys(chain.from_iterable(steps.values())))
     places = {name: place for place, name in enumerate(names)}
     kinds = _list_campaign_kinds([required_per_s] if required_per_s else [])
     first: list[Chart | None] = []
     more: list[Chart | None] = []
-    few: dict[str, Measured] = {}
     for step, all_measured in steps.items():
-        measured = {name: results for name, results in all_measured.items() if results}
-        few[step] = _keep_few(measured, places)
+        measured = {name: all_measured[name] for name in names if all_measured.get(name)}
         disturbed = any(
             run.marks for results in measured.values() for result in results for run in result.runs
         )
         for name, kind in kinds.items():
             title = "Capacity" if step == name == "capacity" else f"{step}: {kind.title}"
             own = replace(kind, title=title, name=name)
-            chart = kind.template(own, few[step] if name in _LINES else measured, places)
-            if chart is not None and name in _LINES:
-                chart = _add_left_out(chart, places)
+            chart = kind.template(own, measured, places)
             single = name == "latency" or (name == "time" and not disturbed)
             (more if single else first).append(chart)
-    for draw_all_steps in (draw_query_levels, draw_storage):
-        chart = draw_all_steps(few, places)
-        first.append(chart and _add_left_out(chart, places))
+    first += [draw(steps, places) for draw in (draw_query_levels, draw_storage)]
     # Pages name charts by their kind.
     numbered = [
         chart and replace(chart, kind=f"{number}-{chart.kind}", spec=resize(chart.spec, PAGE_WIDTH))
@@ -210,8 +183,8 @@ def draw_storage(steps: Mapping[str, Measured], places: Places) -> Chart | None:
     during = replace(_DISK, key="storage_during_bytes", x="storage_during_events")
     kind = Kind(
         "disk over fill level", over_events, [during, _DISK],
-        "What the tables take on disk, all copies counted, with what is allocated ahead of events; mean over"
-        " the repetitions, with its 95 % interval.",
+        "What the tables take on disk: mean over the repetitions, with its 95 % interval. All copies count,"
+        " and what is allocated ahead of events.",
         is_own, name="storage",
     )  # fmt: skip
     charts = {

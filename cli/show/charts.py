@@ -48,7 +48,7 @@ from .templates import (
     draw_timeline,
     is_matrix,
 )
-from .vega import HEIGHT, PHASES, Places, Row, find_label_step
+from .vega import HEIGHT, MOST_TOGETHER, PHASES, Places, Row, find_label_step
 
 
 @dataclass(frozen=True)
@@ -158,9 +158,7 @@ def ranges(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
     if not rows:
         return None
     spec, log = draw_ranges(rows, heading, places)
-    note = (
-        f"Mean {counted}, and the range from the fastest to the slowest{' of them' * bool(places)}."
-    )
+    note = f"Mean {counted}, and the range from fastest to slowest."
     return kind.make(spec, f"Mean {counted}. {PALER}" if is_matrix(rows) else note, log)
 
 
@@ -184,6 +182,9 @@ def timeline(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
     panels, about = runs.list_panels(examples)
     if not panels:
         return None
+    about += [_SLOWEST]
+    if len(examples) > MOST_TOGETHER:
+        panels, about = panels[:1], []
     own = [run for _, run in examples]
     warm_ups = sorted({run.group.warm_up_s for run in own if run.group.warm_up_s})
     marks = [mark for run in own for mark in run.run.marks]
@@ -198,7 +199,7 @@ def timeline(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
         )
     if warm_ups:
         remarks.append("No other figure includes what is before the dashed line (warm-up).")
-    remarks += [*about, _SLOWEST, _LAST_SECOND]
+    remarks += [*about, _LAST_SECOND]
     if any(len(run.group.timeline) > runs.MOST_POINTS for run in own):
         remarks.append("Each point is the mean of several seconds.")
     note = kind.note.format(runs.describe_places(subjects))
@@ -278,8 +279,7 @@ _BOUND = {80.0: "client-bound from here on"}
 KINDS: dict[str, Kind] = {
     "workers": Kind(
         "Throughput by number of workers", over_workers, [INSERTS],
-        "Mean over the valid runs of each worker count, with its 95 % interval (Student's t) where there are"
-        " two runs or more.",
+        "Mean over the valid runs of each worker count, with its 95 % interval (Student's t).",
         is_sweep,
     ),
     "fill-level": Kind(
@@ -296,7 +296,7 @@ KINDS: dict[str, Kind] = {
             Shown("bytes_per_event", "Added: bytes/event", "bytes/event", "{:,.10g}".format, "Added ",
                   "storage_events", HEIGHT // 2, "~s"),
         ],
-        "What the tables take on disk after each step, all copies counted, with what is allocated ahead of"
+        "What the tables take on disk after each step. All copies count, and what is allocated ahead of"
         " events. The last panel shows what a step added ÷ its own events, where that is many times what the"
         " database allocates at a time.",
         is_level,
@@ -304,12 +304,12 @@ KINDS: dict[str, Kind] = {
     "queries": Kind("Query times", ranges, points.list_query_ranges),
     "rate": Kind(
         "Response time over rate", over_rate, None,
-        "Each dot is a step of the search, the lines go through their medians; invalid steps are left out.",
+        "Each dot is a step of the search, the lines go through their medians.",
     ),
     "tuning": Kind(
         "What settings bring", matrix, points.list_cells,
-        "The highest {} that was reached with each pair of values{}; for combinations that were dropped"
-        " early, from a short run. The two settings are those that matter most.",
+        "The highest {} with each pair of values{}. Combinations that were dropped early had a short run. The"
+        " two settings are those that matter most.",
     ),
     "clients": Kind("Throughput by client", bars, read_clients),
     "client-cpu": Kind("CPU of each client", bars, partial(read_clients, cpu=True)),

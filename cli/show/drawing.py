@@ -22,9 +22,11 @@ from .vega import (
     PAPER,
     Row,
     dark_style,
+    find_body,
     find_label_step,
     make_label_axis,
     resize_panel,
+    slant,
 )
 
 THEMES = ("auto", "light", "dark")
@@ -162,18 +164,19 @@ def make_narrow(spec: Row, plot_px: float) -> Row:
     narrow = copy.deepcopy(spec)
     for panel in narrow.get("vconcat", [narrow]):
         resize_panel(panel, plot_px)
-        parts = [panel, *panel.get("layer", [])]
+        body = find_body(panel)
+        parts = [body, *body.get("layer", [])]
         for part in parts:
             for channel in part.get("encoding", {}).values():
                 legend = channel.get("legend") if isinstance(channel, dict) else None
                 if legend and legend.get("columns", 0) > _LEGEND_COLUMNS:
                     legend["columns"] = _LEGEND_COLUMNS
-        _wrap_names(panel, parts)
+        _wrap_names(body, parts)
         for axis in _list_axes(parts, "x"):
             names = axis.get("sort") or []
             # Names that would overlap stand aslant.
             if sum(CHARACTER_PX * (len(name) + 1) for name in names) > plot_px:
-                axis["axis"] = axis["axis"] | {"labelAngle": -45, "labelAlign": "right"}
+                axis["axis"] = axis["axis"] | slant(names)
     return narrow
 
 
@@ -241,13 +244,18 @@ def mark_struck(value: object) -> str:
     return Markup(re.sub(r"~~(.*?)~~", r"<s>\1</s>", str(escape(text))))  # noqa: S704 - escaped
 
 
+MOST_CHARACTERS = 92
+"""Of a caption, which then has two lines at most, also on a telephone. The rest is folded."""
+
+
 def place_figure(figure: Chart, sources: Sequence[str] = ()) -> dict[str, Any]:
     """A figure in both of its widths. `sources`: sentences below it on who measured what it shows."""
+    note, remarks = figure.tell(sources, MOST_CHARACTERS)
     return {
         "id": figure.kind,
         "title": figure.title,
-        "note": " ".join([figure.note, *sources]),
-        "remarks": figure.remarks,
+        "note": note,
+        "remarks": remarks,
         "svg": embed(to_svg(figure.spec), figure.kind),
         "narrow": embed(draw_narrow(figure.spec), figure.kind),
     }

@@ -138,24 +138,18 @@ def _place(figure: Chart, named: Sequence[NamedResult]) -> dict[str, Any]:
 # --- one chart as a file --------------------------------------------------------------------------
 
 ENDINGS = (".svg", ".png")
-CAPTION_WIDTH, MOST_LINES = 100, 4
-"""Characters in a line of a picture's caption, and its lines. What doesn't fit is said beside it."""
+CAPTION_WIDTH = 100
+"""Characters in a line of a picture's caption, which has two. What doesn't fit is said beside it."""
 
 
 def add_title(
     chart: Chart, title: str, sources: Sequence[str] = ()
 ) -> tuple[dict[str, Any], list[str]]:
     """The chart's specification with a title and a short caption, to stand alone; and the remarks for which
-    there was no room. `sources`: sentences on who measured what it shows, which always stand in it."""
-    lines = [line for text in (chart.note, *sources) for line in wrap(text, CAPTION_WIDTH)]
-    for place, remark in enumerate(chart.remarks):
-        more = wrap(remark, CAPTION_WIDTH)
-        if len(lines) + len(more) > MOST_LINES:
-            return chart.spec | {"title": {"text": title, "subtitle": lines}}, list(
-                chart.remarks[place:]
-            )
-        lines += more
-    return chart.spec | {"title": {"text": title, "subtitle": lines}}, []
+    there was no room. `sources`: sentences on who measured what it shows."""
+    caption, remarks = chart.tell(sources, 2 * CAPTION_WIDTH - 20)
+    lines = wrap(caption, CAPTION_WIDTH)
+    return chart.spec | {"title": {"text": title, "subtitle": lines}}, remarks
 
 
 def write_plot(

@@ -30,7 +30,7 @@ def tabulate_verdict(verdict: VerdictMatrix) -> Table:
 
 def show_cell(row: Requirement, cell: Cell) -> str:
     """`met: 112 ms → 180 ms (1.4×, 1.2× to 1.5×) at 3.2%`, `undecided`."""
-    figure = "" if cell.shown == "-" else f": {show_figure(row, cell)}"
+    figure = "" if show_figure(row, cell) == "-" else f": {show_figure(row, cell)}"
     at = f" at {format_share(cell.scale.share)}" if cell.scale and figure else ""
     return f"{cell.status}{figure}{_add_headroom(cell)}{at}"
 
@@ -38,6 +38,8 @@ def show_cell(row: Requirement, cell: Cell) -> str:
 def show_figure(row: Requirement, cell: Cell) -> str:
     """`112 ms (110 to 115)`; `112 ms (110 to 115) → 180 ms` with what follows for all that is stored in the
     end; `112 ms (110 to 115), flat`."""
+    if _is_missed_otherwise(cell):
+        return cell.reason or "-"
     scale, measured = cell.scale, cell.shown + _show_range(row, cell)
     if scale is None or scale.extrapolated is None or scale.extrapolated_to is None:
         return measured
@@ -49,6 +51,12 @@ def show_figure(row: Requirement, cell: Cell) -> str:
     if scale.extrapolated_to < scale.kept and cell.status is not Status.MISSED:
         return measured
     return f"{measured} → {row.unit.show(scale.extrapolated.mean)}"
+
+
+def _is_missed_otherwise(cell: Cell) -> bool:
+    """Whether something else than the figure breaks the requirement, such as events that were lost."""
+    is_projected = cell.scale is not None and cell.scale.extrapolated is not None
+    return cell.status is Status.MISSED and (cell.headroom or 0.0) >= 1 and not is_projected
 
 
 def _show_range(row: Requirement, cell: Cell) -> str:
@@ -79,7 +87,7 @@ def _add_headroom(cell: Cell) -> str:
 
 def describe_headroom(cell: Cell) -> str:
     """The headroom with its range over the repetitions: `2.2×, 2.1× to 2.4×`; empty if it isn't known."""
-    if cell.headroom is None:
+    if cell.headroom is None or _is_missed_otherwise(cell):
         return ""
     middle, low, high = map(
         format_headroom, (cell.headroom, *(cell.headrooms or [cell.headroom] * 2))
@@ -162,6 +170,20 @@ def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> 
         wrap_lines("\n".join(["What it is based on", *describe_evidence(verdict)]), width),
     ]
     return "\n\n".join(sections)
+
+
+def sum_up(verdict: VerdictMatrix) -> str:
+    """`9 of 15 candidates meet all 7 requirements, 4 miss one or more`: how many there are of each."""
+    counts = Counter(candidate.status for candidate in verdict.candidates)
+    of = format_count(len(verdict.candidates), "candidate")
+    needed = format_count(len(verdict.requirements), "requirement")
+    words = {
+        Status.MET: f"meet all {needed}",
+        Status.MISSED: "miss one or more",
+        Status.UNDECIDED: "are undecided",
+    }
+    said = [f"{counts[status]} {text}" for status, text in words.items() if counts[status]]
+    return f"Of {of}, {join_words(said)}."
 
 
 def _find_row(verdict: VerdictMatrix, key: str) -> Requirement:

@@ -14,6 +14,7 @@ from simulator.documents import DocumentError, read_json
 from simulator.units import format_count
 
 from ..results.aspects import ASPECTS, OUTAGE_SHIFT_S, Aspect, Shown
+from ..results.decision import VerdictMatrix
 from ..results.figures import FIGURES
 from ..results.matrix import is_faster
 from ..results.model import Result
@@ -25,7 +26,7 @@ from ..results.published import (
     Row,
     find_candidates,
     find_families,
-    judge_question,
+    judge_query,
     make_fields,
     name_slugs,
 )
@@ -38,7 +39,7 @@ from .campaign_charts import draw_campaign
 from .comparison import list_differences
 from .drawing import place_figure, render_page
 from .ratios import format_factor, format_speed_interval
-from .requirements import make_matrix
+from .requirements import make_matrix, sum_up
 from .tables import Table, format_ms
 from .verdict import list_doubts
 
@@ -53,11 +54,14 @@ def make_site(
     command line that repeats a result of no campaign."""
     candidates = find_candidates(sources)
     fields = make_fields(candidates)
-    questions = [page for field in fields for page in _make_questions(field)]
+    names = [candidate.name for candidate in candidates]
+    queries = [page for field in fields for page in _make_queries(field)]
+    # Small comparisons are quickest to read.
+    in_order = sorted(fields, key=lambda field: len(field.rows))
     drawn = {
         field.slug: list(map(place_figure, charts))
-        for field in fields
-        if (charts := draw_campaign(field.list_tests(), None)[0])
+        for field in in_order
+        if (charts := draw_campaign(field.list_tests(), None, names)[0])
     }
     named = [
         NamedResult(candidate.name, source.result)
@@ -71,14 +75,15 @@ def make_site(
     }
     more |= {
         f"figures-{field.slug}.html": f"Charts: {field.name}"
-        for field in fields
+        for field in in_order
         if field.slug in drawn
     }
     shared = {"title": title, "pages": more}
     pages = {
         "index.html": render_page(
-            "site_index.html", root="", fields=fields, candidates=candidates, questions=questions,
-            swatches=swatches,
+            "site_index.html", root="", fields=in_order, candidates=candidates, queries=queries,
+            swatches=swatches, findings=[(field, _find_best(field)) for field in in_order],
+            verdicts={name: sum_up(verdict) for name, verdict in sources.verdicts.items()},
             aspects=_list_aspects(fields), filters=_list_filters(fields), cell_data=_describe_cell,
             results=format_count(len(sources.done), "result"), failed=sources.failed,
             differences={field.slug: _list_differences(field) for field in fields},
@@ -98,7 +103,8 @@ def make_site(
     by_name = {candidate.sources[0].candidate: candidate for candidate in candidates}
     for name, verdict in sources.verdicts.items():
         pages[f"verdict-{name}.html"] = render_page(
-            "site_verdict.html", root="", heading=verdict.title, matrix=make_matrix(verdict),
+            "site_verdict.html", root="", heading=verdict.title,
+            matrix=make_matrix(_sort_verdict(verdict, list(by_name))),
             swatches={
                 standing.candidate: swatches[by_name[standing.candidate].name]
                 if standing.candidate in by_name
@@ -128,9 +134,9 @@ def make_site(
             ),
             campaigns=sources.campaigns, **shared,
         )  # fmt: skip
-    for page in questions:
-        pages[f"questions/{page['slug']}.html"] = render_page(
-            "site_question.html", root="../", page=page, **shared
+    for page in queries:
+        pages[f"queries/{page['slug']}.html"] = render_page(
+            "site_query.html", root="../", page=page, **shared
         )
     files = {path: text.encode(errors="backslashreplace") for path, text in pages.items()}
     for source in sources.done:
@@ -210,6 +216,33 @@ def _list_aspects(fields: Sequence[Field]) -> list[tuple[Aspect, int]]:
             weight = int(all(complete[0] or [flag for flags in complete for flag in flags]))
             aspects.append((aspect, weight))
     return aspects
+
+
+_MOST_FINDINGS = 5
+
+
+def _find_best(field: Field) -> list[tuple[str, Candidate, str, str]]:
+    """Of each kind of figure its heading, the best candidate, its figure, and how much that is worth."""
+    found: dict[Aspect, tuple[str, Candidate, str, str]] = {}
+    for number, column in enumerate(field.columns):
+        cells = [(row.candidate, cell) for row in field.rows if (cell := row.cells[number])]
+        candidate, cell = max(cells, key=lambda pair: pair[1].share)
+        others, worse = len(cells) - 1, len(cell.better_than)
+        worth = f"better than {worse} of {others}" if worse < others else "better than all others"
+        found.setdefault(
+            column.aspect,
+            (column.aspect.heading, candidate, cell.text, worth if worse else "undecided"),
+        )
+    return list(found.values())[:_MOST_FINDINGS]
+
+
+def _sort_verdict(verdict: VerdictMatrix, order: Sequence[str]) -> VerdictMatrix:
+    """The candidates in the order that they have on all pages."""
+    places = {name: place for place, name in enumerate(order)}
+    ordered = sorted(
+        verdict.candidates, key=lambda standing: places.get(standing.candidate, len(places))
+    )
+    return verdict.model_copy(update={"candidates": ordered})
 
 
 def _list_filters(fields: Sequence[Field]) -> dict[str, tuple[str, list[str]]]:
@@ -312,11 +345,11 @@ def describe_ratio(ratio: Ratio | None) -> str:
     return "no difference shown" if ratio.alike else "undecided"
 
 
-# --- a question -----------------------------------------------------------------------------------
+# --- a query --------------------------------------------------------------------------------------
 
 
-def _make_questions(field: Field) -> list[dict[str, Any]]:
-    """Each question, and the candidates that were asked it."""
+def _make_queries(field: Field) -> list[dict[str, Any]]:
+    """Each query, and the candidates that ran it."""
     columns = [n for n, column in enumerate(field.columns) if column.aspect.key == "hot"]
     cells = [cell for number in columns for row in field.rows if (cell := row.cells[number])]
     queries = list(dict.fromkeys(query for cell in cells for query in cell.shown.logs))
@@ -326,7 +359,7 @@ def _make_questions(field: Field) -> list[dict[str, Any]]:
             "field": field,
             "query": query,
             "slug": slug,
-            "table": _tabulate_question(field, tests, columns, query),
+            "table": _tabulate_query(field, tests, columns, query),
             "statements": _list_statements(field, query),
         }
         for query, slug in zip(
@@ -335,7 +368,7 @@ def _make_questions(field: Field) -> list[dict[str, Any]]:
     ]
 
 
-def _tabulate_question(
+def _tabulate_query(
     field: Field,
     tests: Mapping[str, Mapping[str, Sequence[Result]]],
     columns: Sequence[int],
@@ -344,7 +377,7 @@ def _tabulate_question(
     rows: list[list[object]] = []
     for number in columns:
         test = field.columns[number].test
-        judged = zip(field.rows, judge_question(field, number, query), strict=True)
+        judged = zip(field.rows, judge_query(field, number, query), strict=True)
         for row, cell in sorted(judged, key=lambda pair: -(pair[1].share if pair[1] else 0)):
             if cell is not None:
                 rows.append([
@@ -358,7 +391,7 @@ def _tabulate_question(
 
 
 def _list_more(results: Sequence[Result], query: str) -> list[object]:
-    """What else is known about a question: means over the repetitions, and sums."""
+    """What else is known about a query: means over the repetitions, and sums."""
     summaries = [each for result in results for each in result.query_summary if each.query == query]
     cells: list[object] = []
     for name, scale in (

@@ -8,6 +8,7 @@ shows on hover and a screen reader reads.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,8 +18,11 @@ from simulator.units import format_count, format_digits
 from ..results.faults import name_mark
 from .bars import MILLISECONDS, Bar
 from .vega import (
+    CHARACTER_PX,
+    CONFIG,
     HEIGHT,
     INK,
+    MOST_TOGETHER,
     PAPER,
     SERIES,
     WIDTH,
@@ -29,11 +33,15 @@ from .vega import (
     draw_label,
     draw_limit,
     draw_mark,
+    find_body,
     list_log_ticks,
     list_series,
     make_axis,
     make_spec,
     needs_log,
+    resize_panel,
+    slant,
+    split,
     write_limit,
 )
 
@@ -50,6 +58,18 @@ class Chart:
     remarks: Sequence[str] = ()
     """What else is to be known, which stands beside it."""
 
+    def tell(self, sources: Sequence[str], most: int) -> tuple[str, list[str]]:
+        """The caption, of `most` characters unless its first sentence is longer; and the sentences for which
+        there was no room. `sources`: sentences on who measured what it shows, which always stand in it."""
+        first, *more = _SENTENCES.split(self.note)
+        said = [first, *sources, *more, *self.remarks]
+        room = 1 + len(sources)
+        while room < len(said) and len(" ".join(said[: room + 1])) <= most:
+            room += 1
+        return " ".join(said[:room]), said[room:]
+
+
+_SENTENCES = re.compile(r"(?<=[.]) (?=[A-Z])")
 
 LOG = " (logarithmic axis)"
 
@@ -89,7 +109,7 @@ PALER = "The paler, the nearer to the fastest of its column."
 
 def is_matrix(rows: Sequence[Row]) -> bool:
     """Whether there are so many series that colours would repeat, so that their times are a matrix."""
-    return Series(list_series(rows)).repeats
+    return len(list_series(rows)) > len(SERIES)
 
 
 def _draw_times_as_matrix(
@@ -124,7 +144,11 @@ def draw_matrix(
 
     def place(name: str, title: str, names: Sequence[str]) -> Row:
         slanted = name == "x" and sum(map(len, names)) > _COLUMN_CHARACTERS
-        turn = {"labelAngle": -45, "labelAlign": "right"} if slanted else {"labelAngle": 0}
+        turn: Row = slant(names) if slanted else {"labelAngle": 0}
+        if name == "y" and names:
+            # A browser's font may be wider than the renderer's.
+            longest = math.ceil(CHARACTER_PX * max(map(len, names)))
+            turn["minExtent"] = min(longest, CONFIG["axis"]["labelLimit"])
         return {"field": name, "type": "ordinal", "title": title or None, "sort": list(names),
                 "axis": {**turn, "grid": False} if len(names) > 1 or title else None}  # fmt: skip
 
@@ -239,12 +263,21 @@ def draw_over(
             )
         layers.append(series.draw_lines(x, y))
         layers += [series.draw_dots(x, y, panel.samples)] if panel.samples else []
-        layers.append(series.draw_points(x, y, axis.size))
-        for value, text in panel.limits.items():
+        apart = len(series.names) > MOST_TOGETHER
+        for value, text in panel.limits.items() if not apart else ():
             layers += write_limit(value, text, at_end=axis is OVER_RATE) if text else []
-        specs.append(make_spec(panel.rows, layers, panel.height))
+        layers.append(series.draw_points(x, y, axis.size, seen=axis is not OVER_TIME))
+        spec = make_spec(panel.rows, layers, panel.height)
+        specs.append(spread(spec, series) if apart else spec)
         logs.append(log)
     return specs[0] if len(specs) == 1 else {"vconcat": specs}, any(logs)
+
+
+def spread(panel: Row, series: Series) -> Row:
+    """The panel as small multiples in the order of the page, as wide as others."""
+    spec = split(panel, series.scale("stroke")["scale"]["domain"])
+    resize_panel(spec, WIDTH)
+    return spec
 
 
 def draw_lines_over_time(title: str, panels: Mapping[str, Sequence[Row]], height: int) -> Row:
@@ -301,7 +334,9 @@ def draw_timeline(
         for place, mark in enumerate(done.values())
     ]
     for place, spec in enumerate(specs):
-        spec["layer"] = [*areas, *spec["layer"], *lines, *(labels if place == 0 else ())]
+        body = find_body(spec)
+        said = labels if place == 0 and body is spec else ()
+        body["layer"] = [*areas, *body["layer"], *lines, *said]
     if several:
         rows = [
             {"row": gap.series, "series": gap.series, "begin": gap.begin, "end": gap.end,
@@ -352,7 +387,8 @@ def draw_distribution(
         x: Row = {"field": "percentile", "type": "ordinal", "title": f"Percentile of {of}",
                   "sort": named, "axis": {"labelAngle": 0}}  # fmt: skip
         layers = [series.draw_lines(x, y), series.draw_points(x, y)]
-        return make_spec(points, layers), False
+        spec = make_spec(points, layers)
+        return spread(spec, series) if len(series.names) > MOST_TOGETHER else spec, False
     ends = {row["series"]: row["rank"] for row in curve}
     for row in points:
         # The slowest of n requests is slower than all but one in n.
@@ -362,7 +398,8 @@ def draw_distribution(
         ticks.append(10 * ticks[-1])
     x = make_axis("rank", f"Percentile of {of}, %", {"values": ticks, "labelExpr": _AS_PERCENT})
     x["scale"] = {"type": "log", "nice": False}
-    return make_spec(points, [series.draw_lines(x, y, curve), series.draw_points(x, y)]), True
+    spec = make_spec(points, [series.draw_lines(x, y, curve), series.draw_points(x, y)])
+    return spread(spec, series) if len(series.names) > MOST_TOGETHER else spec, True
 
 
 _AS_PERCENT = "format(100 - 100 / datum.value, '.8~r')"

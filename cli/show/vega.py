@@ -51,6 +51,8 @@ FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 CONFIG: dict[str, Any] = {
     "font": FONT,
     "background": None,
+    # A browser's font may be wider than the renderer's, to the right of bars, too.
+    "padding": {"left": 5, "top": 5, "right": 16, "bottom": 5},
     "view": {"stroke": None},
     "axis": {
         "labelColor": INK, "titleColor": INK, "gridColor": GRID, "domainColor": MUTED,
@@ -99,20 +101,7 @@ def choose_shape(place: int) -> str:
     return SHAPES[(place + place // len(SERIES)) % len(SHAPES)]
 
 
-def choose_dash(place: int) -> list[int]:
-    """Lines are dashed where their colours repeat."""
-    return [6, 3] if place // len(SERIES) % 2 else [1, 0]
-
-
-def choose_inside(place: int) -> str:
-    """Points are filled where their colours repeat."""
-    return choose_colour(place) if place // len(SERIES) % 2 else PAPER
-
-
-_CHOICES = {
-    "stroke": choose_colour, "fill": choose_colour, "shape": choose_shape,
-    "strokeDash": choose_dash, "inside": choose_inside,
-}  # fmt: skip
+_CHOICES = {"stroke": choose_colour, "fill": choose_colour, "shape": choose_shape}
 """What a series is shown by -> the function that chooses it."""
 
 _WIDEST_IN_COLUMNS = 24
@@ -129,7 +118,7 @@ class Series:
     """Name -> its place in all charts of a page, whichever of the series this one has."""
 
     def scale(self, channel: str) -> Row:
-        """What a channel, or the `inside` of points, shows the series by."""
+        """What a channel shows the series by."""
         names = sorted(self.names, key=lambda name: self.places.get(name, 0))
         chosen = [_CHOICES[channel](self.places.get(n, place)) for place, n in enumerate(names)]
         legend: Row | None = {} if len(names) > 1 else None
@@ -140,28 +129,19 @@ class Series:
             "legend": legend,
         }  # fmt: skip
 
-    @property
-    def repeats(self) -> bool:
-        """Whether two of them have the same colour."""
-        return len(self.names) > len(SERIES)
-
     def draw_lines(
         self, x: Row, y: Row, data: Sequence[Row] | None = None, width: float = 2
     ) -> Row:
         """A line through the points of each; `data`: other points than those of the panel."""
         layer = self.draw("line", x=x, y=y, strokeWidth=width)
-        if self.repeats:
-            layer["encoding"]["strokeDash"] = self.scale("strokeDash")
         return layer if data is None else layer | {"data": {"values": list(data)}}
 
-    def draw_points(self, x: Row, y: Row, size: int = 70) -> Row:
-        """A point of its shape at each value, which is told to whoever points at it."""
-        layer = self.draw("point", text=True, x=x, y=y, size=size, opacity=1, strokeWidth=2)
+    def draw_points(self, x: Row, y: Row, size: int = 70, seen: bool = True) -> Row:
+        """A point of its shape at each value, which is told to whoever points at it, whether it is `seen` or
+        not."""
+        layer = self.draw("point", text=True, x=x, y=y, size=size, opacity=int(seen), strokeWidth=2)
         layer["encoding"]["shape"] = self.scale("shape")
-        if self.repeats:
-            layer["encoding"]["fill"] = self.scale("inside")
-        else:
-            layer["mark"]["fill"] = PAPER
+        layer["mark"]["fill"] = PAPER
         return layer
 
     def draw_dots(self, x: Row, y: Row, data: Sequence[Row]) -> Row:
@@ -205,6 +185,50 @@ def make_spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) 
     }  # fmt: skip
 
 
+MOST_TOGETHER = 4
+"""The most series whose lines can be told apart in one panel."""
+_SMALL_HEIGHT, _SMALL_WIDTH, _SPACING = 70, 110, 14
+_HEADER_CHARACTER_PX = 6.2
+
+
+def split(panel: Row, names: Sequence[str]) -> Row:
+    """A panel of lines as small multiples: one for each of its series, all with the same axes. What is of no
+    series, such as a limit, is in each."""
+    rows = [row | {"layer": -1} for row in panel["data"]["values"]]
+    layers = []
+    for place, layer in enumerate(panel["layer"]):
+        own, channels = layer.get("data", {}).get("values"), dict(layer["encoding"])
+        for name, channel in channels.items():
+            if "legend" in channel:
+                channels[name] = channel | {"legend": None}
+            elif "title" in channel:
+                few = {"tickCount": 3, "format": "~s"}
+                channels[name] = channel | {"title": None, "axis": few | channel["axis"]}
+        layers.append(layer | {"encoding": channels})
+        if own is None or "series" in own[0]:
+            layers[-1].pop("data", None)
+            number = -1 if own is None else place
+            layers[-1]["transform"] = [{"filter": f"datum.layer === {number}"}]
+            rows += [row | {"layer": place} for row in own or ()]
+    titles = [panel["layer"][-1]["encoding"][axis]["title"] for axis in ("y", "x")]
+    return {
+        "facet": {
+            "field": "series", "type": "nominal", "sort": list(names),
+            "title": [f"↑ {titles[0]}", f"→ {titles[1]}"],
+            "header": {"titleFontWeight": "normal", "titleColor": INK, "labelPadding": 2,
+                       "labelFontSize": 11},
+        },
+        "columns": 1, "spacing": _SPACING, "data": {"values": rows},
+        "spec": {"width": panel["width"], "height": _SMALL_HEIGHT, "layer": layers},
+    }  # fmt: skip
+
+
+def find_body(panel: Row) -> Row:
+    """What has the panel's layers and its width: itself, or the one that is drawn for each series."""
+    body: Row = panel.get("spec", panel)
+    return body
+
+
 CHARACTER_PX = 7.7
 """Width of a digit of 12 px in the widest of the usual fonts (DejaVu Sans)."""
 
@@ -229,11 +253,23 @@ def resize(spec: Row, plot_px: float) -> Row:
     return resized
 
 
+LEAST_CELL_PX = 40
+"""Width of a matrix's cell, below which figures would touch: on a telephone it rather scrolls."""
+
+
 def resize_panel(panel: Row, plot_px: float) -> None:
-    """Give a panel this width."""
-    factor = plot_px / panel["width"]
-    panel["width"] = plot_px
-    for part in (panel, *panel.get("layer", [])):
+    """Give a panel this width; small multiples in as many columns as it has room for."""
+    body = find_body(panel)
+    if body is not panel:
+        longest = _HEADER_CHARACTER_PX * max(map(len, panel["facet"]["sort"]))
+        panel["columns"] = max(
+            1, int((plot_px + _SPACING) / (max(_SMALL_WIDTH, longest) + _SPACING))
+        )
+        plot_px = (plot_px + _SPACING) / panel["columns"] - _SPACING
+    factor = plot_px / body["width"]
+    columns = body.get("encoding", {}).get("x", {}).get("sort", [])
+    body["width"] = max(plot_px, LEAST_CELL_PX * len(columns))
+    for part in (body, *body.get("layer", [])):
         mark = part.get("mark")
         if isinstance(mark, dict):
             # These are given in pixels.
@@ -287,6 +323,13 @@ def make_label_axis(labels: Sequence[str]) -> Row:
             "value": 0,
         }  # fmt: skip
     return axis
+
+
+def slant(names: Sequence[str]) -> Row:
+    """A horizontal axis of names that would overlap beside each other."""
+    longest = CHARACTER_PX * max(map(len, names))
+    return {"labelAngle": -45, "labelAlign": "right", "labelLimit": 260,
+            "minExtent": math.ceil(min(longest, 260) * math.sin(math.pi / 4))}  # fmt: skip
 
 
 def find_label_step(lines: int) -> int:

@@ -26,10 +26,11 @@ from ..cli.publishing.published import (
 from .browser import WatchedPage
 from .tool import Tool
 
+ROOT = Path(__file__).parents[2]
 SAFE = describe_server(fsync="on")
 FAST = describe_server(fsync="off")
 PAGES = (
-    "index.html", "method.html", "candidates/beta.html", "questions/temperature-newest.html",
+    "index.html", "method.html", "candidates/beta.html", "queries/temperature-newest.html",
     "figures-temperature.html", "verdict-night.html",
 )  # fmt: skip
 
@@ -49,6 +50,15 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "site", make_site(find_sources([folder / "night"]), "Which one?", write_command)
     )
     return folder / "site"
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site of the published comparison, whose charts have many candidates with long names."""
+    folder = tmp_path_factory.mktemp("published") / "site"
+    sources = find_sources(sorted((ROOT / "comparison" / "results").iterdir()))
+    write_site(folder, make_site(sources, "Published", write_command))
+    return folder
 
 
 class Visit(WatchedPage):
@@ -127,11 +137,11 @@ def test_one_repetition_is_hatched_all_over(browser: Browser, tmp_path: Path) ->
 
 
 def test_a_click_on_a_head_orders_by_it(visit: Visit) -> None:
-    visit.open().sort("Questions, hot, ms")
+    visit.open().sort("Queries, hot, ms")
     assert visit.names == ["beta", "alpha", "gamma"]
     head = visit.page.locator('th[data-column="hot"]')
     assert head.get_attribute("aria-sort") == "ascending"
-    visit.sort("Questions, hot, ms")
+    visit.sort("Queries, hot, ms")
     assert visit.names == ["gamma", "alpha", "beta"]
     assert head.get_attribute("aria-sort") == "descending"
     visit.sort("Candidate")
@@ -237,8 +247,8 @@ def test_nothing_is_wider_than_a_telephone(
     page.goto(f"{site.as_uri()}/{path}")
     assert page.evaluate("document.documentElement.scrollWidth") <= 400
     if path == "index.html":
-        # The first candidate is on the first screen.
-        box = page.locator("tbody tr").first.bounding_box()
+        # The findings are on the first screen.
+        box = page.locator("#findings").bounding_box()
         assert box is not None and box["y"] + box["height"] < 900
     context.close()
 
@@ -264,6 +274,41 @@ def test_axe_finds_nothing(
     ]
     assert violations == []
     context.close()
+
+
+OVERLAPPING = """() => [...document.querySelectorAll("figure svg")].flatMap((svg) => {
+  const texts = [...svg.querySelectorAll("text")]
+    .filter((text) => text.textContent && getComputedStyle(text).opacity !== "0")
+    .map((text) =>
+      [text.textContent, text.getBoundingClientRect(), /rotate\\((-45|315)/.test(text.outerHTML)]);
+  const paper = svg.getBoundingClientRect();
+  const cut = texts.filter(([, one]) => one.left < paper.left - 1 || one.right > paper.right + 1);
+  return cut.map(([name]) => `${name}: cut off`).concat(texts.flatMap(([name, one, aslant], place) =>
+    texts.slice(place + 1)
+      // A text that can be read on top of others is there twice; the boxes of slanted ones are not the texts.
+      .filter(([other, two, both]) => other !== name && !(aslant && both)
+        && one.left + 2 < two.right && two.left + 2 < one.right
+        && one.top + 3 < two.bottom && two.top + 3 < one.bottom)
+      .map(([other]) => `${name} / ${other}`)));
+})"""
+LONG_CAPTIONS = """() => [...document.querySelectorAll("figcaption p")].filter((caption) =>
+  caption.getBoundingClientRect().height > 2.1 * parseFloat(getComputedStyle(caption).lineHeight)
+).map((caption) => caption.textContent)"""
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_no_label_lies_on_another_and_captions_have_two_lines(
+    browser: Browser, published: Path, width: int
+) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    files = sorted(published.glob("figures-*.html"))
+    assert len(files) == 3
+    found = {}
+    for file in files:
+        page.goto(file.as_uri())
+        found[file.name] = [*page.evaluate(OVERLAPPING), *page.evaluate(LONG_CAPTIONS)]
+    page.close()
+    assert found == {file.name: [] for file in files}
 
 
 def test_it_prints_without_what_can_be_chosen(visit: Visit) -> None:

@@ -26,7 +26,7 @@ const tables = [...document.querySelectorAll(".field")].map((section) => ({
 
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
-// The best and the worst value among the rows shown: of each question, or of the column's only figure.
+// The best and the worst value among the rows shown: of each query, or of the column's only figure.
 function findEnds(shown, place) {
   const best = {};
   const worst = {};

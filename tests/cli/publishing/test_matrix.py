@@ -63,7 +63,7 @@ def test_one_repetition_ranks_nobody(tmp_path: Path) -> None:
 
 def test_less_is_better_of_times(tmp_path: Path) -> None:
     (field,) = make(tmp_path, make_results())
-    own = take(field, "Questions, hot, ms")
+    own = take(field, "Queries, hot, ms")
     assert own["beta"] is not None and own["alpha"] is not None
     assert own["beta"].rank == "1"
     assert own["beta"].share == 1
@@ -72,11 +72,11 @@ def test_less_is_better_of_times(tmp_path: Path) -> None:
     assert own["alpha"].text == "100"
 
 
-def test_a_question_without_an_answer_counts_as_twice_the_slowest(tmp_path: Path) -> None:
+def test_a_query_without_an_answer_counts_as_twice_the_slowest(tmp_path: Path) -> None:
     (field,) = make(tmp_path, make_results())
-    gamma = take(field, "Questions, hot, ms")["gamma"]
+    gamma = take(field, "Queries, hot, ms")["gamma"]
     assert gamma is not None
-    assert gamma.note == "1 of 2 questions"
+    assert gamma.note == "1 of 2 queries"
     assert gamma.share == pytest.approx((1 / 4 * 1 / 10) ** 0.5, rel=0.01)
 
 

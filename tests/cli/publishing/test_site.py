@@ -43,7 +43,7 @@ def test_it_has_its_pages(files: dict[str, bytes]) -> None:
         "index.html", "method.html", "figures-temperature.html", "verdict-night.html",
         "candidates/alpha-postgresql-16-2.html", "candidates/alpha-postgresql-18-4.html",
         "candidates/beta.html", "candidates/gamma.html",
-        *(f"questions/temperature-{query}.html" for query in ("mean", "newest")),
+        *(f"queries/temperature-{query}.html" for query in ("mean", "newest")),
         "campaigns/before.yaml", "campaigns/night.yaml",
     }  # fmt: skip
     assert sum(path.startswith("results/") for path in files) == 24
@@ -107,13 +107,13 @@ def test_each_version_stands_beside_the_one_before(files: dict[str, bytes]) -> N
 
 
 def test_a_question_has_all_candidates(files: dict[str, bytes]) -> None:
-    page = files["questions/temperature-newest.html"].decode()
+    page = files["queries/temperature-newest.html"].decode()
     assert all(f'<td class="left">{name}</td>' in page for name in ("beta", "gamma"))
-    assert "gamma" not in files["questions/temperature-mean.html"].decode()
+    assert "gamma" not in files["queries/temperature-mean.html"].decode()
 
 
 def test_statements_stand_beside_each_other(files: dict[str, bytes]) -> None:
-    page = files["questions/temperature-newest.html"].decode()
+    page = files["queries/temperature-newest.html"].decode()
     statements = page[page.index("<h3>Statements") :]
     assert statements.count("<pre") == 2
     assert statements.count("SELECT row\nFROM newest") == 1
@@ -146,7 +146,7 @@ def test_a_site_replaces_an_earlier_one(tmp_path: Path) -> None:
 
 
 def test_folders_that_are_emptied_go(tmp_path: Path) -> None:
-    write_site(tmp_path / "site", {"index.html": b"1", "questions/old.html": b"2"})
+    write_site(tmp_path / "site", {"index.html": b"1", "queries/old.html": b"2"})
     write_site(tmp_path / "site", {"index.html": b"1"})
     assert not (tmp_path / "site" / "questions").exists()
 
@@ -175,5 +175,5 @@ def test_times_are_those_of_the_results(files: dict[str, bytes]) -> None:
     assert TIMES["beta"]["newest"][0] == 0.010
     assert re.search(
         r'<td class="left">beta</td><td class="left">questions</td><td>1</td><td>10</td>',
-        files["questions/temperature-newest.html"].decode(),
+        files["queries/temperature-newest.html"].decode(),
     )

@@ -313,10 +313,10 @@ def test_the_figure_has_a_bar_for_each_candidate_with_its_repetitions() -> None:
     figure = draw("rates", {"a": _repeats(100, 110, 90), "b": _repeats(400, 410), "c": []})
     assert figure is not None
     rows = figure.spec["data"]["values"]
-    assert [(row["name"], round(row["value"])) for row in rows] == [("b", 405), ("a", 100)]
+    assert [(row["name"], round(row["value"])) for row in rows] == [("a", 100), ("b", 405)]
     (dots,) = [layer["data"]["values"] for layer in figure.spec["layer"] if "data" in layer]
     assert [(dot["name"], round(dot["sample"])) for dot in dots] == [
-        ("b", 400), ("b", 410), ("a", 100), ("a", 110), ("a", 90),
+        ("a", 100), ("a", 110), ("a", 90), ("b", 400), ("b", 410),
     ]  # fmt: skip
     assert "each dot is a repetition" in figure.note
     measured = {
