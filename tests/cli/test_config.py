@@ -11,6 +11,8 @@ import pytest
 from cli.plan.config import load_config
 from cli.plan.target import ExecutorName, Price
 from cli.system.errors import EXIT_USAGE, ConfigError
+from simulator.modules import load_module, module_names
+from simulator.modules.options import parse_options
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -99,6 +101,25 @@ def test_the_shipped_file_needs_no_variable(monkeypatch: pytest.MonkeyPatch) -> 
     config = load_config(ROOT / "config.yaml")
     for name in config.target_names:
         assert "${" not in str(config.target(name))
+
+
+def test_each_database_has_an_example_on_this_machine_to_uncomment(
+    write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "config.yaml").read_text()
+    examples = "".join(re.findall(r"^  # local_\w+:\n(?:  #   .*\n)+", text, re.MULTILINE))
+    for name in re.findall(r"\$\{([A-Z_]+)\}", examples):
+        monkeypatch.setenv(name, "secret")
+    config = load_config(write("targets:\n" + examples.replace("  # ", "  ")))
+    modules = set()
+    for name in config.target_names:
+        target = config.target(name)
+        assert target.executor is ExecutorName.LOCAL, name
+        module = load_module(target.module)
+        assert not config.unknown_keys(name, module.options_model.option_names)
+        parse_options(module.options_model, target.options, str)
+        modules.add(target.module)
+    assert modules == set(module_names()) - {"blackhole"}
 
 
 def test_keys_of_the_tool_are_no_options_of_the_module(write: Write) -> None:

