@@ -56,7 +56,7 @@ def _profile_flux(module: AnyModule, question: Any) -> str:
     profiled.is_scanned, profiled.counted = True, None
     asker: Any = module.make_asker(1)
     with connect(asker):
-        received = asker.send(asker.encode_statement(profiled))
+        received = asker.ask(asker.encode_statement(profiled))
     _, [answer, *_] = received.data
     rows = parse_csv(answer.decode(), _PROFILED)
     lines = [

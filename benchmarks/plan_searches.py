@@ -240,7 +240,7 @@ def explain_search(module: Any, statement: Statement) -> str:
     profiled = Statement(statement.events | {"profile": True}, statement.plan)
     asker = module.make_asker(1)
     with connect(asker):
-        received = asker.send(asker.encode_statement(profiled))
+        received = asker.ask(asker.encode_statement(profiled))
     _, [body, *_] = received.data
     lines: list[str] = []
 

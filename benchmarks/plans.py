@@ -67,11 +67,11 @@ def measure(
                 if form.alone
                 else asker.encode(bounds)
             )
-            wrong[name] = compare_answers(right, asker.decode(asker.send(requests[name][0])))
+            wrong[name] = compare_answers(right, asker.decode(asker.ask(requests[name][0])))
         for number in range(WARM_ROUNDS + ROUNDS):
             for name in list(forms)[:: 1 if number % 2 else -1]:
                 began = time.perf_counter()
-                askers[name].send(requests[name][number])
+                askers[name].ask(requests[name][number])
                 took[name].append(time.perf_counter() - began)
             if number + 1 >= LONG_ROUNDS and max(map(max, took.values())) > LONG_S:
                 break

@@ -17,7 +17,7 @@ from simulator.modules.sending import Asker
 from simulator.worker import garbage_collection_paused
 from simulator.worker.measure import Recorder
 from simulator.worker.questions import Questions
-from simulator.worker.reading import QueryRunner
+from simulator.worker.reading import QueryLoop
 from simulator.worker.schedule import ClosedLoop
 from simulator.workloads.base import Workload
 
@@ -79,13 +79,13 @@ def ours(reader: Reader) -> Iterator[Asking]:
             schedule = ClosedLoop()
             recorder = Recorder(schedule)
             turns = repeat(reader.query, count)
-            runner = QueryRunner(questions, asker, turns, recorder, schedule)
+            asking = QueryLoop(questions, asker, recorder, schedule)
 
             def ask() -> Asked:
                 recorder.begin(perf_counter())
-                runner.run_queries()
+                asking.ask(turns)
                 recorder.end()
-                [stats] = runner.stats.values()
+                [stats] = asking.stats.values()
                 if stats.errors:
                     raise RuntimeError(f"{stats.errors} of {count} failed: {stats.error}")
                 return Asked(stats.rows)

@@ -49,7 +49,7 @@ from simulator.contract import (
 from simulator.modules.base import Job
 from simulator.modules.blackhole import Blackhole, BlackholeOptions, BlackholeWriter
 from simulator.modules.kit.sql_queries import SqlDialect, compile_query
-from simulator.modules.sending import Asker, Payload, Received, Rows
+from simulator.modules.sending import Asker, Completion, Received, Request, Rows
 from simulator.worker.base import CollectorClient
 from simulator.worker.reading import ReadingWorker
 from simulator.worker.schedule import sharpen_sleep
@@ -79,13 +79,9 @@ class WatchedWriter(BlackholeWriter):
 
     sent: list[tuple[int, float]]
 
-    def send(self, payload: Payload) -> int:
-        self.sent.append((payload.block.first + payload.last, time.perf_counter()))
-        return super().send(payload)
-
-    def submit(self, payload: Payload, request: object) -> None:
-        self.sent.append((payload.block.first + payload.last, time.perf_counter()))
-        super().submit(payload, request)
+    def submit(self, request: Request) -> None:
+        self.sent.append((request.block.first + request.last, time.perf_counter()))
+        super().submit(request)
 
 
 class WatchedBlackhole(Blackhole):
@@ -119,6 +115,7 @@ class WatchedAsker(Asker):
         super().__init__(module, in_flight)
         self.sent: list[tuple[int, float]] = []
         self._made = 0
+        self._answered: list[Completion] = []
 
     def open(self) -> None:
         """Nothing to connect to."""
@@ -130,9 +127,18 @@ class WatchedAsker(Asker):
         self._made += 1
         return self._made - 1, statement.encode()
 
-    def send(self, request: tuple[int, bytes]) -> Received:
-        self.sent.append((request[0], time.perf_counter()))
-        return Received(1, len(request[1]), None)
+    def submit(self, request: Request) -> None:
+        number, statement = request.data
+        at_s = time.perf_counter()
+        self.sent.append((number, at_s))
+        received = Received(1, len(statement), None)
+        self._answered.append(Completion(request, 1, at_s, None, received))
+
+    def poll(self, timeout_s: float) -> list[Completion]:
+        answered, self._answered = self._answered, []
+        if not answered:
+            time.sleep(timeout_s)
+        return answered
 
     def decode(self, received: Received) -> Rows:
         return [()]

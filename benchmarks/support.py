@@ -27,9 +27,9 @@ from simulator.modules import load_module
 from simulator.modules.base import Job
 from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
-from simulator.modules.sending import Payload, Writer
+from simulator.modules.sending import Request, Writer
 from simulator.worker import connect, garbage_collection_paused
-from simulator.worker.loop import insert_all
+from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
 from simulator.worker.writing import Feed
 from simulator.workloads.base import Workload
@@ -205,7 +205,7 @@ def worker_path(
         with garbage_collection_paused():
             cpu, wall = time.process_time(), time.perf_counter()
             recorder.begin(wall)
-            insert_all(feed, writer, recorder, max_retries, lambda: None)
+            InsertLoop(writer, recorder, max_retries, lambda: None).run(feed)
             wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     if recorder.events != events:
         raise AssertionError(f"{recorder.events} of {events} events were acknowledged")
@@ -228,14 +228,14 @@ def worker_in_turns(
             0,
             turns * batches * (batch or 1),
         )
-        payloads: Iterator[Payload] = iter(feed)
+        payloads: Iterator[Request] = iter(feed)
         recorder = Recorder()
         recorder.begin(time.perf_counter())
 
         def turn(_: int) -> None:
             # All that the loop asks of a feed is to be iterated over.
             part = cast(Feed, islice(payloads, batches))
-            insert_all(part, writer, recorder, max_retries, lambda: None)
+            InsertLoop(writer, recorder, max_retries, lambda: None).run(part)
 
         yield turn
 

@@ -26,8 +26,12 @@ from urllib.parse import urlsplit
 from psycopg import pq
 
 from cli.run.embedded import find_programs
-from simulator.modules.cassandra.asking import CassandraAsker, PreparedQuestion, read_page
-from simulator.modules.cassandra.asking import Request as CassandraRequest
+from simulator.modules.cassandra.asking import (
+    CassandraAsker,
+    Executions,
+    PreparedQuestion,
+    read_page,
+)
 from simulator.modules.cassandra.queries import Statement
 from simulator.modules.cassandra.server import AT_ONCE
 from simulator.modules.cassandra.wire import Reply
@@ -363,7 +367,7 @@ def cassandra_socket(reader: Reader) -> Iterator[Asking]:
     options = reader.module.options
     with open_asker(reader) as (asker, questions):
         assert isinstance(asker, CassandraAsker)
-        requests: list[CassandraRequest] = _make_samples(questions, reader.query)
+        requests: list[Executions] = _make_samples(questions, reader.query)
         asker.open()
         samples = []
         for request in requests:

@@ -29,7 +29,7 @@ from simulator.modules.iotdb.connection import Connection as IotdbConnection
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
 from simulator.modules.iotdb.schema import Model
 from simulator.modules.iotdb.thrift import put_i64
-from simulator.modules.kit.libpq_pipeline import Request as PostgresRequest
+from simulator.modules.kit.libpq_pipeline import Inserts
 
 from .support import Turn, scratch_folder
 
@@ -334,7 +334,7 @@ def libpq(dsn: str, copies: Sequence[tuple[bytes, bytes]], count: int) -> Iterat
 
 
 @contextmanager
-def psql(dsn: str, requests: Sequence[PostgresRequest], count: int) -> Iterator[Turn]:
+def psql(dsn: str, requests: Sequence[Inserts], count: int) -> Iterator[Turn]:
     r"""A psql that gets its commands through a pipe, those of a turn in one go: statements as texts; \copy
     from a file per batch, in memory where the system has a place for it."""
     with scratch_folder(in_memory=True) as folder:

@@ -30,7 +30,7 @@ from simulator.contract import (
 )
 from simulator.histograms import Histogram
 from simulator.modules.options import Job
-from simulator.modules.sending import Encoder, Payload
+from simulator.modules.sending import Channel, Encoder, Request
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
@@ -57,6 +57,13 @@ def swallowing() -> Iterator[socket.socket]:
             waiting.setblocking(False)
             waiting.connect_ex(listener.getsockname())
         yield listener
+
+
+def submit(channel: Channel, data: Any, name: str = "") -> None:
+    """Have a request sent; its completion has the name as its query's."""
+    request = Request(data, query=name)
+    request.sent_s = time.perf_counter()
+    channel.submit(request)
 
 
 def begin_definition(
@@ -122,10 +129,10 @@ class NumberEncoder(Encoder):
     def __init__(self, batch: int = 0) -> None:
         super().__init__(Job(Temperature.schema, Load(batch=batch)))
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         size = self.size
         return [
-            Payload(
+            Request(
                 list(range(block.first + start, block.first + min(start + size, len(block)))),
                 min(size, len(block) - start),
                 block,

@@ -44,7 +44,7 @@ from .kit.sql_queries import (
     quote_text,
 )
 from .options import InsertMode, Options
-from .sending import Encoder, Payload, Writer
+from .sending import Encoder, Request, Writer
 
 __all__ = [
     "FLOATS",
@@ -80,9 +80,9 @@ __all__ = [
     "OptionError",
     "Options",
     "OwnSchema",
-    "Payload",
     "PrimaryKey",
     "RefusedText",
+    "Request",
     "Retention",
     "Retryable",
     "Schema",

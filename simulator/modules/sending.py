@@ -15,10 +15,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from queue import Empty, SimpleQueue
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,27 +29,43 @@ from ..machine import find_memory_bytes
 from ..workloads.drawing import BoundQueries, BoundQuery
 from ..workloads.schema import EventBlock, join_blocks
 from .options import Job
-from .waiting import Poll, find_arrival, find_sending, read_deadline, set_deadline
+from .waiting import find_arrival, find_sending, set_deadline
 
 LAST_ANSWERS_S = 5.0
 """How long a writer waits for what is under way when no more is to be sent."""
 
 
-@dataclass(slots=True)
-class Payload:
-    """One request, ready to be sent. `block` and `last` (row of its last event in the block) are
-    kept so that a writer can look up whether the database already has it."""
+@dataclass(eq=False)
+class Request:
+    """One request, ready to be sent: a batch of events, or one query."""
 
     data: Any
-    events: int
-    block: EventBlock
-    last: int
+    """What its channel sends."""
+    events: int = 1
+    """What it counts for: its events, or one query."""
+    block: Any = None
+    last: int = 0
+    """The events' block, and the row of the request's last event in it, so that it can be looked up whether
+    the database already has them."""
+    query: str = ""
+    execution: int = 0
+    """The query that it asks, and which of its executions it is, from 0 on."""
+
+    # What the loop knows of it, by `time.perf_counter`. Most requests never need most of these.
+    due_s: float = field(default=0.0, init=False)
+    free_s: float = field(default=0.0, init=False)
+    """When there was a place in flight for it."""
+    sent_s: float = field(default=0.0, init=False)
+    deadline_s: float = field(default=math.inf, init=False)
+    """When it is given up."""
+    attempts: int = field(default=0, init=False)
+    """How often it was tried and failed."""
 
 
-def make_payloads(requests: Iterable[Any], block: EventBlock, size: int) -> list[Payload]:
+def wrap_requests(requests: Iterable[Any], block: EventBlock, size: int) -> list[Request]:
     """A payload of each of a block's requests of `size` events."""
     return [
-        Payload(data, stop - start, block, stop - 1)
+        Request(data, stop - start, block, stop - 1)
         for data, (start, stop) in zip(requests, bounds(len(block), size), strict=True)
     ]
 
@@ -84,126 +100,8 @@ class Encoder(ABC):
         """Events of a request."""
 
     @abstractmethod
-    def encode(self, block: EventBlock) -> Sequence[Payload]:
+    def encode(self, block: EventBlock) -> Sequence[Request]:
         """The block as requests of `size` events each; the last may be smaller."""
-
-
-RequestT = TypeVar("RequestT")
-ResultT = TypeVar("ResultT")
-
-
-class Outcome(NamedTuple, Generic[ResultT]):
-    """How a submitted request ended."""
-
-    request: Any
-    """What `submit` was given."""
-    answered_s: float
-    """When the answer came, by `time.perf_counter`."""
-    result: ResultT | BaseException
-    """What `send` returns, or what it raises."""
-    sent_s: float | None = None
-    """When it left, if that was not in `submit`."""
-
-
-class Requester(ABC, Generic[RequestT, ResultT]):
-    """Sends one worker's requests, by connections of its own. Used by one thread, except for `submit` with
-    `max_in_flight` > 1."""
-
-    max_in_flight: int = 1
-    """Requests that may be under way at once."""
-
-    def __init__(self) -> None:
-        self._threads: list[threading.Thread] = []
-        self._under_way = 0
-        self._submitted: SimpleQueue[tuple[RequestT, object, float] | None] = SimpleQueue()
-        self._ended: SimpleQueue[Outcome[ResultT]] = SimpleQueue()
-
-    @abstractmethod
-    def open(self) -> None:
-        """Connect. Not measured."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Disconnect; must not fail on a broken connection."""
-
-    @abstractmethod
-    def send(self, request: RequestT, /) -> ResultT:
-        """Send and wait for the whole answer.
-
-        Raises Retryable if it may be tried again, SimulatorError if not.
-        """
-
-    def submit(self, request: RequestT, token: object, /) -> None:
-        """`send` without waiting; `outcomes` tells how it ended, of a `token` that is the caller's.
-
-        For a driver without requests in flight, by threads that share this connection.
-        """
-        self._under_way += 1
-        if len(self._threads) < self._under_way:
-            thread = threading.Thread(target=self._send_all, name="send", daemon=True)
-            thread.start()
-            self._threads.append(thread)
-        self._submitted.put((request, token, read_deadline()))
-
-    def _send_all(self) -> None:
-        while (submitted := self._submitted.get()) is not None:
-            outcome = self._send_one(*submitted)
-            # Nothing that was sent is kept while the next is waited for.
-            del submitted
-            self._ended.put(outcome)
-            del outcome
-
-    def _send_one(self, request: RequestT, token: object, deadline_s: float) -> Outcome[ResultT]:
-        set_deadline(deadline_s)
-        sent_s = time.perf_counter()
-        try:
-            result = self.send(request)
-        except BaseException as error:  # noqa: BLE001 - whoever takes the outcome raises it
-            return Outcome(token, time.perf_counter(), error, sent_s)
-        sent_s = find_sending(sent_s)
-        return Outcome(token, find_arrival(sent_s), result, sent_s)
-
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[ResultT]]:
-        """Wait until at least one request has ended, `timeout_s` at most (None: no limit), and tell how
-        those that have ended did: an empty list if none has. No other method is called meanwhile.
-        """
-        try:
-            ended = [self._ended.get(timeout=timeout_s)]
-        except Empty:
-            return []
-        self._under_way -= 1
-        return ended
-
-    def stop_submitting(self) -> None:
-        """End the threads of `submit`; what none has begun is dropped. What is under way is waited for,
-        `LAST_ANSWERS_S` at most: a server that says nothing must not hold up the end of a run."""
-        with suppress(Empty):
-            while True:
-                self._submitted.get_nowait()
-        for _ in self._threads:
-            self._submitted.put(None)
-        until_s = time.perf_counter() + LAST_ANSWERS_S
-        for thread in self._threads:
-            thread.join(max(0.0, until_s - time.perf_counter()))
-        self._threads.clear()
-        self._under_way = 0
-        self._ended = SimpleQueue()
-
-
-class Writer(Requester[Payload, int]):
-    """Sends payloads. The result of one is the number of events that the database acknowledged."""
-
-    def __init__(self, encoder: Encoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def recover(self, payload: Payload) -> bool:
-        """After a Retryable: roll back or reconnect. True if `payload` proves to be stored already.
-
-        With several requests in flight, all others wait for this: what takes long and needs nothing
-        but the request itself belongs at the beginning of `send`. Raises Retryable if it failed in turn.
-        """
-        return False
 
 
 Rows = Sequence[tuple[Any, ...]]
@@ -219,6 +117,153 @@ class Received(NamedTuple):
     """As they came: what stands around the rows is counted, HTTP's headers and TLS are not."""
     data: Any
     """What `Asker.decode` needs. It must not refer to a buffer that is used again."""
+
+
+class Completion(NamedTuple):
+    """How a request ended."""
+
+    request: Request
+    done: int
+    """Events that the database acknowledged, or rows of the answer."""
+    arrived_s: float
+    """When the last byte of the answer arrived, by `time.perf_counter`; by the kernel's stamp, where it gives
+    one."""
+    error: BaseException | None = None
+    """Retryable if it may be tried again, SimulatorError if not; anything else is a defect, to be raised."""
+    answer: Received | None = None
+    """What a query was answered."""
+    sent_s: float | None = None
+    """When it left, if that was not as soon as it was submitted."""
+
+
+class Channel(ABC):
+    """Carries one worker's requests, by one or several connections of its own. Used by one thread."""
+
+    max_in_flight: int = 1
+    """Requests that may be under way at once."""
+
+    @abstractmethod
+    def open(self) -> None:
+        """Connect. Not measured. Raises Retryable or SimulatorError."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Disconnect; must not fail on a broken connection. What is under way is waited for,
+        `LAST_ANSWERS_S` at most: a server that says nothing must not hold up the end of a run."""
+
+    @abstractmethod
+    def submit(self, request: Request) -> None:
+        """Send a request; `poll` tells how it ended, also if it can't be sent. With `max_in_flight` 1, it may
+        have ended when this returns."""
+
+    @abstractmethod
+    def poll(self, timeout_s: float) -> Sequence[Completion]:
+        """Wait until at least one request has ended, `timeout_s` at most (inf: no limit), and tell how those
+        that have ended did: none if none has."""
+
+    def recover(self, request: Request) -> bool:
+        """After a Retryable, before a request is sent (again): roll back, or connect again what was lost.
+        True if the request proves to be stored already.
+
+        With several requests in flight, all others wait for this: what takes long and needs nothing but the
+        request itself belongs at the beginning of sending. Raises Retryable or SimulatorError if it failed in
+        turn.
+        """
+        return False
+
+    def call(self, request: Request) -> Completion:
+        """Send a request while no other is under way, and wait; its error is raised."""
+        request.sent_s = time.perf_counter()
+        self.submit(request)
+        while True:
+            for completion in self.poll(math.inf):
+                if completion.error is not None:
+                    raise completion.error
+                return completion
+
+
+class BlockingChannel(Channel):
+    """By a driver whose calls block: several in flight by threads that share its connection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._threads: list[threading.Thread] = []
+        self._under_way = 0
+        self._submitted: SimpleQueue[Request | None] = SimpleQueue()
+        self._ended: SimpleQueue[Completion] = SimpleQueue()
+        self._found: list[Completion] = []
+
+    @abstractmethod
+    def send(self, request: Request, /) -> int | Received:
+        """Send a request and wait for the whole answer: the events that were acknowledged, or what was
+        received. Raises Retryable if it may be tried again, SimulatorError if not."""
+
+    def submit(self, request: Request) -> None:
+        if self.max_in_flight == 1:
+            self._found.append(self._send_one(request))
+            return
+        self._under_way += 1
+        if len(self._threads) < self._under_way:
+            thread = threading.Thread(target=self._send_all, name="send", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        self._submitted.put(request)
+
+    def _send_all(self) -> None:
+        while (request := self._submitted.get()) is not None:
+            completion = self._send_one(request)
+            # Nothing that was sent is kept while the next is waited for.
+            del request
+            self._ended.put(completion)
+            del completion
+
+    def _send_one(self, request: Request) -> Completion:
+        set_deadline(request.deadline_s)
+        sent_s = time.perf_counter()
+        try:
+            result = self.send(request)
+        except BaseException as error:  # noqa: BLE001 - whoever takes the completion raises it
+            return Completion(request, 0, time.perf_counter(), error, None, sent_s)
+        sent_s = find_sending(sent_s)
+        arrived_s = find_arrival(sent_s)
+        if isinstance(result, int):
+            return Completion(request, result, arrived_s, None, None, sent_s)
+        return Completion(request, result.rows, arrived_s, None, result, sent_s)
+
+    def poll(self, timeout_s: float) -> Sequence[Completion]:
+        if self.max_in_flight == 1:
+            found, self._found = self._found, []
+            if not found:
+                time.sleep(timeout_s)
+            return found
+        try:
+            ended = self._ended.get(timeout=None if timeout_s == math.inf else timeout_s)
+        except Empty:
+            return []
+        self._under_way -= 1
+        return [ended]
+
+    def end_threads(self) -> None:
+        """What `close` begins with: what no thread has begun is dropped, what is under way is waited for."""
+        with suppress(Empty):
+            while True:
+                self._submitted.get_nowait()
+        for _ in self._threads:
+            self._submitted.put(None)
+        until_s = time.perf_counter() + LAST_ANSWERS_S
+        for thread in self._threads:
+            thread.join(max(0.0, until_s - time.perf_counter()))
+        self._threads.clear()
+        self._under_way = 0
+        self._ended = SimpleQueue()
+
+
+class Writer(Channel):
+    """Sends events. What counts is how many of them the database acknowledged."""
+
+    def __init__(self, encoder: Encoder) -> None:
+        super().__init__()
+        self.encoder = encoder
 
 
 class Queried(Protocol):
@@ -237,11 +282,11 @@ class Queried(Protocol):
     def answer(self, statement: Any) -> Rows: ...
 
 
-class Asker(Requester[Any, Received]):
-    """Asks one reader's questions, by connections of its own. A request is what `encode` makes.
+class Asker(Channel):
+    """Asks one reader's queries.
 
-    A question that fails raises Retryable if the connection is lost or the server is away (`recover` is
-    called before the next), SimulatorError if the database refuses it. It is never asked again.
+    A query that fails has Retryable as its error if the connection is lost or the server is away, and
+    `recover` is called before the next; SimulatorError if the database refuses it. It is never asked again.
     """
 
     def __init__(self, module: Queried, in_flight: int = 1) -> None:
@@ -265,82 +310,18 @@ class Asker(Requester[Any, Received]):
     def decode(self, received: Received) -> Rows:
         """The rows of an answer. Needs no connection. SimulatorError if it is not in the form of one."""
 
-    def recover(self) -> None:
-        """After a Retryable: connect again what was lost. Raises Retryable or SimulatorError if it can't."""
+    def ask(self, data: Any) -> Received:
+        """Send what `encode` gave and wait, while nothing else is under way; raises what failed."""
+        answer = self.call(Request(data)).answer
+        assert answer is not None
+        return answer
 
     def fetch(self, statement: Any) -> Rows:
         """Ask and decode: for whoever isn't measured."""
-        return self.decode(self.send(self.encode_statement(statement)))
+        return self.decode(self.ask(self.encode_statement(statement)))
 
 
-class SplitAsker(Asker):
-    """An asker that sends and waits apart: meanwhile its reader notes the last answer, and encodes the next
-    question."""
-
-    def send(self, request: Any) -> Received:
-        self.begin(request)
-        return self.finish()
-
-    @abstractmethod
-    def begin(self, request: Any) -> None:
-        """The first half of `send`: the request goes out. Raises as `send`."""
-
-    @abstractmethod
-    def finish(self) -> Received:
-        """The other half: wait for the answer to what was begun. Raises as `send`."""
-
-
-class PolledAsker(SplitAsker):
-    """Has several questions under way in one thread, by a connection for each: threads would take turns with
-    the interpreter's lock, which costs more than most questions. `submit` registers a connection with
-    `_poll`, and what ends a question adds its outcome to `_found`."""
-
-    def __init__(self, module: Queried, in_flight: int, timeout_s: float) -> None:
-        """`timeout_s`: how long an answer may take."""
-        super().__init__(module, in_flight)
-        self._timeout_s = timeout_s
-        self._poll = Poll()
-        self._found: list[Outcome[Received]] = []
-        self._late_at_s = 0.0
-        """When to look for late answers next."""
-
-    @abstractmethod
-    def list_asked(self) -> Iterable[tuple[int, float]]:
-        """The descriptors of connections by which an answer is to come, and when its question was sent."""
-
-    @abstractmethod
-    def take(self, descriptor: int) -> None:
-        """Read what has come by a connection."""
-
-    @abstractmethod
-    def end_late(self, descriptor: int) -> None:
-        """Wait no longer for what is to come by a connection."""
-
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
-        until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
-        while not self._found:
-            now_s = time.perf_counter()
-            if now_s >= until_s:
-                break
-            if now_s >= self._late_at_s:
-                self._end_all_late(now_s)
-                continue
-            for descriptor, _ in self._poll.wait(min(until_s, self._late_at_s) - now_s):
-                self.take(descriptor)
-        outcomes, self._found = self._found, []
-        return outcomes
-
-    def _end_all_late(self, now_s: float) -> None:
-        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
-        for descriptor, sent_s in list(self.list_asked()):
-            if sent_s + self._timeout_s <= now_s:
-                self.end_late(descriptor)
-
-    def stop_submitting(self) -> None:
-        """What is under way is cut off by `close`."""
-
-
-class CallingAsker(Asker):
+class CallingAsker(Asker, BlockingChannel):
     """Asks by `Module.answer`, over the module's own connection, which is open."""
 
     def open(self) -> None:
@@ -349,15 +330,16 @@ class CallingAsker(Asker):
     def close(self) -> None:
         """The module keeps it."""
 
-    def recover(self) -> None:
+    def recover(self, request: Request) -> bool:
         self.module.close()
         self.module.open()
+        return False
 
     def encode_statement(self, statement: Any) -> Any:
         return statement
 
-    def send(self, request: Any) -> Received:
-        rows = self.module.answer(request)
+    def send(self, request: Request) -> Received:
+        rows = self.module.answer(request.data)
         return Received(len(rows), 0, rows)
 
     def decode(self, received: Received) -> Rows:

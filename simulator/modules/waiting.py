@@ -57,13 +57,14 @@ class Poll:
 
     def register(self, descriptor: int, events: int) -> None:
         """Wait for these events of a connection from now on, and no longer for others."""
-        self._poll.register(descriptor, events)
-        self._events[descriptor] = events
+        if self._events.get(descriptor) != events:
+            self._poll.register(descriptor, events)
+            self._events[descriptor] = events
 
     def unregister(self, descriptor: int) -> None:
-        """Wait for nothing of a connection any more."""
-        self._poll.unregister(descriptor)
-        del self._events[descriptor]
+        """Wait for nothing of a connection any more, before it is closed."""
+        if self._events.pop(descriptor, None) is not None:
+            self._poll.unregister(descriptor)
 
     def wait(self, timeout_s: float) -> list[tuple[int, int]]:
         """The connections that have something, and what, as `select.poll` tells. None after that time or
@@ -135,19 +136,6 @@ most (adjtimex(2))."""
 _KNOWN = sys.platform == "linux" and sys.maxsize > 2**32
 
 
-class _Latest(threading.local):
-    """What a thread has last sent by a stamped socket, and read from one."""
-
-    sent_s = 0.0
-    arrived_s = 0.0
-    ahead_s = math.nan
-    compared_s = 0.0
-    """By how much the wall clock was ahead of `time.perf_counter`, and when."""
-
-
-_latest = _Latest()
-
-
 def stamp_arrivals(stream: socket.socket) -> bool:
     """Have the kernel stamp what arrives here; False if it can't."""
     if not _KNOWN:
@@ -158,33 +146,61 @@ def stamp_arrivals(stream: socket.socket) -> bool:
     return False
 
 
-def receive_stamped(stream: socket.socket, buffer: bytearray | memoryview, flags: int = 0) -> int:
-    """`recv_into` of a stamped socket."""
-    size, more, _, _ = stream.recvmsg_into([buffer], _SPACE, flags)
-    for _, kind, stamp in more:
-        if kind == _SO_TIMESTAMPNS:
-            seconds, nanoseconds = _TIMESPEC.unpack(stamp)
-            wall_ns = _read_wall_clock()
-            ago_s = 0.0
-            if wall_ns is not None:
-                ago_s = max(0.0, (wall_ns - seconds * 1_000_000_000 - nanoseconds) / 1e9)
-            _latest.arrived_s = _latest.compared_s - ago_s
-    return size
+class Receiver:
+    """Reads a socket, and knows when what it read last arrived."""
+
+    def __init__(self, stream: socket.socket, stamped: bool = False) -> None:
+        """`stamped`: the kernel stamps what arrives (`stamp_arrivals`)."""
+        self._stream = stream
+        self._stamped = stamped
+        self.arrived_s = 0.0
+        """By `time.perf_counter`: as the kernel says, or when it was read."""
+        self._ahead_s = math.nan
+        self._compared_s = 0.0
+        """By how much the wall clock was ahead of `time.perf_counter`, and when."""
+
+    def receive(self, buffer: bytearray | memoryview) -> int:
+        """As `recv_into`."""
+        if not self._stamped:
+            size = self._stream.recv_into(buffer)
+            self.arrived_s = time.perf_counter()
+            return size
+        size, more, _, _ = self._stream.recvmsg_into([buffer], _SPACE)
+        wall_ns = self._read_wall_clock()
+        self.arrived_s = self._compared_s
+        for _, kind, stamp in more:
+            if kind == _SO_TIMESTAMPNS and wall_ns is not None:
+                seconds, nanoseconds = _TIMESPEC.unpack(stamp)
+                ago_s = (wall_ns - seconds * 1_000_000_000 - nanoseconds) / 1e9
+                self.arrived_s -= max(0.0, ago_s)
+        return size
+
+    def _read_wall_clock(self) -> int | None:
+        """The time of day in ns, by which the kernel stamps; None if it may have been set since it was read
+        last: then a stamp says nothing."""
+        for _ in range(
+            2
+        ):  # this thread may be interrupted between its two clocks, but hardly twice
+            wall_ns, now_s = time.time_ns(), time.perf_counter()
+            ahead_s = wall_ns / 1e9 - now_s
+            slewed_s = _MOST_SLEW * (now_s - self._compared_s)
+            if not abs(ahead_s - self._ahead_s) > _CLOCK_JITTER_S + slewed_s:
+                break
+        else:
+            wall_ns = 0
+        self._ahead_s, self._compared_s = ahead_s, now_s
+        return wall_ns or None
 
 
-def _read_wall_clock() -> int | None:
-    """The time of day in ns, by which the kernel stamps; None if it may have been set since this thread read
-    it last: then a stamp says nothing."""
-    for _ in range(2):  # this thread may be interrupted between its two clocks, but hardly twice
-        wall_ns, now_s = time.time_ns(), time.perf_counter()
-        ahead_s = wall_ns / 1e9 - now_s
-        slewed_s = _MOST_SLEW * (now_s - _latest.compared_s)
-        if not abs(ahead_s - _latest.ahead_s) > _CLOCK_JITTER_S + slewed_s:
-            break
-    else:
-        wall_ns = 0
-    _latest.ahead_s, _latest.compared_s = ahead_s, now_s
-    return wall_ns or None
+# For what sends by calls that block, in threads: what the last call of this thread found out.
+
+
+class _Latest(threading.local):
+    sent_s = 0.0
+    arrived_s = 0.0
+
+
+_latest = _Latest()
 
 
 def note_sending(at_s: float | None = None) -> None:
@@ -192,9 +208,9 @@ def note_sending(at_s: float | None = None) -> None:
     _latest.sent_s = time.perf_counter() if at_s is None else at_s
 
 
-def note_arrival() -> None:
-    """The answer is complete only now, since the client had a part in it."""
-    _latest.arrived_s = time.perf_counter()
+def note_arrival(at_s: float | None = None) -> None:
+    """The answer is complete now (None), or arrived then."""
+    _latest.arrived_s = time.perf_counter() if at_s is None else at_s
 
 
 def find_sending(began_s: float) -> float:
@@ -203,7 +219,6 @@ def find_sending(began_s: float) -> float:
 
 
 def find_arrival(sent_s: float) -> float:
-    """When the answer came that this thread has just read, to what was sent then; now if the kernel didn't
-    say. By `time.perf_counter`."""
+    """When the answer came that this thread has just read, to what was sent then; now if nobody noted it."""
     arrived_s = _latest.arrived_s
     return arrived_s if arrived_s >= sent_s else time.perf_counter()

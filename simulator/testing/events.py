@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from typing import Any
@@ -12,8 +12,8 @@ import numpy as np
 import orjson
 
 from ..modules.base import AnyModule, connect
-from ..modules.sending import Payload, Writer
-from ..worker.loop import insert_all
+from ..modules.sending import Request, Writer
+from ..worker.loop import InsertLoop
 from ..worker.measure import Recorder
 from ..worker.writing import Feed, store_devices
 from ..workloads import WORKLOADS
@@ -268,16 +268,17 @@ class NotingRecorder(Recorder):
         super().record(sent, answered, events)
 
 
-class HookedFeed(Feed):
+class HookedLoop(InsertLoop):
     """Calls functions right before certain requests are sent: the one moment that is known exactly."""
 
     before: Mapping[int, Callable[[], object]] = {}
+    _number = 0
 
-    def __iter__(self) -> Iterator[Payload]:
-        for number, payload in enumerate(super().__iter__()):
-            if number in self.before:
-                self.before[number]()
-            yield payload
+    def begin(self, request: Request) -> bool:
+        if hook := self.before.get(self._number):
+            hook()
+        self._number += 1
+        return super().begin(request)
 
 
 def insert(
@@ -297,12 +298,13 @@ def insert(
     def generate(start: int, size: int) -> EventBlock:
         return workload.block(worker, start, size)
 
-    feed = HookedFeed(generate, writer.encoder, first, count)
-    feed.before = before or {}
+    feed = Feed(generate, writer.encoder, first, count)
     feed.prime()
     recorder = NotingRecorder()
     recorder.begin(0.0)
-    insert_all(feed, writer, recorder, max_retries, abort, patience_s=patience_s)
+    loop = HookedLoop(writer, recorder, max_retries, abort, patience_s=patience_s)
+    loop.before = before or {}
+    loop.run(feed)
     recorder.end()
     return recorder
 
@@ -341,7 +343,7 @@ def insert_block(module: AnyModule, block: EventBlock) -> None:
     """Insert a block's events by a writer of the module's own job."""
     with connect(module.writer()) as writer:
         for payload in writer.encoder.encode(block):
-            writer.send(payload)
+            writer.call(payload)
 
 
 def most_at_once(recorder: NotingRecorder) -> int:

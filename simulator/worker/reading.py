@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import math
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
@@ -16,9 +14,9 @@ from ..contract import Execution, Progress, QueryProgress, QueryResult, Stage, W
 from ..errors import Retryable, SimulatorError, redact
 from ..histograms import LatencyRecorder
 from ..modules.base import connect
-from ..modules.sending import Asker, Received, SplitAsker
-from ..modules.waiting import find_arrival, find_sending
+from ..modules.sending import Asker, Completion, Received, Request
 from .base import EARLY_S, Worker, garbage_collection_paused, read_progress, reporting
+from .loop import Loop
 from .measure import Recorder
 from .questions import FirstAnswers, Questions
 from .schedule import Schedule, make_schedule, sharpen_sleep
@@ -27,10 +25,6 @@ _log = logging.getLogger(__name__)
 
 _RECONNECT_S = 0.5
 """How long a reader waits before it tries to connect again: a database that restarts is away for seconds."""
-
-
-_SETTLED = 128
-"""After how many questions recorders do what takes long: before the next one, not while it is under way."""
 
 
 class ReadingWorker(Worker):
@@ -63,16 +57,16 @@ class ReadingWorker(Worker):
         schedule = make_schedule(load, number, self._chance)
         recorder = Recorder(schedule, by_second=self._by_second)
         own = self._number if by_number else None
-        runner = QueryRunner(
-            questions, asker, turns, recorder, schedule, self._check_on, self._answers.note, own
+        asking = QueryLoop(
+            questions, asker, recorder, schedule, self._check_on, self._answers.note, own
         )
 
         def progress() -> Progress:
-            failed = runner.failed
+            failed = asking.failed
             report = read_progress(self._number, "run", recorder, failed=failed)
-            changes: dict[str, Any] = runner.read_size()
+            changes: dict[str, Any] = asking.read_size()
             if self._settings.abort_limits:
-                changes["queries"] = runner.read_queries()
+                changes["queries"] = asking.read_queries()
             if by_number:
                 # A query that failed is one less to be asked.
                 changes["done"] = report.done + failed
@@ -84,10 +78,10 @@ class ReadingWorker(Worker):
                 sharpen_sleep()
             recorder.begin(self._await_start(early_s=EARLY_S))
             with reporting(self._client, progress, recorder.end_early):
-                runner.run_queries()
+                asking.ask(turns)
                 recorder.end()
         figures = recorder.result(
-            queries=runner.results(), in_flight=asker.max_in_flight, pause_s=runner.pause_s
+            queries=asking.results(), in_flight=asker.max_in_flight, pause_s=asking.pause_s
         )
         return self._result(recorder.elapsed_s(), figures, answers_follow=load.check)
 
@@ -107,8 +101,6 @@ class QueryStats:
     """Whether executions are due by the clock: then the time since they were sent is a figure of its own."""
     worker: int | None = None
     """The reader whose executions are kept one by one; None: they aren't."""
-    begun: int = 0
-    """Executions, whether or not they were answered, or in the window."""
     executions: int = 0
     errors: int = 0
     error: str | None = None
@@ -190,58 +182,30 @@ class QueryStats:
         )
 
 
-@dataclass(slots=True)
-class _Question:
-    """One execution that is under way."""
-
-    stats: QueryStats
-    execution: int
-    due: float
-    free: float
-    """When there was a place in flight for it."""
-    sent: float
-
-
-class QueryRunner:
-    """Asks one question after the other, or several in flight, each when it is due, until the schedule or the
-    turns are over. A question that fails keeps no other from being asked."""
+class QueryLoop(Loop):
+    """Asks one query after the other, or several in flight. One that fails keeps no other from being
+    asked."""
 
     def __init__(
         self,
         questions: Questions,
         asker: Asker,
-        turns: Iterator[str],
         recorder: Recorder,
         schedule: Schedule,
-        abort: Callable[[], None] = lambda: None,
-        note: Callable[[str, int, Received], object] = lambda name, execution, received: None,
+        abort: Callable[[], object] = lambda: None,
+        keep: Callable[[str, int, Received], object] = lambda name, execution, received: None,
         worker: int | None = None,
     ) -> None:
-        """`abort` is called before each question, and raises if the run is over; `note` is given a query's
-        name, the number of an execution from 0 on, and its answer; `worker`: keep every execution, under this
-        reader's number."""
+        """`abort` is called now and then; `keep` is given a query's name, the number of an execution from 0
+        on, and its answer; `worker`: keep the figures of every execution, under this reader's number."""
+        super().__init__(asker, recorder, schedule, abort)
         self._questions = questions
-        self._asker = asker
-        # To ask an abstract class each time takes longer than to remember its answer.
-        self._split = asker if isinstance(asker, SplitAsker) else None
-        self._is_open = schedule.is_open
-        self._abort = abort
-        self._note = note
-        self._turns = turns
-        self._recorder = recorder
-        self._schedule = schedule
+        self._keep = keep
         self._is_connected = True
-        self._resume = 0.0
-        """When to ask again after a connection was lost."""
-        self._places: deque[float] = deque()
-        """Since when each free place in flight has been free."""
-        self._under_way = 0
-        self._latest: tuple[_Question, Received, float] | None = None
-        """An answer that isn't noted yet, and when it came."""
         self.pause_s = 0.0
         """How long places in flight were free within the window of a closed loop, in total: the time from an
         answer to the next question."""
-        self.stats = {name: QueryStats(name, schedule.is_open, worker) for name in questions.names}
+        self.stats = {name: QueryStats(name, self._is_open, worker) for name in questions.names}
 
     @property
     def failed(self) -> int:
@@ -267,161 +231,86 @@ class QueryRunner:
         """What was measured of each query, for the collector."""
         return [stats.result() for stats in self.stats.values()]
 
-    def run_queries(self) -> None:
-        """Ask until all is over."""
-        in_flight = self._asker.max_in_flight
-        ask = self._submit if in_flight > 1 else self._ask
-        self._places.extend([max(time.perf_counter(), self._schedule.begins)] * in_flight)
-        try:
-            for number, name in enumerate(self._turns):
-                self._abort()
-                stats = self.stats[name]
-                # Before it is due, so that making it isn't in its time.
-                request = self._questions.make(name)
-                due = self._await_turn()
-                if due is None:
-                    break
-                if not number % _SETTLED:
-                    self._settle()
-                question = _Question(stats, stats.begun, due, self._places.popleft(), 0.0)
-                stats.begun += 1
-                ask(question, request)
-            while self._under_way:
-                self._take_answers(None)
-            self._note_latest()
-        finally:
-            if in_flight > 1:
-                self._asker.stop_submitting()
+    def ask(self, turns: Iterable[str]) -> None:
+        """Ask the queries of these names in turn, each when it is due, until the schedule or the turns are
+        over."""
+        self.run(self._make_requests(turns))
 
-    def _await_turn(self) -> float | None:
-        """Wait until the next question is due and there is a place for it, and take answers meanwhile; when
-        it was due, or None if the schedule is over."""
-        schedule, clock = self._schedule, time.perf_counter
-        now = clock()
-        due = schedule.next_due(now)
-        while now < schedule.ends and due < schedule.ends:
-            wait_s = max(due, self._resume) - now
-            if not self._places:
-                self._take_answers(schedule.ends - now)
-            elif wait_s <= 0:
-                return due
-            elif self._under_way:
-                self._take_answers(min(wait_s, schedule.ends - now))
-            else:
-                schedule.await_due(now + wait_s)
-            now = clock()
-        if schedule.is_open and due < schedule.ends:
-            self._recorder.leave_unsent(due, 1)
-        return None
+    def _make_requests(self, turns: Iterable[str]) -> Iterator[Request]:
+        make, begun = self._questions.make, dict.fromkeys(self.stats, 0)
+        for name in turns:
+            number = begun[name]
+            begun[name] = number + 1
+            yield Request(make(name), query=name, execution=number)
 
-    def _begin(self, question: _Question) -> bool:
-        """Begin a question that is to be sent now; returns whether it can be sent."""
-        if not self._is_connected:
-            try:
-                self._asker.recover()
-            except (Retryable, SimulatorError) as error:
-                question.sent = time.perf_counter()
-                self._note_failure(question, error, question.sent)
-                return False
-            self._is_connected = True
-            if not self._is_open:
-                # That was the database's time, and not the client's.
-                question.free = time.perf_counter()
-        sent = question.sent = time.perf_counter()
-        if not self._is_open:
-            question.due = sent
-            if sent >= self._schedule.measured_from:
-                self.pause_s += sent - max(question.free, self._schedule.measured_from)
-        return True
-
-    def _ask(self, question: _Question, request: Any) -> None:
-        if self._split is None:
-            self._note_latest()
-        if not self._begin(question):
-            return
-        try:
-            received = self._send(question, request)
-        except (Retryable, SimulatorError) as error:
-            self._note_latest()
-            self._note_failure(question, error, time.perf_counter())
-            return
-        answered = time.perf_counter()
-        if self._is_open:
-            question.sent = find_sending(question.sent)
-            answered = find_arrival(question.sent)
-        self._places.append(answered)
-        self._latest = question, received, answered
-        if self._is_open:
-            self._note_latest()
-
-    def _send(self, question: _Question, request: Any) -> Received:
-        """Send and wait. Where these are apart, the last answer is noted and the next question encoded while
-        the database is at work: as little as possible is done between an answer and the next question."""
-        asker = self._split
-        if asker is None:
-            return self._asker.send(request)
-        asker.begin(request)
-        self._note_latest()
-        if not self._is_open:
-            self._questions.encode_next(question.stats.query)
-        return asker.finish()
-
-    def _settle(self) -> None:
-        self._recorder.settle()
+    def settle(self) -> None:
+        self._abort()
+        super().settle()
         for stats in self.stats.values():
             stats.latency.settle()
 
-    def _note_latest(self) -> None:
-        if self._latest is not None:
-            latest, self._latest = self._latest, None
-            self._note_answer(*latest)
+    def begin(self, request: Request) -> bool:
+        if self._is_connected:
+            return True
+        try:
+            self._channel.recover(request)
+        except (Retryable, SimulatorError) as error:
+            now = time.perf_counter()
+            self._note_error(request, error, now)
+            self._reconnect_after(now)
+            return False
+        self._is_connected = True
+        if not self._is_open:
+            # That was the database's time, and not the client's.
+            self._held_up_until = time.perf_counter()
+        return True
 
-    def _submit(self, question: _Question, request: Any) -> None:
-        if self._begin(question):
-            self._under_way += 1
-            self._asker.submit(request, question)
-
-    def _take_answers(self, timeout_s: float | None) -> None:
-        """Take the answers that have come; wait up to `timeout_s` for the first."""
-        at_most_s = None if timeout_s is None or timeout_s == math.inf else timeout_s
-        for outcome in self._asker.outcomes(at_most_s):
-            self._under_way -= 1
-            question: _Question = outcome.request
-            if outcome.sent_s is not None and self._is_open:
-                question.sent = outcome.sent_s
-            result = outcome.result
-            if isinstance(result, Received):
-                self._places.append(outcome.answered_s)
-                self._note_answer(question, result, outcome.answered_s)
-            elif isinstance(result, Retryable | SimulatorError):
-                self._note_failure(question, result, outcome.answered_s)
-            else:
-                raise result
-
-    def _note_answer(self, question: _Question, received: Received, answered: float) -> None:
-        stats, execution, due = question.stats, question.execution, question.due
-        if problem := self._questions.find_shortfall(stats.query, received.rows):
-            self._note_error(question, SimulatorError(problem), answered)
+    def note(self, completion: Completion) -> None:
+        request, _, arrived_s, _, received, _ = completion
+        assert received is not None
+        sent_s = request.sent_s
+        if not self._is_open:
+            self._note_pause(request)
+        if problem := self._questions.find_shortfall(request.query, received.rows):
+            self._note_error(request, SimulatorError(problem), arrived_s)
             return
-        self._note(stats.query, execution, received)
-        counts = due >= self._schedule.measured_from
-        stats.note_answer(execution, due, question.sent, answered, received, counts)
+        self._keep(request.query, request.execution, received)
+        due_s = request.due_s if self._is_open else sent_s
+        counts = due_s >= self._schedule.measured_from
+        self.stats[request.query].note_answer(
+            request.execution, due_s, sent_s, arrived_s, received, counts
+        )
         if self._is_open:
-            self._recorder.record_due(due, question.free, question.sent, answered, 1)
+            self._recorder.record_due(due_s, request.free_s, sent_s, arrived_s, 1)
         else:
-            self._recorder.record(question.sent, answered, 1)
+            self._recorder.record(sent_s, arrived_s, 1)
 
-    def _note_failure(self, question: _Question, error: Exception, ended: float) -> None:
-        self._places.append(ended)
-        if isinstance(error, Retryable) or not self._is_connected:
+    def fail(self, completion: Completion) -> None:
+        request, ended_s, error = completion.request, completion.arrived_s, completion.error
+        if not isinstance(error, Retryable | SimulatorError):
+            assert error is not None
+            raise error
+        self.release(ended_s)
+        if not self._is_open:
+            self._note_pause(request)
+        if isinstance(error, Retryable):
             self._is_connected = False
-            # Nothing tells when the database is back.
-            self._resume = min(ended + _RECONNECT_S, self._schedule.ends)
-        self._note_error(question, error, ended)
+            self._reconnect_after(ended_s)
+        self._note_error(request, error, ended_s)
 
-    def _note_error(self, question: _Question, error: Exception, ended: float) -> None:
-        self._recorder.record_failed(question.due, ended)
-        question.stats.note_error(question.execution, error)
+    def _note_pause(self, request: Request) -> None:
+        measured_from = self._schedule.measured_from
+        if request.sent_s >= measured_from:
+            self.pause_s += request.sent_s - max(request.free_s, measured_from)
+
+    def _reconnect_after(self, failed_s: float) -> None:
+        # Nothing tells when the database is back.
+        self._not_before = failed_s + _RECONNECT_S
+
+    def _note_error(self, request: Request, error: Exception, ended_s: float) -> None:
+        due_s = request.due_s if self._is_open else request.sent_s or ended_s
+        self._recorder.record_failed(due_s, ended_s)
+        self.stats[request.query].note_error(request.execution, error)
 
 
 def take_turns(weights: Mapping[str, float]) -> Iterator[str]:

@@ -19,7 +19,7 @@ import numpy as np
 from ..contract import Progress, Role, Stage, Timestamps, WorkerResult
 from ..errors import GaveUp, Retryable, SimulatorError
 from ..modules.base import AnyModule, connect
-from ..modules.sending import Encoder, Payload, Writer, find_unsent
+from ..modules.sending import Encoder, Request, Writer, find_unsent
 from ..workloads.base import Workload
 from ..workloads.schema import EventBlock, Tags
 from .base import (
@@ -30,7 +30,7 @@ from .base import (
     read_progress,
     reporting,
 )
-from .loop import choose_backoff_s, insert_all
+from .loop import InsertLoop, choose_backoff_s
 from .measure import Recorder
 from .schedule import Schedule, lower_priority, make_schedule, sharpen_sleep
 
@@ -103,7 +103,7 @@ class Feed:
         self._chunk = -(-(_CHUNK_EVENTS if batch else _CHUNK_SINGLES) // unit) * unit
         # What numpy does with so many values at once would make requests late that are due by the clock.
         self._most_chunk = _MOST_CHUNK_EVENTS if batch and not punctual else self._chunk
-        self._ready: deque[Payload] = deque()
+        self._ready: deque[Request] = deque()
         self._chunks: deque[Chunk] = deque(maxlen=2)
         """The one that is being sent, and the one beside it."""
         self.generate_s = 0.0
@@ -115,16 +115,16 @@ class Feed:
         if not self._ready:
             self._make_chunk()
 
-    def __iter__(self) -> Iterator[Payload]:
+    def __iter__(self) -> Iterator[Request]:
         return self._feed_by_thread() if self._in_thread else self._feed_when_needed()
 
-    def _feed_when_needed(self) -> Iterator[Payload]:
+    def _feed_when_needed(self) -> Iterator[Request]:
         with short_switch_interval():
             while self._ready or self._make_chunk():
                 while self._ready:
                     yield self._ready.popleft()
 
-    def _feed_by_thread(self) -> Iterator[Payload]:
+    def _feed_by_thread(self) -> Iterator[Request]:
         with short_switch_interval(), ThreadPoolExecutor(1, "encode", self._start_thread) as thread:
             if not self._ready:
                 self._make_chunk()
@@ -334,7 +334,7 @@ class WritingWorker(Worker):
     ) -> None:
         most = self._module.options.max_retries
         patience_s = self._load.patience_s
-        insert_all(feed, writer, recorder, most, self._check_on, schedule, patience_s)
+        InsertLoop(writer, recorder, most, self._check_on, schedule, patience_s).run(feed)
 
     def _progress(
         self, stage: Literal["prefill", "run"], recorder: Recorder

@@ -11,7 +11,7 @@ from simulator.contract import PrimaryKey, Tables
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import AnyModule, Job
 from simulator.modules.cratedb.server import CratedbWriter, count_copies
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Request
 from simulator.testing.events import Awkward, insert, insert_with, rows_of
 from simulator.testing.server import ServerUnderTest, as_observer, new_job
 from simulator.worker import connect
@@ -98,7 +98,7 @@ def test_the_others_go_on_while_one_request_is_in_doubt(
     waited: list[bool] = []
     look = CratedbWriter.settle
 
-    def settle(writer: CratedbWriter, payload: Payload) -> bool:
+    def settle(writer: CratedbWriter, payload: Request) -> bool:
         waited.append(all_sent.wait(20))
         return look(writer, payload)
 
@@ -129,12 +129,12 @@ def test_a_part_that_is_stored_already_is_not_stored_again(
         encoder: Any = writer.encoder
         (payload,) = encoder.encode(block)
         payload.data[0].keep([6, 1, 4], payload)
-        writer.send(payload)
+        writer.call(payload)
         (payload,) = encoder.encode(block)
         payload.data[0].in_doubt = True
         assert not writer.settle(payload)
         assert list(payload.data[0].rows) == [0, 2, 3, 5, 7]
-        assert writer.send(payload) == 8
+        assert writer.call(payload).done == 8
         (payload,) = encoder.encode(block)
         payload.data[0].in_doubt = True
         assert writer.settle(payload)
@@ -154,12 +154,12 @@ def test_rows_that_a_node_has_sent_again_itself_are_stored_once(
     with connect(crate.module(job, options={"insert_mode": mode}).writer()) as writer:
         assert isinstance(writer, CratedbWriter)
         payloads = writer.encoder.encode(block)
-        writer.send(payloads[0])
+        writer.call(payloads[0])
         # By another writer, so that this one knows nothing of it.
         with connect(crate.module(job, options={"insert_mode": mode}).writer()) as other:
-            other.send(writer.encoder.encode(block)[1])
+            other.call(writer.encoder.encode(block)[1])
         with pytest.raises(Retryable) as doubted:
-            writer.send(payloads[1])
+            writer.call(payloads[1])
         assert doubted.value.kind == "duplicate_key"
         assert writer.settle(payloads[1])
     stored = crate.rows(job.schema, *job.table_names)

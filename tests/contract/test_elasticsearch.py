@@ -13,7 +13,7 @@ from simulator.errors import SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import queries
 from simulator.modules.elasticsearch.server import ElasticsearchWriter
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Request
 from simulator.oracle.answers import answer_all, compare_answers
 from simulator.testing.events import insert, insert_with, rows_of
 from simulator.testing.server import ServerUnderTest, new_job
@@ -248,7 +248,7 @@ def test_only_what_is_missing_is_sent_again(search: SearchUnderTest) -> None:
     assert stored(search, job) == sorted(rows_of(block))
 
 
-def send(writer: ElasticsearchWriter, payload: Payload) -> int:
+def send(writer: ElasticsearchWriter, payload: Request) -> int:
     return writer.send(payload)
 
 

@@ -189,12 +189,15 @@ def test_one_error_of_a_pipeline_leaves_the_others_alone(
     size = job.load.batch or 1
     with connect(module.writer()) as writer:
         payloads = writer.encoder.encode(workload.block(0, 0, 6 * size))
-        assert writer.send(payloads[2]) == size
-        for number, payload in enumerate(payloads):
-            writer.submit(payload, number)
-        results: dict[Any, Any] = {}
+        assert writer.call(payloads[2]).done == size
+        for request in payloads:
+            writer.submit(request)
+        results: dict[int, Any] = {}
         while len(results) < len(payloads):
-            results |= {outcome.request: outcome.result for outcome in writer.outcomes(10)}
+            results |= {
+                payloads.index(completion.request): completion.error or completion.done
+                for completion in writer.poll(10)
+            }
     failed = results.pop(2)
     assert isinstance(failed, SimulatorError) and "duplicate key" in str(failed)
     assert list(results.values()) == [size] * 5
@@ -259,6 +262,6 @@ def test_a_proxy_that_forgets_prepared_statements_is_named(postgres: PostgresUnd
         writer = postgres.module(job, options={"connection_string": proxy.dsn}).writer()
         with connect(writer):
             (payload,) = writer.encoder.encode(workload.block(0, 0, 1))
-            assert writer.send(payload) == 0
+            assert writer.call(payload).done == 0
             with pytest.raises(SimulatorError, match="set prepared_statements=false"):
-                writer.send(payload)
+                writer.call(payload)

@@ -68,7 +68,7 @@ def test_a_writer_is_patient_by_and_by(
         (payload,) = writer.encoder.encode(workload.block(0, 0, 5))
         end_connections(postgres, job.run_id)
         with pytest.raises(Retryable):
-            writer.send(payload)
+            writer.call(payload)
         with monkeypatch.context() as patched:
             limits_s = swallow_connections(patched, refused=3)
             for _ in range(8):
@@ -77,7 +77,7 @@ def test_a_writer_is_patient_by_and_by(
         # What was refused at once has cost no time, and what comes next can be swallowed all the same.
         assert limits_s == ["2"] * 3 + ["2", "2", "4", "10", "10"]
         assert writer.recover(payload) is False
-        assert writer.send(payload) == 5
+        assert writer.call(payload).done == 5
 
 
 def test_a_reader_is_patient_by_and_by(

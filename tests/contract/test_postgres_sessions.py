@@ -279,7 +279,7 @@ def find_wrong(server: PostgresUnderTest, client: str, workload: Workload) -> di
             bounds = draw_block(query, stored, 0, 0, 2)
             requests = list(asker.encode(bounds))
             for right, request in zip(answer_all(list(bounds), stored), requests, strict=True):
-                if problem := compare_answers(right, asker.decode(asker.send(request))):
+                if problem := compare_answers(right, asker.decode(asker.ask(request))):
                     wrong[query.name] = problem
     return wrong
 

@@ -12,11 +12,11 @@ import pytest
 from simulator.contract import Load, PrimaryKey, Tables
 from simulator.encoding.columns import client_keys
 from simulator.errors import OptionError, Retryable, SimulatorError
-from simulator.modules.arangodb.encoding import MODES, ArangoOptions, DocumentEncoder, Request
+from simulator.modules.arangodb.encoding import MODES, ArangoOptions, DocumentEncoder, Documents
 from simulator.modules.arangodb.server import Connection
 from simulator.modules.base import Job
 from simulator.modules.options import InsertMode, parse_options, parse_payload_options
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Request
 from simulator.testing.events import (
     Awkward,
     Row,
@@ -40,7 +40,7 @@ URL = "http://localhost:8529"
 JOB = Job(Temperature.schema)
 
 
-def documents(request: Request) -> list[dict[str, Any]]:
+def documents(request: Documents) -> list[dict[str, Any]]:
     """The documents of a request. Checks its form."""
     if request.method is InsertMode.IMPORT:
         return [json.loads(line) for line in request.body.split(b"\n")]
@@ -49,7 +49,7 @@ def documents(request: Request) -> list[dict[str, Any]]:
     return [body] if isinstance(body, dict) else body
 
 
-def rows(workload: Workload, payload: Payload) -> list[Row]:
+def rows(workload: Workload, payload: Request) -> list[Row]:
     """The documents of a payload in the order of its events."""
     names = [column.name for column in workload.schema.columns]
     dealt: dict[int, list[Any]] = {}

@@ -15,17 +15,12 @@ import pytest
 
 from simulator.modules.cassandra.wire import Connection, Pending
 from simulator.modules.kit.http import HttpPool
+from simulator.modules.kit.http_connection import HttpRequest
 from simulator.modules.kit.libpq import Connection as PgConnection
 from simulator.modules.kit.libpq_pipeline import make_pipeline
-from simulator.modules.sending import Payload, Writer
-from simulator.modules.waiting import (
-    find_arrival,
-    find_sending,
-    note_sending,
-    receive_stamped,
-    stamp_arrivals,
-)
-from simulator.worker.loop import insert_all
+from simulator.modules.sending import BlockingChannel, Request, Writer
+from simulator.modules.waiting import Receiver, note_arrival, note_sending, stamp_arrivals
+from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import OpenLoop
 from simulator.workloads.temperature import Temperature
@@ -57,13 +52,14 @@ def _stamping() -> Iterator[None]:
     with connect() as (ours, theirs):
         stamp_arrivals(ours)
 
+        receiver = Receiver(ours, stamped=True)
+
         def is_stamped() -> bool:
-            sent = time.perf_counter()
             theirs.sendall(b"answer")
             read = time.perf_counter()
             time.sleep(0.001)
-            receive_stamped(ours, bytearray(100))
-            return find_arrival(sent) < read + 0.001
+            receiver.receive(bytearray(100))
+            return receiver.arrived_s < read + 0.001
 
         eventually(is_stamped, "the kernel stamps what arrives")
         yield
@@ -76,20 +72,28 @@ def pair() -> Iterator[Pair]:
         yield ends
 
 
-def read_late(theirs: socket.socket, answer: bytes, read: Callable[[], object]) -> None:
+def read_late(
+    theirs: socket.socket,
+    answer: bytes,
+    read: Callable[[], object],
+    find_arrival: Callable[[], float],
+) -> None:
     """Check that an answer that is read late counts from when it arrived."""
     sent = time.perf_counter()
     theirs.sendall(answer)
     time.sleep(LATE_S)
     began_to_read = time.perf_counter()
     read()
-    assert sent <= find_arrival(sent) <= began_to_read - LATE_S / 2
+    assert sent <= find_arrival() <= began_to_read - LATE_S / 2
 
 
 def test_what_is_read_late_has_come_when_it_came(pair: Pair) -> None:
     ours, theirs = pair
     assert stamp_arrivals(ours)
-    read_late(theirs, b"answer", lambda: receive_stamped(ours, bytearray(100)))
+    receiver = Receiver(ours, stamped=True)
+    read_late(
+        theirs, b"answer", lambda: receiver.receive(bytearray(100)), lambda: receiver.arrived_s
+    )
 
 
 @pytest.mark.parametrize("step_s", [0.05, -0.05, 3600.0])
@@ -99,25 +103,27 @@ def test_a_wall_clock_that_is_set_while_an_answer_waits_changes_no_time(
     """As NTP does; the kernel has stamped the answer by the clock as it was."""
     ours, theirs = pair
     stamp_arrivals(ours)
-    buffer, read_ns = bytearray(100), time.time_ns
+    buffer, read_ns, receiver = bytearray(100), time.time_ns, Receiver(ours, stamped=True)
     theirs.sendall(b"earlier answer")
-    receive_stamped(ours, buffer)
-    sent = time.perf_counter() - 7200.0
+    receiver.receive(buffer)
     theirs.sendall(b"answer")
     began_to_read = time.perf_counter()
     monkeypatch.setattr("time.time_ns", lambda: read_ns() + round(step_s * 1e9))
-    receive_stamped(ours, buffer)
-    assert find_arrival(sent) >= began_to_read
+    receiver.receive(buffer)
+    assert receiver.arrived_s >= began_to_read
     # From now on stamps are by the clock as it is.
     monkeypatch.setattr("time.time_ns", read_ns)
-    receive = [receive_stamped(ours, buffer) for _ in range(2) if theirs.send(b"x")]
-    assert receive == [1, 1]
-    read_late(theirs, b"answer", lambda: receive_stamped(ours, buffer))
+    assert [receiver.receive(buffer) for _ in range(2) if theirs.send(b"x")] == [1, 1]
+    read_late(theirs, b"answer", lambda: receiver.receive(buffer), lambda: receiver.arrived_s)
 
 
-def test_without_a_stamp_an_answer_has_come_when_it_was_read() -> None:
+def test_without_a_stamp_an_answer_has_come_when_it_was_read(pair: Pair) -> None:
+    ours, theirs = pair
+    receiver = Receiver(ours)
+    theirs.sendall(b"answer")
     before = time.perf_counter()
-    assert find_arrival(before) >= before
+    receiver.receive(bytearray(100))
+    assert before <= receiver.arrived_s <= time.perf_counter()
 
 
 def test_a_connection_to_postgresql_is_stamped() -> None:
@@ -126,17 +132,16 @@ def test_a_connection_to_postgresql_is_stamped() -> None:
         parameters = {"host": host, "port": port, "user": "x", "sslmode": "disable"}
         with closing(PgConnection(parameters, 10, stamped=True)) as connection:
             pipeline = make_pipeline(connection, is_query=False)
-            read_late(clients.get(), b"N\0\0\0\x05\0", pipeline.receive)
+            read_late(clients.get(), b"N\0\0\0\x05\0", pipeline.receive, lambda: pipeline.arrived_s)
 
 
 def test_a_connection_to_cassandra_is_stamped(pair: Pair) -> None:
     ours, theirs = pair
     connection = Connection(ours, 4, "node")
     connection.stop_blocking(stamped=True)
-    connection.send(0x0A, b"body", Pending("request", 1, time.perf_counter(), math.inf))
+    connection.send(0x0A, b"body", Pending("request", time.perf_counter(), math.inf))
     answer = b"\x84\0\0\0\x08\0\0\0\x04\0\0\0\1"
-    read_late(theirs, answer, connection.receive)
-    assert connection.heard_s < time.perf_counter() - LATE_S / 2
+    read_late(theirs, answer, connection.receive, lambda: connection.heard_s)
 
 
 def test_a_connection_by_http_is_stamped() -> None:
@@ -152,14 +157,15 @@ def test_a_connection_by_http_is_stamped() -> None:
         thread.start()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         with closing(HttpPool([url], 80, {}, 10, stamped=True)) as pool:
-            sent = time.perf_counter()
-            pool.request("GET", "/")
+            began = time.perf_counter()
+            connection = pool.begin(HttpRequest("GET", "/"))
+            pool.finish(connection)
             read = time.perf_counter()
-        assert sent < find_sending(sent) < find_arrival(sent) < read
+        assert began < connection.sent_s < connection.arrived_s < read
         thread.join()
 
 
-class LateReader(Writer):
+class LateReader(Writer, BlockingChannel):
     """Takes long to make a request, gets its answer at once, and reads it late. Each request in flight has a
     connection of its own: the kernel has one stamp for two answers that lie in a socket."""
 
@@ -177,9 +183,9 @@ class LateReader(Writer):
         """Connected already."""
 
     def close(self) -> None:
-        """The test closes the sockets."""
+        self.end_threads()
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         ours, theirs = self._free.get(timeout=60)
         time.sleep(LATE_S)
         began = time.perf_counter()
@@ -187,7 +193,9 @@ class LateReader(Writer):
         theirs.sendall(b"answer")
         self.took_s.append(time.perf_counter() - began)
         time.sleep(LATE_S)
-        receive_stamped(ours, bytearray(100))
+        receiver = Receiver(ours, stamped=True)
+        receiver.receive(bytearray(100))
+        note_arrival(receiver.arrived_s)
         self._free.put((ours, theirs))
         return payload.events
 
@@ -205,7 +213,8 @@ def check_times(writer: LateReader) -> None:
     recorder.begin(time.perf_counter())
     block = Temperature().block(0, 0, 3)
     payloads = writer.encoder.encode(block)
-    insert_all(payloads, writer, recorder, 0, lambda: None, schedule)
+    with closing(writer):
+        InsertLoop(writer, recorder, 0, lambda: None, schedule).run(payloads)
     recorder.end()
     measured = recorder.result()
     service = measured.service_histogram

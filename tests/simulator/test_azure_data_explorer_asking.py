@@ -124,7 +124,7 @@ def test_rows_are_counted_whatever_texts_look_like(
 ) -> None:
     body = BEGIN + rows + END
     with asking(body) as asker:
-        received = asker.send(asker.encode_statement(COMPILED))
+        received = asker.ask(asker.encode_statement(COMPILED))
         assert received[:2] == (len(found), len(body))
         assert asker.decode(received) == found
 
@@ -164,7 +164,7 @@ def test_an_answer_that_is_no_success_ends_its_own_question(
     with asking(body, BEGIN + b'["a",1]' + END) as asker:
         question = asker.encode_statement(COMPILED)
         with pytest.raises(kind, match=said) as refused:
-            asker.send(question)
+            asker.ask(question)
         assert "\n" not in str(refused.value)
         # And no other.
-        assert asker.decode(asker.send(question)) == [("a", 1)]
+        assert asker.decode(asker.ask(question)) == [("a", 1)]

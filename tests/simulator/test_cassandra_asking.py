@@ -15,16 +15,22 @@ from cassandra.cqltypes import DoubleType, LongType, UTF8Type
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.cassandra import Cassandra
-from simulator.modules.cassandra.asking import CassandraAsker, PreparedQuestion, Request, read_page
+from simulator.modules.cassandra.asking import (
+    CassandraAsker,
+    Executions,
+    PreparedQuestion,
+    read_page,
+)
 from simulator.modules.cassandra.encoding import Prepared
 from simulator.modules.cassandra.queries import Plan, Selection, Statement
 from simulator.modules.cassandra.server import ClusterSession, translate
 from simulator.modules.cassandra.wire import Connection, Node, Reply
-from simulator.modules.sending import Received
+from simulator.modules.sending import Received, Request
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
+from ..helpers import submit
 from .bounds import each_workload, make_bounds
 from .test_cassandra_wire import Server
 
@@ -121,7 +127,7 @@ def asked() -> Iterator[tuple[CassandraAsker, Session]]:
     module.close()
 
 
-def selection(asker: CassandraAsker, devices: tuple[str, ...] = ("w1",)) -> Request:
+def selection(asker: CassandraAsker, devices: tuple[str, ...] = ("w1",)) -> Executions:
     query = Query.model_validate({"name": "x", "events": ["device_id"], "devices": list(devices)})
     compiled = asker.module.compile(BoundQuery(query, devices))
     assert isinstance(compiled, Selection)
@@ -133,8 +139,8 @@ def row(device: bytes, number: int) -> tuple[bytes, bytes]:
 
 
 def end(asker: CassandraAsker) -> Any:
-    [outcome] = asker.outcomes(10)
-    return outcome.result
+    [completion] = asker.poll(10)
+    return completion.error or completion.answer
 
 
 # --- requests -------------------------------------------------------------------------------------
@@ -216,7 +222,7 @@ def test_all_pages_are_received_and_decoded_only_later(
     asked: tuple[CassandraAsker, Session],
 ) -> None:
     asker, session = asked
-    asker.submit(selection(asker), "q")
+    submit(asker, selection(asker), "q")
     [server] = session.servers
     number, operation, first = server.request()
     assert operation == _EXECUTE
@@ -225,15 +231,15 @@ def test_all_pages_are_received_and_decoded_only_later(
         page(row(b"w1", 3), columns=2),
     ]
     server.answer(number, _RESULT, bodies[0])
-    assert asker.outcomes(0.05) == []
+    assert asker.poll(0.05) == []
     number, _, second = server.request()
     assert second.endswith(_STATE)
     assert _STATE not in first
     server.answer(number, _RESULT, bodies[1])
-    [outcome] = asker.outcomes(10)
-    received = outcome.result
-    assert isinstance(received, Received)
-    assert (outcome.request, received.rows) == ("q", 3)
+    [completion] = asker.poll(10)
+    received = completion.answer
+    assert received is not None
+    assert (completion.request.query, completion.done) == ("q", 3)
     assert received.bytes == sum(map(len, bodies))
     assert asker.decode(received) == [("w1", 1), ("w1", 2), ("w1", 3)]
 
@@ -243,15 +249,15 @@ def test_several_questions_are_under_way_and_devices_come_in_their_order(
 ) -> None:
     asker, session = asked
     [server] = session.servers
-    asker.submit(selection(asker, ("a", "b")), "two")
-    asker.submit(selection(asker, ("c",)), "one")
+    submit(asker, selection(asker, ("a", "b")), "two")
+    submit(asker, selection(asker, ("c",)), "one")
     numbers = [server.request()[0] for _ in range(3)]
     assert len(set(numbers)) == 3
     for number, name in zip(reversed(numbers), (b"c", b"b", b"a"), strict=True):
         server.answer(number, _RESULT, page(row(name, 1), columns=2))
     ended: dict[object, Any] = {}
     while len(ended) < 2:
-        ended |= {outcome.request: outcome.result for outcome in asker.outcomes(10)}
+        ended |= {completion.request.query: completion.answer for completion in asker.poll(10)}
     assert asker.decode(ended["one"]) == [("c", 1)]
     assert asker.decode(ended["two"]) == [("a", 1), ("b", 1)]
 
@@ -261,15 +267,15 @@ def test_no_more_of_a_question_are_under_way_than_an_application_would_have(
 ) -> None:
     asker, session = asked
     [server] = session.servers
-    asker.submit(selection(asker, tuple(f"w{number}" for number in range(40))), "q")
+    submit(asker, selection(asker, tuple(f"w{number}" for number in range(40))), "q")
     numbers = [server.request()[0] for _ in range(16)]
     assert len(server.connection.pending) == 16
     received = None
     for answered in range(40):
         server.answer(numbers.pop(0), _RESULT, page(row(b"w", 1), columns=2))
-        # What is there is taken; there is no outcome before the last.
-        for outcome in asker.outcomes(0.02 if answered < 39 else 10):
-            received = outcome.result
+        # What is there is taken; none is complete before the last.
+        for completion in asker.poll(0.02 if answered < 39 else 10):
+            received = completion.answer
         if answered < 24:
             numbers.append(server.request()[0])
     assert isinstance(received, Received)
@@ -279,8 +285,8 @@ def test_no_more_of_a_question_are_under_way_than_an_application_would_have(
 def test_an_error_ends_its_question_and_no_other(asked: tuple[CassandraAsker, Session]) -> None:
     asker, session = asked
     [server] = session.servers
-    asker.submit(selection(asker, ("a", "b")), "refused")
-    asker.submit(selection(asker), "other")
+    submit(asker, selection(asker, ("a", "b")), "refused")
+    submit(asker, selection(asker), "other")
     first, second, other = (server.request()[0] for _ in range(3))
     server.answer(second, _ERROR, READ_TIMEOUT)
     result = end(asker)
@@ -290,7 +296,7 @@ def test_an_error_ends_its_question_and_no_other(asked: tuple[CassandraAsker, Se
     server.answer(first, _RESULT, page(row(b"a", 1), columns=2))
     server.answer(other, _RESULT, page(row(b"w1", 1), columns=2))
     assert asker.decode(end(asker)) == [("w1", 1)]
-    asker.submit(selection(asker), "unprepared")
+    submit(asker, selection(asker), "unprepared")
     server.answer(server.request()[0], _ERROR, failure(0x2200))
     assert isinstance(end(asker), SimulatorError)
     assert len(session.servers) == 1
@@ -301,16 +307,16 @@ def test_what_a_node_has_forgotten_is_prepared_again(
 ) -> None:
     asker, session = asked
     [server] = session.servers
-    asker.submit(selection(asker), "forgotten")
+    submit(asker, selection(asker), "forgotten")
     server.answer(server.request()[0], _ERROR, failure(0x2500, text(b"id")))
-    assert asker.outcomes(0.05) == []
+    assert asker.poll(0.05) == []
     server.answer(server.request()[0], _RESULT, page(row(b"w1", 1), columns=2))
     assert asker.decode(end(asker)) == [("w1", 1)]
     assert session.prepared == [False, True]
     # Once, or it would go on for ever.
-    asker.submit(selection(asker), "for ever")
+    submit(asker, selection(asker), "for ever")
     for _ in range(2):
-        assert asker.outcomes(0.05) == []
+        assert asker.poll(0.05) == []
         server.answer(server.request()[0], _ERROR, failure(0x2500, text(b"id")))
     result = end(asker)
     assert isinstance(result, Retryable)
@@ -322,14 +328,14 @@ def test_a_lost_connection_ends_the_question_and_is_made_again(
     asked: tuple[CassandraAsker, Session],
 ) -> None:
     asker, session = asked
-    asker.submit(selection(asker), "lost")
+    submit(asker, selection(asker), "lost")
     session.servers[0].socket.close()
     session.servers[0]._stream.close()
     result = end(asker)
     assert isinstance(result, Retryable)
     assert result.kind == "connection_lost"
-    asker.recover()
-    asker.submit(selection(asker), "again")
+    asker.recover(Request(None))
+    submit(asker, selection(asker), "again")
     server = session.servers[1]
     server.answer(server.request()[0], _RESULT, page(columns=2))
     assert end(asker).rows == 0
@@ -341,13 +347,13 @@ def test_an_answer_beyond_memory_ends_the_question(
     monkeypatch.setattr("simulator.modules.cassandra.asking.most_answer_bytes", lambda: 100)
     asker, session = asked
     [server] = session.servers
-    asker.submit(selection(asker), "long")
+    submit(asker, selection(asker), "long")
     server.answer(server.request()[0], _RESULT, page(row(b"x" * 200, 1), state=_STATE, columns=2))
     result = end(asker)
     assert isinstance(result, SimulatorError)
     assert "too much for this worker's memory" in str(result)
     # No further page is asked for.
-    asker.submit(selection(asker), "next")
+    submit(asker, selection(asker), "next")
     number, _, body = server.request()
     assert not body.endswith(_STATE)
     server.answer(number, _RESULT, page(columns=2))
@@ -357,7 +363,7 @@ def test_an_answer_beyond_memory_ends_the_question(
 def test_rows_that_are_none_are_an_error_of_decoding(asked: tuple[CassandraAsker, Session]) -> None:
     asker, session = asked
     [server] = session.servers
-    asker.submit(selection(asker), "q")
+    submit(asker, selection(asker), "q")
     server.answer(server.request()[0], _RESULT, page(row(b"w1", 1), columns=2)[:-3])
     with pytest.raises(SimulatorError, match="can't be read"):
         asker.decode(end(asker))
@@ -376,13 +382,13 @@ def test_a_plan_goes_on_with_what_was_too_late_and_computes_in_its_time() -> Non
     asker.open()
     [server] = session.servers
     try:
-        asker.submit(asker.encode_statement(module.compile(BoundQuery(query))), "mean")
+        submit(asker, asker.encode_statement(module.compile(BoundQuery(query))), "mean")
         late, *others = (server.request()[0] for _ in range(3))
         server.answer(late, _ERROR, READ_TIMEOUT)
         for number, total in zip(others, (6.0, 0.0), strict=True):
             values = struct.pack("!q", 3 if total else 0), struct.pack("!d", total)
             server.answer(number, _RESULT, page(values, columns=2))
-        assert asker.outcomes(0.1) == []
+        assert asker.poll(0.1) == []
         # The devices of the range that was late: there are none.
         server.answer(server.request()[0], _RESULT, page(columns=2))
         received = end(asker)
@@ -421,9 +427,9 @@ def test_one_question_alone_is_asked_as_one_of_several(
     asker._prepare(request.question.text if isinstance(request.question, Statement) else "")
     with ThreadPoolExecutor(1) as thread:
         answering = thread.submit(answer)
-        assert [asker.send(request).rows for _ in range(3)] == [1, 2, 1]
+        assert [asker.ask(request).rows for _ in range(3)] == [1, 2, 1]
         for problem in ("says the test", "ends too early"):
             with pytest.raises(SimulatorError, match=problem):
-                asker.send(request)
-        assert asker.decode(asker.send(request)) == [("w1", 1)]
+                asker.ask(request)
+        assert asker.decode(asker.ask(request)) == [("w1", 1)]
         answering.result(10)

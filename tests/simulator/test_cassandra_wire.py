@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import socket
 import ssl
 import struct
@@ -18,9 +19,9 @@ from cassandra.segment import Segment, SegmentCodec
 
 from simulator.modules.cassandra import wire
 from simulator.modules.cassandra.pool import ConnectionPool
-from simulator.modules.cassandra.wire import Connection, Node, Pending
+from simulator.modules.cassandra.wire import Connection, Node, Pending, Reply
 from simulator.modules.kit import http_connection
-from simulator.modules.sending import Outcome
+from simulator.modules.sending import Completion, Request
 
 from ..helpers import eventually, make_room_later, swallowing
 
@@ -92,7 +93,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 
 
 def asked(name: str, sent_s: float = 0.0) -> Pending:
-    return Pending(name, 1, sent_s, sent_s + 1)
+    return Pending(name, sent_s, sent_s + 1)
 
 
 def received(connection: Connection) -> list[tuple[object, type | None]]:
@@ -297,9 +298,15 @@ def pool_to(cluster: Cluster) -> Iterator[Callable[..., ConnectionPool]]:
     pools: list[ConnectionPool] = []
 
     def make(timeout_s: float = 10.0) -> ConnectionPool:
-        pools.append(ConnectionPool(cluster, cluster.connect, timeout_s, lambda error: error))
-        pools[-1].open()
-        return pools[-1]
+        def end(name: str, answer: Reply | Exception, arrived_s: float) -> bool:
+            error = answer if isinstance(answer, Exception) else None
+            pool.found.append(Completion(Request(None, query=name), 1, arrived_s, error))
+            return False
+
+        pool = ConnectionPool(cluster, cluster.connect, timeout_s, end)
+        pools.append(pool)
+        pool.open()
+        return pool
 
     yield make
     for pool in pools:
@@ -308,25 +315,32 @@ def pool_to(cluster: Cluster) -> Iterator[Callable[..., ConnectionPool]]:
 
 def who_gets(cluster: Cluster, pool: ConnectionPool, partition: str) -> str:
     """The node that a request for the partition goes to; it is answered."""
-    pool.submit(partition.encode(), _EXECUTE, partition.encode(), partition, 3)
+    pool.send(partition.encode(), _EXECUTE, partition.encode(), partition)
     for name, server in cluster.servers.items():
         if server.connection.pending:
             number, _, body = server.request()
             assert body == partition.encode()
             server.answer(number)
-            [outcome] = pool.outcomes(10)
-            assert (outcome.request, outcome.result) == (partition, 3)
+            assert ended(pool) == [(partition, None)]
             return name
     raise AssertionError("no node got it")
 
 
-def lose(cluster: Cluster, node: str, pool: ConnectionPool) -> list[Outcome[int]]:
+def ended(pool: ConnectionPool, timeout_s: float = 10) -> list[tuple[str, type | None]]:
+    """The requests that end next, and their errors' types."""
+    return [
+        (completion.request.query, type(completion.error) if completion.error else None)
+        for completion in pool.poll(timeout_s)
+    ]
+
+
+def lose(cluster: Cluster, node: str, pool: ConnectionPool) -> list[tuple[str, type | None]]:
     """The node goes down with what is under way to it."""
     cluster.up.discard(node)
     server = cluster.servers.pop(node)
     server.socket.close()
     server._stream.close()
-    return pool.outcomes(0.2)
+    return ended(pool, 0.2)
 
 
 def test_a_request_goes_to_the_first_replica(
@@ -349,10 +363,8 @@ def test_others_take_over_until_it_is_back(
     cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
     pool = pool_to()
-    pool.submit(b"ab", _EXECUTE, b"", "under way", 1)
-    [outcome] = lose(cluster, "a", pool)
-    assert outcome.request == "under way"
-    assert isinstance(outcome.result, ConnectionError)
+    pool.send(b"ab", _EXECUTE, b"", "under way")
+    assert lose(cluster, "a", pool) == [("under way", ConnectionError)]
     assert who_gets(cluster, pool, "ab") == "b"
     # If both replicas are gone, any node will do, but not always the same one.
     assert {who_gets(cluster, pool, "z" * n) for n in range(1, 5)} == {"b", "c"}
@@ -389,9 +401,8 @@ def test_without_a_node_requests_fail_and_one_is_waited_for(
     cluster.members = "a"
     pool = pool_to()
     lose(cluster, "a", pool)
-    pool.submit(b"ab", _EXECUTE, b"", "x", 1)
-    [outcome] = pool.outcomes(None)
-    assert isinstance(outcome.result, ConnectionError)
+    pool.send(b"ab", _EXECUTE, b"", "x")
+    assert ended(pool) == [("x", ConnectionError)]
     with pytest.raises(ConnectionError, match="a: a is down"):
         pool.await_connection(0.5)
     cluster.up.add("a")
@@ -411,13 +422,12 @@ def test_requests_to_others_do_not_wait_for_a_node_that_takes_nothing(
     pool = pool_to(timeout_s=60)
     large = bytes(2_000_000)
     for name in ("first", "second"):
-        pool.submit(b"a", _EXECUTE, large, name, 1)
+        pool.send(b"a", _EXECUTE, large, name)
     assert cluster.servers["a"].connection.full
-    pool.submit(b"b", _EXECUTE, b"small", "other", 3)
+    pool.send(b"b", _EXECUTE, b"small", "other")
     slow, other = cluster.servers["a"], cluster.servers["b"]
     other.answer(other.request()[0])
-    [outcome] = pool.outcomes(10)
-    assert (outcome.request, outcome.result) == ("other", 3)
+    assert ended(pool) == [("other", None)]
     # It goes on, and gets all that was for it.
 
     def answer() -> None:
@@ -428,11 +438,11 @@ def test_requests_to_others_do_not_wait_for_a_node_that_takes_nothing(
 
     with ThreadPoolExecutor(1) as thread:
         reading = thread.submit(answer)
-        ended: list[Outcome[int]] = []
-        while len(ended) < 2:
-            ended += pool.outcomes(10)
+        others: list[tuple[str, type | None]] = []
+        while len(others) < 2:
+            others += ended(pool)
         reading.result()
-    assert [(outcome.request, outcome.result) for outcome in ended] == [("first", 1), ("second", 1)]
+    assert others == [("first", None), ("second", None)]
 
 
 def test_a_request_without_an_answer_fails_and_its_connection_with_it(
@@ -440,10 +450,9 @@ def test_a_request_without_an_answer_fails_and_its_connection_with_it(
 ) -> None:
     pool = pool_to(timeout_s=0.3)
     began = time.monotonic()
-    pool.submit(b"a", _EXECUTE, b"", "x", 1)
-    [outcome] = pool.outcomes(None)
+    pool.send(b"a", _EXECUTE, b"", "x")
+    assert ended(pool, math.inf) == [("x", OperationTimedOut)]
     assert 0.3 <= time.monotonic() - began < 60
-    assert isinstance(outcome.result, OperationTimedOut)
     # It said nothing at all meanwhile: another takes over at once.
     assert cluster.attempts.count("a") == 2 or who_gets(cluster, pool, "ab") == "b"
 
@@ -454,28 +463,28 @@ def test_a_node_that_answers_others_is_kept(
     # A busy machine answers the others within it.
     pool = pool_to(timeout_s=0.8)
     server = cluster.servers["a"]
-    pool.submit(b"a", _EXECUTE, b"", "never", 1)
+    pool.send(b"a", _EXECUTE, b"", "never")
     server.request()
-    ended: list[Outcome[int]] = []
-    while not any(outcome.request == "never" for outcome in ended):
-        pool.submit(b"a", _EXECUTE, b"", "at once", 1)
+    answered: list[tuple[str, type | None]] = []
+    while not any(name == "never" for name, _ in answered):
+        pool.send(b"a", _EXECUTE, b"", "at once")
         server.answer(server.request()[0])
-        ended += pool.outcomes(None)
-    assert isinstance(ended[-1].result, OperationTimedOut)
-    assert {outcome.result for outcome in ended[:-1]} == {1}
+        answered += ended(pool)
+    assert answered.pop() == ("never", OperationTimedOut)
+    assert set(answered) == {("at once", None)}
     assert cluster.attempts.count("a") == 1
     assert who_gets(cluster, pool, "a") == "a"
 
 
-def test_outcomes_wait_only_so_long(
+def test_a_poll_waits_only_so_long(
     cluster: Cluster, pool_to: Callable[..., ConnectionPool]
 ) -> None:
     pool = pool_to()
-    pool.submit(b"a", _EXECUTE, b"", "x", 1)
+    pool.send(b"a", _EXECUTE, b"", "x")
     began = time.monotonic()
-    assert pool.outcomes(0.2) == []
+    assert ended(pool, 0.2) == []
     assert 0.2 <= time.monotonic() - began < 60
     # Nothing is left under way when it is over, if it ends in time.
     cluster.servers["a"].answer(cluster.servers["a"].request()[0])
     pool.finish()
-    assert [outcome.result for outcome in pool.outcomes(0)] == [1]
+    assert ended(pool, 0) == [("x", None)]

@@ -76,7 +76,7 @@ def ask(
     first_answers = FirstAnswers(questions, wanted=True)
     for execution in range(2):
         for name in questions.names:
-            received = asker.send(questions.make(name))
+            received = asker.ask(questions.make(name))
             if not execution and name in (spoilt or {}):
                 rows = (spoilt or {})[name]
                 received = Received(len(rows), 0, rows)

@@ -456,7 +456,7 @@ def test_an_insert_is_remembered_as_long_as_the_window_says(server: ClickhouseUn
             for payload in (*payloads, payloads[0]):
                 for part in payload.data:
                     part.is_stored = False
-                assert writer.send(payload) == 10
+                assert writer.call(payload).done == 10
         assert module.count() == stored
         module.close()
 

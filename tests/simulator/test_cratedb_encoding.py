@@ -18,7 +18,7 @@ from simulator.modules.cratedb.encoding import MODES, CratedbOptions, Part, Stat
 from simulator.modules.cratedb.server import CratedbWriter
 from simulator.modules.kit.http_connection import Answer
 from simulator.modules.options import InsertMode, parse_options
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Request
 from simulator.testing.events import Row, normalise, rows_of
 from simulator.workloads.base import Workload
 from simulator.workloads.schema import ColumnType
@@ -128,7 +128,7 @@ def after(
     monkeypatch.setattr("simulator.modules.cratedb.server.Connection.check", lambda _: None)
     writer.open()
     if not first:
-        writer.send(Payload([], 0, Temperature().block(0, 0, 1), 0))
+        writer.send(Request([], 0, Temperature().block(0, 0, 1), 0))
     (payload,) = writer.encoder.encode(Temperature().block(0, 0, 3))
     (part,) = payload.data
     assert isinstance(part, Part)

@@ -196,7 +196,7 @@ STATEMENT = Statement(
 
 def test_an_answer_is_counted_and_read() -> None:
     with asking(GOOD) as asker:
-        received = asker.send(asker.encode_statement(STATEMENT))
+        received = asker.ask(asker.encode_statement(STATEMENT))
         assert received[:2] == (2, len(GOOD))
         assert asker.decode(received) == [("a",), ("b",)]
 
@@ -225,15 +225,15 @@ def test_an_answer_that_is_no_success_ends_its_own_question(
     with asking(body, GOOD) as asker:
         request = asker.encode_statement(STATEMENT)
         with pytest.raises(kind, match=said) as refused:
-            asker.send(request)
+            asker.ask(request)
         assert "\n" not in str(refused.value)
         # And no other.
-        assert asker.send(request).rows == 2
+        assert asker.ask(request).rows == 2
 
 
 def test_an_answer_that_is_not_what_was_asked_for_is_told_when_it_is_read() -> None:
     body = b'{"took":5,"timed_out":false,%b,"hits":{"hits":[]}}' % SHARDS
     with asking(body) as asker:
-        received = asker.send(asker.encode_statement(STATEMENT))
+        received = asker.ask(asker.encode_statement(STATEMENT))
         with pytest.raises(SimulatorError, match="it has no 'aggregations'"):
             asker.decode(received)

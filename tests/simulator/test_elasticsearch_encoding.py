@@ -14,12 +14,12 @@ from simulator.encoding.columns import client_keys, escape_json
 from simulator.errors import OptionError
 from simulator.modules.base import Job
 from simulator.modules.elasticsearch import MODES, Elasticsearch, ElasticsearchOptions
-from simulator.modules.elasticsearch.encoding import DocumentEncoder, Request
+from simulator.modules.elasticsearch.encoding import DocumentEncoder, Documents
 from simulator.modules.elasticsearch.official import configure_nodes
 from simulator.modules.elasticsearch.server import Connection, ElasticsearchWriter
 from simulator.modules.kit.http_connection import Answer
 from simulator.modules.options import InsertMode, parse_options, parse_payload_options
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Request
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of
 from simulator.workloads.base import Workload
 from simulator.workloads.temperature import Temperature
@@ -31,7 +31,7 @@ def encoder(job: Job, mode: InsertMode) -> DocumentEncoder:
     return DocumentEncoder(job, mode, [f"my-{table}-write" for table in job.table_names])
 
 
-def parse_payload(payload: Payload) -> list[tuple[str, str, str | None, dict[str, Any]]]:
+def parse_payload(payload: Request) -> list[tuple[str, str, str | None, dict[str, Any]]]:
     """Each document's action, index, id and content. Checks the form of the request."""
     [request] = payload.data
     parts = urlsplit(request.target)
@@ -57,7 +57,7 @@ def parse_payload(payload: Payload) -> list[tuple[str, str, str | None, dict[str
     return documents
 
 
-def rows(workload: Workload, payloads: list[Payload]) -> list[Row]:
+def rows(workload: Workload, payloads: list[Request]) -> list[Row]:
     names = [column.name for column in workload.schema.columns]
     documents = [document for payload in payloads for *_, document in parse_payload(payload)]
     assert all(list(document) == names for document in documents)
@@ -111,7 +111,7 @@ class Answers:
     def __init__(self, status: int, body: bytes) -> None:
         self._answer = Answer(status, body, [])
 
-    def write(self, _request: Request, _name: str) -> Answer:
+    def write(self, _request: Documents, _name: str) -> Answer:
         return self._answer
 
 

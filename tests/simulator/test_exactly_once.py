@@ -10,33 +10,33 @@ import pytest
 
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.kit.exactly_once import (
-    Request,
     SettlingWriter,
     Span,
+    TablePart,
     Wanted,
     find_missing,
     keep_refused,
 )
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Request
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.temperature import Temperature
 
 
 @dataclass(slots=True)
-class Words(Request):
+class Words(TablePart):
     """A request whose body is a word per event."""
 
     body: list[str]
 
-    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+    def cut(self, positions: Sequence[int], payload: Request) -> None:
         self.body = [self.body[position] for position in positions]
 
 
-def payload_of(count: int, workload: Workload | None = None) -> Payload:
+def payload_of(count: int, workload: Workload | None = None) -> Request:
     """The last `count` events of a longer block."""
     workload = workload or Temperature(device_spread=3)
-    return Payload(None, count, workload.block(0, 0, count + 5), count + 4)
+    return Request(None, count, workload.block(0, 0, count + 5), count + 4)
 
 
 def words() -> Words:
@@ -73,13 +73,13 @@ class Looking(SettlingWriter[Any]):
     def __init__(self, missing: Callable[[Words], Sequence[int]]) -> None:
         self._missing = missing
 
-    def send_request(self, request: Words, payload: Payload) -> None:
+    def send_request(self, request: Words, payload: Request) -> None:
         """Nothing is sent."""
 
     def find(self, request: Words, wanted: Wanted) -> set[tuple[Any, ...]]:
         return set()
 
-    def find_missing(self, request: Words, payload: Payload) -> Sequence[int]:
+    def find_missing(self, request: Words, payload: Request) -> Sequence[int]:
         return self._missing(request)
 
 

@@ -19,7 +19,7 @@ from simulator.modules.base import Job
 from simulator.modules.kit.http_connection import HttpRequest
 from simulator.modules.kit.http_database import SqlAsker
 from simulator.modules.options import parse_options
-from simulator.modules.sending import Received
+from simulator.modules.sending import Received, Request
 from simulator.testing.events import Sundry
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
@@ -175,7 +175,7 @@ def test_rows_are_counted_without_being_decoded(
     name: str, body: bytes, rows: list[tuple[Any, ...]]
 ) -> None:
     with asking(name, answers(answer_of(body))) as asker:
-        received = asker.send(asker.encode_statement("SELECT"))
+        received = asker.ask(asker.encode_statement("SELECT"))
         assert received[:2] == (len(rows), len(body))
         assert received.data in (body, [body])
         assert asker.decode(received) == rows
@@ -250,10 +250,10 @@ def test_an_answer_that_is_no_success_ends_its_own_question(
     with asking(name, answers(answer_of(body), answer_of(good))) as asker:
         request = asker.encode_statement("SELECT")
         with pytest.raises(kind, match=said) as refused:
-            asker.send(request)
+            asker.ask(request)
         assert "\n" not in str(refused.value)
         # And no other.
-        assert asker.decode(asker.send(request)) == rows
+        assert asker.decode(asker.ask(request)) == rows
 
 
 @pytest.mark.parametrize("name", MODULES)
@@ -262,10 +262,10 @@ def test_an_answer_that_breaks_off_is_a_lost_connection(name: str) -> None:
     with asking(name, cut_off(b"{"), answers(answer_of(good))) as asker:
         request = asker.encode_statement("SELECT")
         with pytest.raises(Retryable, match="during its answer") as lost:
-            asker.send(request)
+            asker.ask(request)
         assert lost.value.kind == "connection_lost"
-        asker.recover()
-        assert asker.decode(asker.send(request)) == rows
+        asker.recover(Request(None))
+        assert asker.decode(asker.ask(request)) == rows
 
 
 def test_what_clickhouse_said_before_it_hung_up() -> None:
@@ -274,7 +274,7 @@ def test_what_clickhouse_said_before_it_hung_up() -> None:
         asking("clickhouse", cut_off(b"\x01\x02" + UINT8 + error)) as asker,
         pytest.raises(Retryable, match="Memory limit exceeded") as failed,
     ):
-        asker.send(asker.encode_statement("SELECT"))
+        asker.ask(asker.encode_statement("SELECT"))
     assert failed.value.kind == "out_of_memory"
 
 
@@ -285,8 +285,8 @@ def test_an_answer_of_several_pages_is_asked_for_by_its_cursor() -> None:
     played = answers(*map(answer_of, (first, last, first)), answer_of(gone, "404 Not Found"))
     with asking("arangodb", played) as asker:
         request = asker.encode_statement("FOR e IN events RETURN [e.a]")
-        received = asker.send(request)
+        received = asker.ask(request)
         assert received == Received(3, len(first) + len(last), [first, last])
         assert asker.decode(received) == [(1,), (2,), (3,)]
         with pytest.raises(SimulatorError, match="cursor not found"):
-            asker.send(request)
+            asker.ask(request)

@@ -18,9 +18,10 @@ from simulator.modules import load_module
 from simulator.modules.base import Job
 from simulator.modules.kit.http_database import HttpAsker
 from simulator.modules.options import parse_options
-from simulator.modules.sending import Outcome, Received
+from simulator.modules.sending import Completion, Received
 from simulator.workloads.temperature import Temperature
 
+from .. import helpers
 from ..helpers import eventually
 from .listening import Listening
 from .test_http_asking import AQL_ENDS, LETS_IN, UINT8, answer_of
@@ -95,19 +96,19 @@ def asking(
             yield asker, server
 
 
-def collect(asker: HttpAsker[Any], count: int) -> dict[Any, Outcome[Received]]:
-    """This many outcomes, by what was submitted."""
-    outcomes: list[Outcome[Received]] = []
+def collect(asker: HttpAsker[Any], count: int) -> dict[str, Completion]:
+    """This many completions, by what was submitted."""
+    completions: list[Completion] = []
     deadline_s = time.monotonic() + 20
-    while len(outcomes) < count:
-        assert time.monotonic() < deadline_s, outcomes
-        outcomes += asker.outcomes(1.0)
-    return {outcome.request: outcome for outcome in outcomes}
+    while len(completions) < count:
+        assert time.monotonic() < deadline_s, completions
+        completions += asker.poll(1.0)
+    return {completion.request.query: completion for completion in completions}
 
 
 def submit(asker: HttpAsker[Any], *asked: str) -> None:
     for question in asked:
-        asker.submit(asker.encode_statement(question), question)
+        helpers.submit(asker, asker.encode_statement(question), question)
 
 
 def test_answers_come_in_any_order_and_no_thread_waits_for_them() -> None:
@@ -121,15 +122,14 @@ def test_answers_come_in_any_order_and_no_thread_waits_for_them() -> None:
 
     with asking(answering, 3) as (asker, _):
         submit(asker, "a", "b", "c")
-        assert not asker._threads
+        assert "send" not in [thread.name for thread in threading.enumerate()]
         for name in "cab":
-            assert asker.outcomes(0.0) == []
+            assert asker.poll(0.0) == []
             turns[name].set()
-            [(request, outcome)] = collect(asker, 1).items()
-            assert request == name
-            assert isinstance(outcome.result, Received)
-            assert outcome.result.rows == 1 + "abc".index(name)
-            assert outcome.sent_s is not None and outcome.sent_s <= outcome.answered_s
+            [(asked, completion)] = collect(asker, 1).items()
+            assert asked == name
+            assert completion.done == 1 + "abc".index(name)
+            assert completion.sent_s is not None and completion.sent_s <= completion.arrived_s
 
 
 def test_an_answer_is_over_when_its_end_has_come() -> None:
@@ -149,9 +149,9 @@ def test_an_answer_is_over_when_its_end_has_come() -> None:
         submit(asker, "a")
         for _ in range(2):
             asked_for.release()
-            assert asker.outcomes(0.05) == []
+            assert asker.poll(0.05) == []
         asked_for.release()
-        assert collect(asker, 1)["a"].result == Received(1, len(ONE_ROW), ONE_ROW)
+        assert collect(asker, 1)["a"].answer == Received(1, len(ONE_ROW), ONE_ROW)
 
 
 def answer_by_name(asked: str, stream: socket.socket) -> None:
@@ -171,28 +171,27 @@ def test_a_question_that_fails_ends_no_other() -> None:
     with asking(answer_by_name, 4) as (asker, _):
         for _ in range(2):
             submit(asker, "cut", "wrong", "good", "refused")
-            results = {name: outcome.result for name, outcome in collect(asker, 4).items()}
-            assert (
-                isinstance(results["cut"], Retryable) and results["cut"].kind == "connection_lost"
-            )
-            assert isinstance(results["wrong"], SimulatorError)
-            assert "in the middle of a column" in str(results["wrong"])
-            assert "DB::Exception: no" in str(results["refused"])
-            assert results["good"] == Received(1, len(ONE_ROW), ONE_ROW)
+            ended = collect(asker, 4)
+            cut, wrong, refused = (ended[name].error for name in ("cut", "wrong", "refused"))
+            assert isinstance(cut, Retryable) and cut.kind == "connection_lost"
+            assert isinstance(wrong, SimulatorError)
+            assert "in the middle of a column" in str(wrong)
+            assert "DB::Exception: no" in str(refused)
+            assert ended["good"].answer == Received(1, len(ONE_ROW), ONE_ROW)
 
 
 def test_an_answer_that_is_late_ends_its_own_question() -> None:
     # A busy machine answers the good ones within it.
     with asking(answer_by_name, 2, timeout_s=0.8) as (asker, server):
         submit(asker, "silent", "good")
-        assert isinstance(collect(asker, 1)["good"].result, Received)
-        late = collect(asker, 1)["silent"].result
+        assert collect(asker, 1)["good"].done == 1
+        late = collect(asker, 1)["silent"].error
         assert isinstance(late, Retryable) and late.kind == "timeout"
         assert "no answer within 0.8 s" in str(late)
         # What comes of it later must not be taken for the next one's answer.
         eventually(lambda: server.ended == 1, "end of that connection")
         submit(asker, "good")
-        assert isinstance(collect(asker, 1)["good"].result, Received)
+        assert collect(asker, 1)["good"].done == 1
 
 
 def test_a_connection_that_ended_between_questions_is_replaced() -> None:
@@ -203,10 +202,10 @@ def test_a_connection_that_ended_between_questions_is_replaced() -> None:
     with asking(answering, 2) as (asker, server):
         for number in range(1, 4):
             submit(asker, "a")
-            assert isinstance(collect(asker, 1)["a"].result, Received)
+            assert collect(asker, 1)["a"].done == 1
             eventually(lambda: server.ended == number, "end of a connection")  # noqa: B023
         for number in range(4, 6):
-            received = asker.send(asker.encode_statement("b"))
+            received = asker.ask(asker.encode_statement("b"))
             assert received.rows == 1
             eventually(lambda: server.ended == number, "end of a connection")  # noqa: B023
 
@@ -229,9 +228,9 @@ def test_pages_of_several_questions_are_asked_for_at_once() -> None:
 
     with asking(answering, 2, "arangodb") as (asker, _):
         submit(asker, "seven", "eight")
-        for name, outcome in collect(asker, 2).items():
-            assert isinstance(outcome.result, Received)
-            assert asker.decode(outcome.result) == [(0,), (7 if name == "seven" else 8,)]
+        for name, completion in collect(asker, 2).items():
+            assert completion.answer is not None
+            assert asker.decode(completion.answer) == [(0,), (7 if name == "seven" else 8,)]
 
 
 def test_long_answers_over_tls_come_whole() -> None:
@@ -243,19 +242,15 @@ def test_long_answers_over_tls_come_whole() -> None:
         _,
     ):
         submit(asker, "a", "b")
-        for outcome in collect(asker, 2).values():
-            assert outcome.result == Received(50_000, len(body), body)
+        for completion in collect(asker, 2).values():
+            assert completion.answer == Received(50_000, len(body), body)
 
 
 @pytest.mark.parametrize("in_flight", [1, 2])
 def test_what_is_under_way_in_the_end_is_cut_off(in_flight: int) -> None:
     with asking(answer_by_name, in_flight) as (asker, server):
-        if in_flight == 1:
-            asker.begin(asker.encode_statement("silent"))
-        else:
-            submit(asker, "silent")
+        submit(asker, "silent")
         eventually(lambda: server.connections > 0, "connection")
-        asker.stop_submitting()
         asker.close()
         eventually(lambda: server.ended == server.connections, "end of all connections")
 
@@ -265,5 +260,5 @@ def test_who_asks_nobody_is_told_so() -> None:
         asker.database.close()
         server.close()
         submit(asker, "a")
-        lost = collect(asker, 1)["a"].result
+        lost = collect(asker, 1)["a"].error
         assert isinstance(lost, Retryable) and lost.kind == "connection_lost"

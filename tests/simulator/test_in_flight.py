@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import threading
 import time
 from typing import Any
@@ -15,7 +16,7 @@ from simulator.modules import load_module, module_names
 from simulator.modules.base import AnyModule, Capabilities, Job, OfficialClient, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
 from simulator.modules.options import Options, parse_options
-from simulator.modules.sending import Asker, CallingAsker, Outcome
+from simulator.modules.sending import Asker, CallingAsker, Completion
 from simulator.workloads.temperature import Temperature
 
 OWN_NAMES = {
@@ -92,27 +93,27 @@ def test_the_limit_of_a_modules_own_option_holds_for_both_names() -> None:
 def test_a_black_hole_holds_requests_for_as_long_as_it_says() -> None:
     """Each request by itself, in one thread: the schedule's precision is measured with this."""
     endless = blackhole({"in_flight": 8}, delay_ms=3_600_000).writer()
-    [payload, *_] = endless.encoder.encode(Temperature().block(0, 0, 1))
-    endless.submit(payload, 0)
-    assert not endless.outcomes(0.002)
+    [request, *_] = endless.encoder.encode(Temperature().block(0, 0, 1))
+    endless.submit(request)
+    assert not endless.poll(0.002)
     writer = blackhole({"in_flight": 8}, delay_ms=20).writer()
     before = set(threading.enumerate())
-    sent = {}
-    for number in range(3):
-        sent[number] = time.perf_counter()
-        writer.submit(payload, number)
+    requests = writer.encoder.encode(Temperature().block(0, 0, 3))
+    for request in requests:
+        request.sent_s = time.perf_counter()
+        writer.submit(request)
         time.sleep(0.002)
-    ended: list[Outcome[int]] = []
+    ended: list[Completion] = []
     while len(ended) < 3:
-        ended += writer.outcomes(None)
-    assert [outcome.request for outcome in ended] == [0, 1, 2]
-    assert [outcome.result for outcome in ended] == [1, 1, 1]
-    for outcome in ended:
-        assert outcome.answered_s >= sent[outcome.request] + 0.02
+        ended += writer.poll(math.inf)
+    assert [completion.request for completion in ended] == requests
+    assert [completion.done for completion in ended] == [1, 1, 1]
+    for completion in ended:
+        assert completion.arrived_s >= completion.request.sent_s + 0.02
     assert set(threading.enumerate()) <= before
-    writer.submit(payload, 3)
-    writer.stop_submitting()
-    assert not writer.outcomes(0.03)
+    writer.submit(request)
+    writer.close()
+    assert not writer.poll(0.03)
 
 
 class OneByOne(Blackhole):

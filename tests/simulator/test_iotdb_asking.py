@@ -31,12 +31,13 @@ from simulator.modules.iotdb.thrift import (
     write_i32s,
     write_texts,
 )
-from simulator.modules.sending import Asker, Received
+from simulator.modules.sending import Asker, Request
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Query
 from simulator.workloads.temperature import Temperature
 
+from ..helpers import submit
 from .bounds import each_workload, make_bounds
 
 _INT64, _STRING = 2, 11
@@ -158,7 +159,6 @@ def asking(node: Node, in_flight: int = 1, **options: Any) -> Iterator[Asker]:
     try:
         yield asker
     finally:
-        asker.stop_submitting()
         asker.close()
 
 
@@ -203,7 +203,7 @@ def test_all_rows_are_fetched_and_decoded_only_later(node: Node) -> None:
     first, second = block([1, 2], [["a", "b"]], [[5, 6]]), block([3], [["c"]], [[7]])
     with asking(node) as asker:
         node.answers = [executed(2, [first], more=True), fetched([second], more=True), fetched([])]
-        received = asker.send(asker.encode_statement("SELECT 1"))
+        received = asker.ask(asker.encode_statement("SELECT 1"))
         assert received.rows == 3
         assert received.bytes > len(first) + len(second)
         assert asker.decode(received) == [("a", 5), ("b", 6), ("c", 7)]
@@ -216,7 +216,7 @@ def test_all_rows_are_fetched_and_decoded_only_later(node: Node) -> None:
 def test_an_answer_without_columns_has_no_rows(node: Node) -> None:
     with asking(node) as asker:
         node.answers = [structure(status(), put_i64(2, 7))]
-        received = asker.send(asker.encode_statement("CREATE"))
+        received = asker.ask(asker.encode_statement("CREATE"))
         assert (received.rows, asker.decode(received)) == (0, [])
 
 
@@ -226,12 +226,12 @@ def test_a_refusal_ends_its_question_and_the_next_is_answered(node: Node) -> Non
         request = asker.encode_statement("SELECT 1")
         node.answers = [refused, executed(1, [block([1], [], [[5]])], more=True), refused]
         with pytest.raises(SimulatorError, match="701: no such function"):
-            asker.send(request)
+            asker.ask(request)
         # Also when it comes with later rows.
         with pytest.raises(SimulatorError, match="701: no such function"):
-            asker.send(request)
+            asker.ask(request)
         node.answers = [executed(1, [block([1], [], [[5]])])]
-        assert asker.send(request).rows == 1
+        assert asker.ask(request).rows == 1
     assert len(node.connections) == 1
 
 
@@ -241,18 +241,18 @@ def test_a_lost_connection_is_made_again(node: Node) -> None:
         request = asker.encode_statement("SELECT 1")
         node.answers = [None]
         with pytest.raises(Retryable) as lost:
-            asker.send(request)
+            asker.ask(request)
         assert lost.value.kind == "connection_lost"
-        asker.recover()
+        asker.recover(Request(None))
         assert len(node.connections) == 4
         node.answers = [rows] * 3
-        for number in range(3):
-            asker.submit(request, number)
-        answered: set[object] = set()
+        for name in "abc":
+            submit(asker, request, name)
+        answered: set[str] = set()
         while len(answered) < 3:
-            for outcome in asker.outcomes(10):
-                assert isinstance(outcome.result, Received)
-                answered.add(outcome.request)
+            for completion in asker.poll(10):
+                assert completion.answer is not None
+                answered.add(completion.request.query)
         assert len(node.connections) == 4
 
 
@@ -265,8 +265,8 @@ def test_an_answer_beyond_memory_ends_the_question(
         request = asker.encode_statement("SELECT 1")
         node.answers = [long, executed(1, [])]
         with pytest.raises(SimulatorError, match="too much for this worker's memory"):
-            asker.send(request)
-        assert asker.send(request).rows == 0
+            asker.ask(request)
+        assert asker.ask(request).rows == 0
     # What is still to come of the long answer belongs to no question.
     assert len(node.connections) == 2
 
@@ -276,7 +276,7 @@ def test_rows_that_are_none_are_an_error_of_decoding(node: Node, cut: int) -> No
     whole = block([1, 2], [["a", "bc"]], [[5, 6]])
     with asking(node) as asker:
         node.answers = [executed(2, [whole[:-cut]])]
-        received = asker.send(asker.encode_statement("SELECT 1"))
+        received = asker.ask(asker.encode_statement("SELECT 1"))
         assert received.rows == 2
         with pytest.raises(SimulatorError, match="unreadable answer"):
             asker.decode(received)
@@ -333,7 +333,7 @@ def test_without_timeseries_the_table_is_missing(node: Node) -> None:
             with pytest.raises(
                 SimulatorError, match=r"no timeseries below root\.benchmark\.events"
             ):
-                asker.send(request)
+                asker.ask(request)
 
 
 def test_a_computation_is_decoded_on_its_way(node: Node) -> None:
@@ -344,7 +344,7 @@ def test_a_computation_is_decoded_on_its_way(node: Node) -> None:
     counts = executed(1, [block([10_000, 30_000], [], [[3, 1]])], time=True)
     with asking(node, model="tree") as asker:
         node.answers = [span, counts]
-        received = asker.send(asker.encode_statement(asker.module.compile(BoundQuery(query))))
+        received = asker.ask(asker.encode_statement(asker.module.compile(BoundQuery(query))))
         assert asker.decode(received) == [(10_000, 3), (30_000, 1)]
         assert received.rows == 2
         assert received.bytes > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from math import sqrt
 
 import pytest
@@ -22,7 +23,7 @@ from simulator.contract import (
     RunLimit,
 )
 from simulator.histograms import COARSE, Histogram
-from simulator.worker.loop import insert_all
+from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, OpenLoop, Schedule
 
@@ -239,7 +240,8 @@ def test_a_worker_ends_when_it_is_told(schedule: Schedule, in_flight: int) -> No
 
     timer = threading.Timer(0.1, tell)
     timer.start()
-    insert_all(feed(10**9, 1)[0], writer, recorder, 0, lambda: None, schedule)
+    with closing(writer):
+        InsertLoop(writer, recorder, 0, lambda: None, schedule).run(feed(10**9, 1)[0])
     ended = time.perf_counter()
     recorder.end()
     timer.join()

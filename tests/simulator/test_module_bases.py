@@ -19,7 +19,7 @@ from simulator.modules.kit.options import EndpointOptions, LoginOptions
 from simulator.modules.kit.sql_module import SqlModule
 from simulator.modules.kit.sql_queries import SqlDialect
 from simulator.modules.options import Options
-from simulator.modules.sending import Encoder, Payload, Writer
+from simulator.modules.sending import Encoder, Request, Writer
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature
@@ -227,7 +227,7 @@ class Settling(SettlingWriter[Statements]):
     lost = 1
     looked = 0
 
-    def send_request(self, request: Rows, payload: Payload) -> None:
+    def send_request(self, request: Rows, payload: Request) -> None:
         if self.lost:
             self.lost -= 1
             request.doubt()

@@ -11,6 +11,8 @@ from simulator.modules.kit.module import connection_lost
 from simulator.modules.kit.official import ClientAsker
 from simulator.modules.sending import Received, Rows
 
+from ..helpers import submit
+
 
 class Database:
     """A module's connection, and the module that has it."""
@@ -52,7 +54,7 @@ class ClientsAsker(ClientAsker[Database]):
         self.made.append(Client())
         return self.made[-1]
 
-    def ask(self, client: Client, statement: Any) -> Rows:
+    def execute(self, client: Client, statement: Any) -> Rows:
         assert not client.closed
         if isinstance(statement, Exception):
             raise statement
@@ -68,7 +70,7 @@ class ClientsAsker(ClientAsker[Database]):
 def test_each_answer_is_decoded_by_the_client() -> None:
     asker = ClientsAsker()
     asker.open()
-    received = asker.send(asker.encode_statement([(1,), (2,)]))
+    received = asker.ask(asker.encode_statement([(1,), (2,)]))
     assert received == Received(2, 0, [(1,), (2,)])
     assert asker.decode(received) == [(1,), (2,)]
     connection = asker.connection
@@ -81,14 +83,14 @@ def test_a_refused_question_leaves_its_client_and_a_lost_one_does_not() -> None:
     asker = ClientsAsker()
     asker.open()
     with pytest.raises(SimulatorError, match="no such table"):
-        asker.send(Refused("no such table"))
-    assert asker.send([(1,)]).rows == 1
+        asker.ask(Refused("no such table"))
+    assert asker.ask([(1,)]).rows == 1
     assert len(asker.made) == 1
     for kind, error in ((Retryable, Lost("gone")), (ZeroDivisionError, ZeroDivisionError())):
         with pytest.raises(kind):
-            asker.send(error)
+            asker.ask(error)
         assert asker.made[-1].closed
-        assert asker.send([(1,)]).rows == 1
+        assert asker.ask([(1,)]).rows == 1
     assert len(asker.made) == 3
 
 
@@ -97,14 +99,12 @@ def test_there_is_a_client_for_each_question_in_flight() -> None:
     asker.open()
     assert len(asker.made) == 3
     for number in range(6):
-        asker.submit([(number,)], number)
-    answers: dict[object, object] = {}
+        submit(asker, [(number,)], str(number))
+    answers: dict[str, Any] = {}
     while len(answers) < 6:
-        answers |= {
-            outcome.request: outcome.result.data  # type: ignore[union-attr]
-            for outcome in asker.outcomes(10)
-        }
-    asker.stop_submitting()
-    assert answers == {number: [(number,)] for number in range(6)}
+        for completion in asker.poll(10):
+            assert completion.answer is not None
+            answers[completion.request.query] = completion.answer.data
+    assert answers == {str(number): [(number,)] for number in range(6)}
     asker.close()
     assert all(client.closed for client in asker.made)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +18,9 @@ from numpy.typing import NDArray
 from simulator.contract import Arrivals, Load, Offered, WorkerFigures
 from simulator.errors import Retryable
 from simulator.histograms import Histogram
-from simulator.modules.sending import Outcome, Payload, Writer
+from simulator.modules.sending import Completion, Request, Writer
 from simulator.testing.events import insert
-from simulator.worker.loop import insert_all
+from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, Schedule, make_schedule
 from simulator.worker.writing import Feed
@@ -86,7 +87,8 @@ def offer(writer: Writer, schedule: Schedule, max_retries: int = 8) -> Sent:
     source.prime()
     origin = time.perf_counter()
     recorder.begin(origin)
-    insert_all(source, writer, recorder, max_retries, lambda: None, schedule)
+    with closing(writer):
+        InsertLoop(writer, recorder, max_retries, lambda: None, schedule).run(source)
     recorder.end()
     return Sent(origin, recorder, recorder.result(in_flight=writer.max_in_flight))
 
@@ -98,14 +100,9 @@ class InOrder(FakeWriter):
         super().__init__(answer, in_flight)
         self.order: list[int] = []
 
-    def submit(self, payload: Payload, request: object) -> None:
-        self.order.append(payload.data[0])
-        super().submit(payload, request)
-
-    def send(self, payload: Payload) -> int:
-        if self.max_in_flight == 1:
-            self.order.append(payload.data[0])
-        return super().send(payload)
+    def submit(self, request: Request) -> None:
+        self.order.append(request.data[0])
+        super().submit(request)
 
 
 class Notebook(InOrder):
@@ -221,21 +218,21 @@ class Restless(FakeWriter):
     def __init__(self) -> None:
         super().__init__(failing(1, backoff_s=0.01), 4)
         self.resent_after = 0
-        self._held: deque[tuple[Payload, object]] = deque()
+        self._held: deque[Request] = deque()
 
-    def submit(self, payload: Payload, request: object) -> None:
-        if payload.data == [2] and [2] in self.sent:
+    def submit(self, request: Request) -> None:
+        if request.data == [2] and [2] in self.sent:
             self.resent_after = len(self.sent)
-        self._held.append((payload, request))
+        self._held.append(request)
 
-    def outcomes(self, timeout_s: float | None) -> list[Outcome[int]]:
-        payload, request = self._held.popleft()
+    def poll(self, timeout_s: float) -> list[Completion]:
+        request, stored, failure = self._held.popleft(), 0, None
         try:
-            result: int | BaseException = self.send(payload)
+            stored = self.send(request)
         except Retryable as error:
-            result = error
+            failure = error
         time.sleep(0.001)
-        return [Outcome(request, time.perf_counter(), result)]
+        return [Completion(request, stored, time.perf_counter(), failure)]
 
 
 def test_a_retry_is_not_kept_waiting_by_answers_that_follow_each_other() -> None:
@@ -252,12 +249,12 @@ class Blocking(FakeWriter):
         super().__init__(answer, 4)
         self._blocked = blocked
 
-    def submit(self, payload: Payload, request: object) -> None:
-        if payload.data == [self._blocked]:
+    def submit(self, request: Request) -> None:
+        if request.data == [self._blocked]:
             time.sleep(0.6)
-        super().submit(payload, request)
+        super().submit(request)
 
-    def recover(self, payload: Payload) -> bool:
+    def recover(self, payload: Request) -> bool:
         time.sleep(0.6)
         return True
 
@@ -276,7 +273,7 @@ def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
     all_sent = threading.Event()
 
     class Slow(NumberEncoder):
-        def encode(self, block: EventBlock) -> list[Payload]:
+        def encode(self, block: EventBlock) -> list[Request]:
             if block.first:
                 all_sent.wait()
                 time.sleep(0.3)

@@ -14,7 +14,7 @@ from simulator.contract import Load
 from simulator.errors import GaveUp, Retryable
 from simulator.modules.base import Job
 from simulator.modules.cassandra.pool import ConnectionPool
-from simulator.modules.cassandra.wire import Connection
+from simulator.modules.cassandra.wire import Connection, Reply
 from simulator.modules.kit.http import HttpPool
 from simulator.modules.kit.http_connection import NoAnswer
 from simulator.modules.kit.module import connection_lost
@@ -22,7 +22,7 @@ from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.postgres.dialects import Dialect
 from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder, PostgresOptions
 from simulator.modules.postgres.writer import PostgresWriter
-from simulator.modules.sending import LAST_ANSWERS_S, Outcome, Payload, Writer
+from simulator.modules.sending import LAST_ANSWERS_S, Completion, Request, Writer
 from simulator.modules.waiting import SHORTEST_TRY_S, limit_wait, set_deadline
 from simulator.testing.events import insert
 from simulator.workloads.temperature import Temperature
@@ -51,7 +51,7 @@ class HttpWriter(FakeWriter):
         super().__init__(len, max_in_flight)
         self._pool = pool
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         try:
             return len(self._pool.request("POST", "/", b"events").body)
         except NoAnswer as error:
@@ -77,22 +77,13 @@ class CassandraPoolWriter(FakeWriter):
         super().__init__(len, max_in_flight)
         self._pool = pool
 
-    def send(self, payload: Payload) -> int:
-        self.submit(payload, None)
-        [outcome] = self.outcomes(None)
-        assert isinstance(outcome.result, Retryable)
-        raise outcome.result
+    def submit(self, request: Request) -> None:
+        self._pool.send(b"partition", 0x0A, b"body", request)
 
-    def submit(self, payload: Payload, request: object) -> None:
-        self._pool.submit(b"partition", 0x0A, b"body", request, payload.events)
+    def poll(self, timeout_s: float) -> Sequence[Completion]:
+        return self._pool.poll(timeout_s)
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
-        return self._pool.outcomes(timeout_s)
-
-    def stop_submitting(self) -> None:
-        self._pool.finish()
-
-    def recover(self, payload: Payload) -> bool:
+    def recover(self, request: Request) -> bool:
         self._pool.await_connection(2.0)
         return False
 
@@ -142,7 +133,12 @@ def make_cassandra(address: str, stack: ExitStack, monkeypatch: pytest.MonkeyPat
         return connection
 
     def make(in_flight: int) -> Writer:
-        pool = ConnectionPool(OneNode(), connect, 60, connection_lost)
+        def end(request: Request, answer: Reply | Exception, arrived_s: float) -> bool:
+            assert isinstance(answer, Exception)
+            pool.found.append(Completion(request, 0, arrived_s, connection_lost(answer)))
+            return False
+
+        pool = ConnectionPool(OneNode(), connect, 60, end)
         pool.open()
         stack.callback(pool.close)
         return CassandraPoolWriter(pool, in_flight)

@@ -24,7 +24,7 @@ from simulator.contract import (
     sum_durations_s,
 )
 from simulator.histograms import Histogram
-from simulator.worker.loop import insert_all
+from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import Schedule, make_schedule
 from simulator.worker.writing import Feed
@@ -191,7 +191,7 @@ def test_a_run_that_is_ended_meanwhile_waits_no_longer() -> None:
     source = Feed(
         lambda first, count: Temperature().block(0, first, count), writer.encoder, 0, None
     )
-    insert_all(source, writer, recorder, 0, lambda: None, schedule)
+    InsertLoop(writer, recorder, 0, lambda: None, schedule).run(source)
     recorder.end()
     # The fleet would be away for a minute.
     assert recorder.elapsed_s() < 30

@@ -192,6 +192,6 @@ def test_a_window_of_all_devices_has_a_plan_of_its_own(name: str, is_text: bool)
 def test_over_tls_libpq_is_given_the_text_alone() -> None:
     sent: list[bytes] = []
     pg = SimpleNamespace(send_query=sent.append, flush=lambda: 0)
-    line = LibpqLine(cast(Connection, SimpleNamespace(pg=pg, descriptor=0)), 5.0)
+    line = LibpqLine(cast(Connection, SimpleNamespace(pg=pg, descriptor=0)))
     line.send(make_asker(Temperature(), prepared_statements=False).encode_statement("SELECT 1"))
     assert sent == [b"SELECT 1"]

@@ -14,8 +14,8 @@ import pytest
 from simulator.modules.kit.libpq import Connection, ServerError
 from simulator.modules.kit.libpq_pipeline import (
     Answer,
+    Inserts,
     MessagePipeline,
-    Request,
     make_pipeline,
 )
 
@@ -38,10 +38,10 @@ def failed(**fields: str) -> bytes:
 READY, FAILED = message(b"Z", b"I"), message(b"Z", b"E")
 COPIED = message(b"G", b"\1\0\0") + complete(b"COPY 1000")
 STORED = message(b"2") + complete(b"INSERT 0 1")
-ONE: Request = ([(b"COPY t FROM STDIN", b"data")], False)
-WITH_COMMIT: Request = ([(b"COPY t FROM STDIN", b"data")], True)
-INSERT: Request = ([(b"", b"messages")], False)
-INSERTS: Request = ([(b"", b"messages")], True)
+ONE: Inserts = ([(b"COPY t FROM STDIN", b"data")], False)
+WITH_COMMIT: Inserts = ([(b"COPY t FROM STDIN", b"data")], True)
+INSERT: Inserts = ([(b"", b"messages")], False)
+INSERTS: Inserts = ([(b"", b"messages")], True)
 NOTICE = message(b"N", b"SNOTICE\0\0")
 
 
@@ -59,7 +59,7 @@ def ends() -> Iterator[tuple[MessagePipeline, socket.socket]]:
 
 def read(
     ends: tuple[MessagePipeline, socket.socket],
-    requests: Sequence[Request],
+    requests: Sequence[Inserts],
     pieces: Sequence[bytes],
 ) -> list[Answer]:
     pipeline, server = ends

@@ -24,7 +24,7 @@ from simulator.encoding.postgres_rows import (
 from simulator.modules.base import Job
 from simulator.modules.options import InsertMode
 from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Request
 from simulator.testing.events import TEXTS, Row, normalise, rows_of
 from simulator.workloads import WORKLOADS
 from simulator.workloads.base import Workload
@@ -283,7 +283,7 @@ def table_of(statement: bytes, verb: str) -> int:
 
 
 def parse_payload(
-    encoder: PostgresEncoder, payload: Payload
+    encoder: PostgresEncoder, payload: Request
 ) -> list[tuple[int, list[tuple[Any, ...]]]]:
     """What a payload holds: (table, its rows), in the order of sending."""
     inserts, in_transaction = payload.data

@@ -92,7 +92,7 @@ def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> No
         module = make_module("point")
         questions, asker = make_questions(module, go, reader)
         for _ in range(100):
-            assert asker.send(questions.make("point")).rows
+            assert asker.ask(questions.make("point")).rows
         bounds.append(module.asked[:100])
     first, again, other = bounds
     assert first == again
@@ -176,8 +176,8 @@ def test_what_is_due_by_the_clock_is_made_in_a_thread_and_is_the_same() -> None:
             counts = {name: len(module.asked) for name in ("point",)}
             assert counts["point"], "the first are made before anything is measured"
             for _ in range(300):
-                assert asker.send(questions.make("point")).rows == 1
-            asker.send(questions.make("last-value"))
+                assert asker.ask(questions.make("point")).rows == 1
+            asker.ask(questions.make("last-value"))
         assert "encode" not in " ".join(thread.name for thread in threading.enumerate())
         bounds.append([bound for bound in module.asked if bound.query.name == "point"][:300])
     assert bounds[0] == bounds[1]

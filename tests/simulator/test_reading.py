@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -14,9 +15,16 @@ import pytest
 from simulator.contract import Arrivals, LatencyMs, Load, Role, WorkerResult
 from simulator.errors import Retryable, SimulatorError
 from simulator.histograms import LatencyRecorder
-from simulator.modules.sending import Asker, Received, Requester, Rows, SplitAsker
+from simulator.modules.sending import (
+    Asker,
+    BlockingChannel,
+    Completion,
+    Received,
+    Request,
+    Rows,
+)
 from simulator.worker.measure import Recorder
-from simulator.worker.reading import QueryRunner, take_turns
+from simulator.worker.reading import QueryLoop, take_turns
 from simulator.worker.schedule import OpenLoop, Schedule, make_schedule
 
 
@@ -27,12 +35,12 @@ def test_each_takes_its_turn_as_often_as_its_weight_says_and_evenly_spread() -> 
         assert Counter(turns[start : start + 4]) == {"a": 3, "b": 1}
 
 
-class Answers(Asker):
+class Answers(Asker, BlockingChannel):
     """A fake database, and the questions to it: a request is the query's name."""
 
     def __init__(self, *answers: float | Exception, in_flight: int = 1) -> None:
         """Each query takes so many seconds, or fails; the last goes for all that follow."""
-        Requester.__init__(self)
+        BlockingChannel.__init__(self)
         self.max_in_flight = in_flight
         self.names = ["one", "two"]
         self.answers = list(answers)
@@ -46,9 +54,6 @@ class Answers(Asker):
     def make(self, name: str) -> str:
         return name
 
-    def encode_next(self, name: str) -> None:
-        """All is encoded."""
-
     def find_shortfall(self, name: str, rows: int) -> str | None:
         return None if self.right_rows in (None, rows) else f"{rows} rows"
 
@@ -56,7 +61,7 @@ class Answers(Asker):
         """Nothing to connect to."""
 
     def close(self) -> None:
-        """Nothing to disconnect from."""
+        self.end_threads()
 
     def encode_statement(self, statement: Any) -> Any:
         return statement
@@ -65,11 +70,12 @@ class Answers(Asker):
         rows: Rows = received.data
         return rows
 
-    def recover(self) -> None:
+    def recover(self, request: Request) -> bool:
         self.connected += 1
+        return False
 
-    def send(self, request: str) -> Received:
-        self.asked.append(request)
+    def send(self, request: Request) -> Received:
+        self.asked.append(request.data)
         rows = len(self.asked)
         answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
         if isinstance(answer, Exception):
@@ -83,11 +89,9 @@ class Answers(Asker):
         return Received(rows, 10 * rows, [(1,)] * rows)
 
 
-def make_runner(
-    database: Answers, turns: Iterator[str], recorder: Recorder, schedule: Schedule, **more: Any
-) -> QueryRunner:
+def make_loop(database: Answers, recorder: Recorder, schedule: Schedule, **more: Any) -> QueryLoop:
     questions: Any = database
-    return QueryRunner(questions, database, turns, recorder, schedule, **more)
+    return QueryLoop(questions, database, recorder, schedule, **more)
 
 
 def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
@@ -99,10 +103,10 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns = iter(["one", "two"] * 3)
-    runner = make_runner(database, turns, recorder, schedule, worker=7)
-    runner.run_queries()
+    loop = make_loop(database, recorder, schedule, worker=7)
+    loop.ask(turns)
     recorder.end()
-    figures = recorder.result(queries=runner.results())
+    figures = recorder.result(queries=loop.results())
     first, second = figures.queries
     assert [
         (execution.run, execution.worker, execution.rows, execution.error)
@@ -125,24 +129,26 @@ def test_each_query_is_asked_so_often_and_every_execution_is_kept() -> None:
     assert WorkerResult(worker=7, node="n", elapsed_s=1.0, figures=figures).done == 6
 
 
-class InHalves(Answers, SplitAsker):
+class InHalves(Answers):
     """Tells a question's going out from its answer's coming, and keeps the order of what happens."""
 
     def __init__(self, *answers: float | Exception) -> None:
         super().__init__(*answers)
         self.order: list[str] = []
-        self.begun: str | None = None
+        self.begun: list[Request] = []
 
-    def begin(self, request: str) -> None:
-        self.begun = request
+    def make(self, name: str) -> str:
+        self.order.append("make")
+        return name
+
+    def submit(self, request: Request) -> None:
+        self.begun.append(request)
         self.order.append(f"ask {len(self.asked)}")
 
-    def finish(self) -> Received:
-        assert self.begun is not None
-        try:
-            return Answers.send(self, self.begun)
-        finally:
-            self.begun = None
+    def poll(self, timeout_s: float) -> Sequence[Completion]:
+        while self.begun:
+            super().submit(self.begun.pop())
+        return super().poll(timeout_s)
 
     def note(self, name: str, execution: int, received: Received) -> None:
         self.order.append(f"note {received.rows - 1}")
@@ -157,32 +163,13 @@ def test_an_answer_is_noted_while_the_next_question_is_under_way(is_open: bool) 
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns = iter(["one", "two", "one", "two"])
-    runner = make_runner(database, turns, recorder, schedule, note=database.note)
-    runner.run_queries()
+    loop = make_loop(database, recorder, schedule, keep=database.note)
+    loop.ask(turns)
     recorder.end()
-    closed = ["ask 0", "ask 1", "note 0", "ask 2", "ask 3", "note 2", "note 3"]
-    opened = ["ask 0", "note 0", "ask 1", "ask 2", "note 2", "ask 3", "note 3"]
-    assert database.order == (opened if is_open else closed)
-    assert (recorder.events, runner.failed) == (3, 1)
-
-
-@pytest.mark.parametrize("kind", [Answers, InHalves])
-def test_the_next_question_is_encoded_only_where_sending_and_waiting_are_apart(
-    kind: type[Answers],
-) -> None:
-    """Else it would be encoded before a question leaves, and count as that one's time."""
-    encoded = []
-
-    class Encoding(kind):  # type: ignore[misc, valid-type]
-        def encode_next(self, name: str) -> None:
-            encoded.append(name)
-
-    database = Encoding(0.0)
-    schedule = make_schedule(Load(role=Role.READ, runs=1), 0, 0)
-    recorder = Recorder(schedule)
-    recorder.begin(time.perf_counter())
-    make_runner(database, iter(["one", "two"]), recorder, schedule).run_queries()
-    assert encoded == (["one", "two"] if kind is InHalves else [])
+    closed = "make ask 0 make ask 1 make note 0 ask 2 make ask 3 note 2 note 3"
+    opened = "make ask 0 make note 0 ask 1 make ask 2 make note 2 ask 3 note 3"
+    assert " ".join(database.order) == (opened if is_open else closed)
+    assert (recorder.events, loop.failed) == (3, 1)
 
 
 def test_recorders_do_what_takes_long_between_two_questions(
@@ -201,8 +188,8 @@ def test_recorders_do_what_takes_long_between_two_questions(
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns = iter(["one"] * 1500)
-    runner = make_runner(database, turns, recorder, schedule)
-    runner.run_queries()
+    loop = make_loop(database, recorder, schedule)
+    loop.ask(turns)
     recorder.end()
     assert recorder.result().histogram.count == 1500
     assert len(under_way) > 4
@@ -211,15 +198,16 @@ def test_recorders_do_what_takes_long_between_two_questions(
 
 def ask(
     database: Answers, schedule: Schedule, most: int | None = None
-) -> tuple[QueryRunner, Recorder]:
+) -> tuple[QueryLoop, Recorder]:
     """Ask until the schedule is over, or so many questions."""
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns: Iterator[str] = islice(take_turns({"one": 1, "two": 1}), most)
-    asker = make_runner(database, turns, recorder, schedule)
-    asker.run_queries()
+    loop = make_loop(database, recorder, schedule)
+    with closing(database):
+        loop.ask(turns)
     recorder.end()
-    return asker, recorder
+    return loop, recorder
 
 
 def test_a_closed_loop_asks_one_after_the_other_until_the_time_is_over() -> None:
@@ -287,9 +275,9 @@ def test_an_answer_of_the_wrong_length_is_an_error() -> None:
     recorder = Recorder(schedule)
     recorder.begin(time.perf_counter())
     turns = iter(["one", "two"] * 2)
-    runner = make_runner(database, turns, recorder, schedule)
-    runner.run_queries()
-    first, second = runner.stats.values()
+    loop = make_loop(database, recorder, schedule)
+    loop.ask(turns)
+    first, second = loop.stats.values()
     assert (first.executions, first.errors, first.error) == (0, 2, "1 rows")
     assert (second.executions, second.errors, second.rows, second.bytes) == (1, 1, 2, 20)
 

@@ -252,7 +252,7 @@ def test_a_200_without_a_whole_answer_is_an_error(
     bound: BoundQuery, body: bytes, problem: str
 ) -> None:
     with asking(body) as asker, pytest.raises(SimulatorError, match=problem):
-        asker.send(asker.encode_statement(asker.module.compile(bound)))
+        asker.ask(asker.encode_statement(asker.module.compile(bound)))
 
 
 NOTHING = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
@@ -261,13 +261,13 @@ NO_NAMES = b'{"status":"success","data":[]}'
 
 def test_series_that_are_gone_are_an_error_to_readers_alone() -> None:
     with asking(NOTHING) as asker:
-        received = asker.send(asker.encode_statement(asker.module.compile(COUNTS)))
+        received = asker.ask(asker.encode_statement(asker.module.compile(COUNTS)))
         assert received[:2] == (1, len(NOTHING)) and asker.decode(received) == [(0,)]
     with (
         asking(NOTHING, NO_NAMES, role=Role.READ) as asker,
         pytest.raises(MissingTable, match="has no series of events"),
     ):
-        asker.send(asker.encode_statement(asker.module.compile(COUNTS)))
+        asker.ask(asker.encode_statement(asker.module.compile(COUNTS)))
 
 
 # --- VictoriaMetrics's forms ----------------------------------------------------------------------

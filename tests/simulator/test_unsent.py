@@ -10,7 +10,7 @@ import pytest
 from simulator.contract import Load
 from simulator.modules.base import Capabilities, Job, Support
 from simulator.modules.cassandra.encoding import BatchType, CassandraEncoder
-from simulator.modules.sending import Encoder, Payload
+from simulator.modules.sending import Encoder, Request
 from simulator.oracle.answers import answer_blocks
 from simulator.testing.events import Sparse
 from simulator.worker.writing import Feed
@@ -33,7 +33,7 @@ def sorting(workload: Workload) -> CassandraEncoder:
     return CassandraEncoder(job, BatchType.UNLOGGED, "ONE", workload.device_spread)
 
 
-def keys_of(payloads: Sequence[Payload]) -> set[tuple[object, ...]]:
+def keys_of(payloads: Sequence[Request]) -> set[tuple[object, ...]]:
     """The events of requests."""
     return {
         tuple(payload.block.key_of(row).values())

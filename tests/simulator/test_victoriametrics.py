@@ -16,7 +16,7 @@ from simulator.contract import Load, Tables
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job, Support
 from simulator.modules.options import parse_options
-from simulator.modules.sending import Payload
+from simulator.modules.sending import Request
 from simulator.modules.victoriametrics import Victoriametrics
 from simulator.modules.victoriametrics.encoding import (
     ChoosingEncoder,
@@ -69,12 +69,12 @@ BLOCK = EventBlock(
 
 def encode(
     block: EventBlock = BLOCK, batch: int = 3, db: str | None = None, **load: Any
-) -> list[Payload]:
+) -> list[Request]:
     encoder = CsvEncoder(Job(block.schema, Load(batch=batch, **load)), False, db)
     return encoder.encode(block)
 
 
-def format_of(payload: Payload) -> list[str]:
+def format_of(payload: Request) -> list[str]:
     """What each field of a line is said to be, in order."""
     [text] = parse_qs(urlsplit(payload.data[0].target).query)["format"]
     fields = [field.split(":", 1) for field in text.split(",")]
@@ -173,7 +173,7 @@ def read_series(body: bytes) -> dict[str, dict[int, float]]:
     return series
 
 
-def read_lines(payload: Payload) -> dict[str, dict[int, float]]:
+def read_lines(payload: Request) -> dict[str, dict[int, float]]:
     """The same for a request of CSV whose labels need no quotes."""
     series: dict[str, dict[int, float]] = {}
     meanings = [field.split(":", 1) for field in format_of(payload)]

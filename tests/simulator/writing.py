@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 from simulator.errors import Retryable
-from simulator.modules.sending import Payload, Writer
+from simulator.modules.sending import BlockingChannel, Request, Writer
 from simulator.testing.events import NotingRecorder
 from simulator.testing.events import insert as insert_all_of
 from simulator.worker.writing import Feed
@@ -19,7 +20,7 @@ from ..helpers import NumberEncoder
 LIMIT_S = 60
 
 
-class FakeWriter(Writer):
+class FakeWriter(Writer, BlockingChannel):
     """A fake database: `answer(numbers)` says how many events it took, or raises."""
 
     def __init__(self, answer: Callable[[list[int]], int], max_in_flight: int = 1) -> None:
@@ -35,13 +36,13 @@ class FakeWriter(Writer):
         """Nothing to connect to."""
 
     def close(self) -> None:
-        """Nothing to disconnect from."""
+        self.end_threads()
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         self.sent.append(payload.data)
         return self.answer(payload.data)
 
-    def recover(self, payload: Payload) -> bool:
+    def recover(self, payload: Request) -> bool:
         self.recovered.append(payload.data)
         if self.recovery:
             raise self.recovery.pop(0)
@@ -54,7 +55,8 @@ def insert(
     """Insert events in requests of so many (0: one each)."""
     assert isinstance(writer.encoder, NumberEncoder)
     writer.encoder = type(writer.encoder)(batch)
-    return insert_all_of(writer, workload, count, **how)
+    with closing(writer):
+        return insert_all_of(writer, workload, count, **how)
 
 
 def failing(

@@ -29,7 +29,7 @@ from ..kit.http import basic_auth
 from ..kit.module import IndexOptions
 from ..kit.options import EndpointOptions, InFlightOptions
 from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
-from ..sending import Encoder, Payload, deal_block, deal_in_turn
+from ..sending import Encoder, Request, deal_block, deal_in_turn
 
 CLIENTS = {
     "official": OfficialClient(
@@ -109,13 +109,13 @@ _SEPARATORS = {
 
 
 @dataclass(slots=True)
-class Request(exactly_once.Request):
+class Documents(exactly_once.TablePart):
     """One request to one collection."""
 
     method: InsertMode
     body: bytes
 
-    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+    def cut(self, positions: Sequence[int], payload: Request) -> None:
         separator = _SEPARATORS[self.method]
         array = self.method is InsertMode.DOCUMENT
         documents = (self.body[1:-1] if array else self.body).split(separator)
@@ -131,7 +131,7 @@ def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class DocumentEncoder(Encoder):
-    """Encodes for one method. A payload's data: a `Request` for each collection that gets some."""
+    """Encodes for one method. A payload's data: a `Documents` for each collection that gets some."""
 
     def __init__(self, job: Job, method: InsertMode) -> None:
         super().__init__(job)
@@ -142,7 +142,7 @@ class DocumentEncoder(Encoder):
         if self._client_key:
             self._row = b'{"_key":"%b",' + self._row[1:]
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         size = self.size
         spans = bounds(len(block), size)
         if self._tables == 1 or size == 1:
@@ -150,7 +150,7 @@ class DocumentEncoder(Encoder):
         else:
             requests = [
                 [
-                    Request(
+                    Documents(
                         share.rows, self.method, self._bodies(part, len(part))[0], table=share.table
                     )
                     for share, part in deal_block(block.part(*span), self._tables)
@@ -158,16 +158,16 @@ class DocumentEncoder(Encoder):
                 for span in spans
             ]
         return [
-            Payload(data, stop - start, block, stop - 1)
+            Request(data, stop - start, block, stop - 1)
             for data, (start, stop) in zip(requests, spans, strict=True)
         ]
 
-    def _requests(self, block: EventBlock, size: int) -> list[Request]:
+    def _requests(self, block: EventBlock, size: int) -> list[Documents]:
         """All events to one table; single events are dealt to the tables in turn."""
         spans = bounds(len(block), size)
         tables = deal_in_turn(block, range(self._tables))
         return [
-            Request(range(stop - start), self.method, body, table=tables[start])
+            Documents(range(stop - start), self.method, body, table=tables[start])
             for body, (start, stop) in zip(self._bodies(block, size), spans, strict=True)
         ]
 

@@ -30,7 +30,7 @@ from ...workloads.schema import EventBlock
 from ..kit.module import connection_lost
 from ..kit.official import ClientAsker, ClientWriter, Rows, RowsEncoder, list_documents
 from ..options import InsertMode
-from ..sending import Payload
+from ..sending import Request
 from ..sending import Rows as Answers
 from ..waiting import limit_wait
 from .encoding import ArangoOptions
@@ -131,7 +131,7 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
         client, self._database = make_client(self.connection, max(10, self.max_in_flight))
         return client
 
-    def send_request(self, request: Rows, payload: Payload) -> None:
+    def send_request(self, request: Rows, payload: Request) -> None:
         connection = self.connection
         try:
             self._store(request)
@@ -175,7 +175,7 @@ class OfficialArangoAsker(ClientAsker[Connection]):
     def close_client(self, client: Any) -> None:
         client[0].close()
 
-    def ask(self, client: Any, statement: str) -> Answers:
+    def execute(self, client: Any, statement: str) -> Answers:
         return list(map(tuple, client[1].aql.execute(statement, cache=False)))
 
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:

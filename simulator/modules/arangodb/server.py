@@ -24,8 +24,8 @@ from ..kit.module import lost_table, missing_table, stored_by_earlier_run
 from ..kit.sql_queries import Template
 from ..options import InsertMode
 from ..own_statements import JSON_LITERALS
-from ..sending import Encoder, Payload, Received, Rows, explain_length, most_answer_bytes
-from .encoding import ArangoOptions, DocumentEncoder, Request
+from ..sending import Encoder, Received, Request, Rows, explain_length, most_answer_bytes
+from .encoding import ArangoOptions, DocumentEncoder, Documents
 from .queries import name_field
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class ArangoWriter(DocumentWriter):
         ]
         self._import_paths = [_import_path(name, self._sync) for name in names]
 
-    def send_request(self, request: Request, payload: Payload) -> None:
+    def send_request(self, request: Documents, payload: Request) -> None:
         try:
             if request.method is InsertMode.IMPORT:
                 self._import(request)
@@ -241,7 +241,7 @@ class ArangoWriter(DocumentWriter):
                 request.doubt()
             raise
 
-    def _store(self, request: Request) -> None:
+    def _store(self, request: Documents) -> None:
         """https://docs.arangodb.com/stable/develop/http-api/documents/#create-multiple-documents"""
         answer = self.connection.post(self._document_paths[request.table], request.body)
         status = answer.status
@@ -265,7 +265,7 @@ class ArangoWriter(DocumentWriter):
         ends = (meaning for meaning in meanings if isinstance(meaning, SimulatorError))
         raise next(ends, meanings[-1])
 
-    def _import(self, request: Request) -> None:
+    def _import(self, request: Documents) -> None:
         again = self.may_be_there(request)
         path = self._import_paths[request.table] + ("ignore" if again else "error")
         answer = self.connection.post(path, request.body)

@@ -31,7 +31,7 @@ from ..kit.http import HttpPool, scheme_port
 from ..kit.http_connection import Answer, NoAnswer, NotConnected, TlsRefused, compress
 from ..kit.http_database import SHOWN
 from ..kit.options import any_encrypted, make_tls_context
-from ..sending import Encoder, Payload, deal_block, make_payloads
+from ..sending import Encoder, Request, deal_block, wrap_requests
 
 if TYPE_CHECKING:  # who encodes needs no client
     from azure.kusto.data import KustoClient
@@ -103,9 +103,9 @@ class CsvEncoder(Encoder):
         self._tables = job.table_names
         self._row = _row_form(job.schema.row)
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         spans = bounds(len(block), self.size)
-        return make_payloads([self._parts(block.part(*span)) for span in spans], block, self.size)
+        return wrap_requests([self._parts(block.part(*span)) for span in spans], block, self.size)
 
     def _parts(self, block: EventBlock) -> deque[Part]:
         parts: deque[Part] = deque()

@@ -111,7 +111,7 @@ class OfficialAdxAsker(ClientAsker[Connection]):
     def make_client(self) -> Any:
         return KustoClient(self.connection.describe_place(self.connection.options.kusto_uri))
 
-    def ask(self, client: Any, statement: Compiled) -> Rows:
+    def execute(self, client: Any, statement: Compiled) -> Rows:
         connection = self.connection
         answer = client.execute_query(
             connection.options.kusto_db, statement.text, connection.properties

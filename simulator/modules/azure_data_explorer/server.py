@@ -42,7 +42,7 @@ from ..kit.http_connection import Connection as HttpConnection
 from ..kit.http_database import SHOWN, Conversation, HttpClient, SqlAsker, find_redirect, read_json
 from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.sql_queries import Template
-from ..sending import Encoder, Payload, Received, Rows
+from ..sending import Encoder, Received, Request, Rows
 from . import STREAMED_VISIBLE_S, AdxOptions
 from .ingestion import MAPPING, Part, QueuedIngestion, make_context
 from .queries import LITERALS, Compiled, Read, quote_name, select_stored
@@ -413,7 +413,7 @@ class PartsWriter(ConnectedWriter[Connection]):
     def ingest(self, part: Part) -> None:
         """Have a part queued, or stored."""
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         # What was acknowledged is not sent again when another table's request fails.
         while payload.data:
             part: Part = payload.data[0]

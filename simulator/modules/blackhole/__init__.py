@@ -1,7 +1,7 @@
 """No database: encodes for another module and discards the result. Its rate is the client's ceiling.
 
 `delay_ms` and `--in-flight` make it a database of known speed, which is used to check the measurement itself.
-Nothing is stored, so nothing can be stored twice: a request counts once `send` has returned.
+Nothing is stored, so nothing can be stored twice: a request counts once its time is over.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ..base import (
 )
 from ..kit.options import InFlightOptions
 from ..options import Options, list_payload_options, parse_payload_options
-from ..sending import Encoder, Outcome, Payload, Writer
+from ..sending import Completion, Encoder, Request, Writer
 
 
 class BlackholeOptions(InFlightOptions):
@@ -77,37 +77,29 @@ class BlackholeWriter(Writer):
         super().__init__(encoder)
         self.max_in_flight = options.in_flight(job.load)
         self._delay_s = options.delay_ms / 1000
-        self._held: deque[tuple[float, object, int]] = deque()
-        """When each request ends, the request, and its events; in the order of their ends."""
+        self._held: deque[tuple[float, Request]] = deque()
+        """When each request ends; in the order of their ends."""
 
     def open(self) -> None:
         """Nothing to connect to."""
 
     def close(self) -> None:
-        """Nothing to disconnect from."""
+        self._held.clear()
 
-    def send(self, payload: Payload) -> int:
-        if self._delay_s:
-            time.sleep(self._delay_s)
-        return payload.events
+    def submit(self, request: Request) -> None:
+        self._held.append((time.perf_counter() + self._delay_s, request))
 
-    def submit(self, payload: Payload, request: object) -> None:
-        self._held.append((time.perf_counter() + self._delay_s, request, payload.events))
-
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
+    def poll(self, timeout_s: float) -> Sequence[Completion]:
         held, now = self._held, time.perf_counter()
-        until = min(held[0][0] if held else inf, inf if timeout_s is None else now + timeout_s)
+        until = min(held[0][0] if held else inf, now + timeout_s)
         if until > now:
             time.sleep(until - now)
             now = time.perf_counter()
         ended = []
         while held and held[0][0] <= now:
-            _, request, events = held.popleft()
-            ended.append(Outcome(request, now, events))
+            _, request = held.popleft()
+            ended.append(Completion(request, request.events, now))
         return ended
-
-    def stop_submitting(self) -> None:
-        self._held.clear()
 
 
 class Blackhole(Module[BlackholeOptions]):

@@ -10,7 +10,6 @@ Formats: https://github.com/apache/cassandra/blob/trunk/doc/native_protocol_v5.s
 
 from __future__ import annotations
 
-import math
 import struct
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -27,12 +26,19 @@ from ...workloads.drawing import BoundQueries
 from ...workloads.schema import ColumnType
 from ..kit.series import Row
 from ..own_statements import find_own_statement
-from ..sending import Asker, Outcome, Received, Rows, explain_length, most_answer_bytes
-from ..waiting import note_arrival
+from ..sending import (
+    Asker,
+    Completion,
+    Received,
+    Request,
+    Rows,
+    explain_length,
+    most_answer_bytes,
+)
 from .encoding import CONSISTENCY_CODES, Prepared, begin_execute
-from .pool import ConnectionPool
+from .pool import PooledChannel
 from .queries import Plan, Selection, Statement, Steps
-from .server import AT_ONCE, ERRORS, RECONNECT_S, is_late
+from .server import AT_ONCE, ERRORS, ClusterSession, is_late
 from .wire import RESULT, Connection, Node, Reply
 
 if TYPE_CHECKING:
@@ -189,7 +195,7 @@ def read_rows(answer: Answer) -> list[Row]:
 _EXECUTE: int = ExecuteMessage.opcode
 
 
-class Request(NamedTuple):
+class Executions(NamedTuple):
     """A question."""
 
     question: Statement | Plan
@@ -200,7 +206,7 @@ class Request(NamedTuple):
 class _Question:
     """A question that is under way."""
 
-    token: object
+    request: Request
     steps: Steps | None = None
     text: str = ""
     prepared: PreparedQuestion | None = None
@@ -226,33 +232,31 @@ class _Sent(NamedTuple):
     """Whether the node had forgotten the statement."""
 
 
-class CassandraAsker(Asker):
+class CassandraAsker(PooledChannel, Asker):
     """Asks what `Cassandra.compile` gives. It uses what the module's session knows of the cluster."""
 
     module: Cassandra
-    _pool: ConnectionPool | None = None
 
     def __init__(self, module: Cassandra, in_flight: int = 1) -> None:
         super().__init__(module, in_flight)
         self._expected: dict[str, None] = {}
         self._statements: dict[str, PreparedQuestion] = {}
-        self._found: list[Outcome[Received]] = []
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Iterable[Request]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Executions]:
         first = self.module.make_statement(bounds[0])
         is_own = find_own_statement(self.module.own_names, bounds.query) is not None
         if is_own or isinstance(first, Plan) or bounds.devices is None or not first.parameters:
             return super().encode(bounds)
         statement = self._expect(first.statement)
-        return [Request(statement, executions) for executions in encode_block(first, bounds)]
+        return [Executions(statement, executions) for executions in encode_block(first, bounds)]
 
-    def encode_statement(self, statement: Selection | Plan) -> Request:
+    def encode_statement(self, statement: Selection | Plan) -> Executions:
         if isinstance(statement, Plan):
-            return Request(statement, ())
+            return Executions(statement, ())
         executions = encode_executions(statement.statement, statement.parameters)
-        return Request(self._expect(statement.statement), executions)
+        return Executions(self._expect(statement.statement), executions)
 
     def _expect(self, statement: Statement) -> Statement:
         self._expected[statement.text] = None
@@ -260,21 +264,20 @@ class CassandraAsker(Asker):
 
     # --- connections
 
+    @property
+    def session(self) -> ClusterSession:
+        return self.module.connection
+
     def open(self) -> None:
-        self._pool = ConnectionPool(
-            self.module.connection.topology,
-            self._connect,
-            self.module.options.query_timeout,
-            lambda error: error,
-        )
+        session = self.session
         try:
             for text in self._expected:
                 # Whoever asks a refused statement gets the error.
                 with suppress(RequestValidationException, ErrorMessage):
                     self._prepare(text)
-            self._pool.open()
         except ERRORS as error:
-            raise self.module.connection.refuse(error) from error
+            raise session.refuse(error) from error
+        self.connect_pool(session.topology, self._connect, self.module.options.query_timeout)
 
     def _connect(self, node: Node) -> Connection:
         """A connection to a node, which has the statements prepared. Works in any thread."""
@@ -298,81 +301,40 @@ class CassandraAsker(Asker):
             self._statements[text] = statement
         return statement
 
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-            self._pool = None
-
-    @property
-    def pool(self) -> ConnectionPool:
-        """The connections of an open asker."""
-        assert self._pool is not None
-        return self._pool
-
-    def recover(self) -> None:
-        try:
-            self.pool.await_connection(RECONNECT_S)
-        except ERRORS as error:
-            raise self.module.connection.translate(error) from error
-
     # --- asking
 
-    def send(self, request: Request) -> Received:
-        executions = request.executions
-        text = request.question.text if isinstance(request.question, Statement) else ""
-        statement = self._statements.get(text)
-        if statement is None or len(executions) != 1:
-            self.submit(request, None)
-        elif received := self._send_alone(_Question(None, None, text, statement), executions):
-            return received
-        while not (ended := self.outcomes(None)):
-            continue
-        result = ended[0].result
-        if isinstance(result, BaseException):
-            raise result
-        return result
-
-    def _send_alone(self, question: _Question, executions: Sequence[Execution]) -> Received | None:
-        """Ask one execution while nothing else is under way. Returns its answer if that has one page, as most
-        have; None: `outcomes` tells how it goes on."""
-        assert question.prepared is not None
-        question.executions, question.sent, question.parts = executions, 1, [[]]
-        sent = _Sent(question, 0)
-        self._send(sent)
-        outcome = None
-        while outcome is None:
-            # Other outcomes are of questions that are over.
-            outcomes = self.pool.outcomes(None)
-            outcome = next((outcome for outcome in outcomes if outcome.request is sent), None)
-        result: Any = outcome.result
-        if isinstance(result, Reply) and len(result.body) <= most_answer_bytes():
-            rows, following = read_page(result)
-            if following is None:
-                return Received(rows, len(result.body), Answer(question.prepared, [result]))
-        self._take(sent, result, outcome.answered_s)
-        return None
-
-    def submit(self, request: Request, token: object) -> None:
-        question = _Question(token)
-        if isinstance(request.question, Statement):
-            self._ask(question, request.question.text, request.executions)
+    def submit(self, request: Request) -> None:
+        asked: Executions = request.data
+        if isinstance(asked.question, Statement):
+            statement = self._statements.get(asked.question.text)
+            if statement is not None and len(asked.executions) == 1:
+                # Most have one page, and need no more than this.
+                partition, values = asked.executions[0]
+                self.pool.send(partition, _EXECUTE, statement.execute(values), request)
+                return
+            self._ask(_Question(request), asked.question.text, asked.executions)
         else:
-            question.steps = self.module.begin(request.question)
-            self._go_on(question)
+            self._go_on(_Question(request, self.module.begin(asked.question)))
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[Received]]:
-        until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
-        while not self._found:
-            left_s = until_s - time.perf_counter()
-            if left_s <= 0:
-                break
-            for outcome in self.pool.outcomes(None if left_s == math.inf else left_s):
-                sent: _Sent = outcome.request
-                if not sent.question.is_over:
-                    result: Any = outcome.result
-                    self._take(sent, result, outcome.answered_s)
-        outcomes, self._found = self._found, []
-        return outcomes
+    def end(self, request: Request | _Sent, answer: Reply | Exception, arrived_s: float) -> bool:
+        if isinstance(request, _Sent):
+            if not request.question.is_over:
+                self._take(request, answer, arrived_s)
+            return False
+        asked: Executions = request.data
+        assert isinstance(asked.question, Statement)
+        text = asked.question.text
+        prepared = self._statements[text]
+        if isinstance(answer, Reply) and len(answer.body) <= most_answer_bytes():
+            with suppress(SimulatorError):
+                rows, following = read_page(answer)
+                if following is None:
+                    received = Received(rows, len(answer.body), Answer(prepared, [answer]))
+                    self.pool.found.append(Completion(request, rows, arrived_s, None, received))
+                    return False
+        question = _Question(request, None, text, prepared, False, asked.executions, 1, 1, [[]])
+        self._take(_Sent(question, 0), answer, arrived_s)
+        return False
 
     def _go_on(self, question: _Question, answered_s: float | None = None) -> None:
         """End a question whose statement is answered; of a plan, let the client do its part with the answers
@@ -389,7 +351,7 @@ class CassandraAsker(Asker):
                 ]
             step = question.steps.send(parts)
         except StopIteration as end:
-            note_arrival()
+            # Only now, as the client has a part in it.
             self._end(question, Received(len(end.value), question.bytes, end.value))
         except (Retryable, SimulatorError) as error:
             self._end(question, error)
@@ -428,7 +390,7 @@ class CassandraAsker(Asker):
         question.under_way += 1
         partition, values = question.executions[sent.number]
         body = question.prepared.execute(values, sent.following)
-        self.pool.submit(partition, _EXECUTE, body, sent, None)
+        self.pool.send(partition, _EXECUTE, body, sent)
 
     def _take(self, sent: _Sent, result: Reply | Exception, answered_s: float) -> None:
         question, number, _, is_again = sent
@@ -478,7 +440,11 @@ class CassandraAsker(Asker):
     ) -> None:
         question.is_over = True
         at_s = time.perf_counter() if answered_s is None else answered_s
-        self._found.append(Outcome(question.token, at_s, result))
+        if isinstance(result, Received):
+            completion = Completion(question.request, result.rows, at_s, None, result)
+        else:
+            completion = Completion(question.request, 0, at_s, result)
+        self.pool.found.append(completion)
 
     def decode(self, received: Received) -> Rows:
         data: Answer | Rows = received.data

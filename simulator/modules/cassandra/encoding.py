@@ -33,7 +33,7 @@ from ..kit.options import (
     join_address,
 )
 from ..options import PAYLOAD, InsertMode
-from ..sending import Encoder, Payload, number_tables
+from ..sending import Encoder, Request, number_tables
 
 MAX_BATCH = 65_535
 """Statements in a BATCH: their number is sent in 16 bits."""
@@ -87,7 +87,7 @@ class Prepared:
 _NOT_PREPARED = Prepared(bytes(16), bytes(16))
 
 
-class Request(NamedTuple):
+class Insert(NamedTuple):
     """The body of a BATCH or EXECUTE. `partition` is the value of its partition key."""
 
     body: bytes
@@ -95,7 +95,7 @@ class Request(NamedTuple):
 
 
 class CassandraEncoder(Encoder):
-    """Encodes batches of one partition each, or single inserts. A payload's data: a `Request`. A partition is
+    """Encodes batches of one partition each, or single inserts. A payload's data: a `Insert`. A partition is
     a device, of all tables: in one keyspace, rows of one partition key are one mutation, written and answered
     as a whole, whatever tables they go to."""
 
@@ -130,12 +130,12 @@ class CassandraEncoder(Encoder):
             for table in self.job.table_names
         ]
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         if not self.batched:
             bodies = self._rows(block, block, slice(None)).singles()
             singles = enumerate(zip(bodies, block.devices.tolist(), strict=True))
             return [
-                Payload(Request(body, partition), 1, block, row)
+                Request(Insert(body, partition), 1, block, row)
                 for row, (body, partition) in singles
             ]
         dealt = block
@@ -149,7 +149,7 @@ class CassandraEncoder(Encoder):
                 first, last = begin + start, begin + stop
                 head = self._batch_type.code + struct.pack("!H", last - first)
                 body = rows.join(first, last, head, trailer)
-                payloads.append(Payload(Request(body, partition), last - first, block, last - 1))
+                payloads.append(Request(Insert(body, partition), last - first, block, last - 1))
         return payloads
 
     def _rows(

@@ -32,7 +32,7 @@ from ..base import Job
 from ..kit.official import ClientAsker, OfficialWriter, list_columns
 from ..kit.series import Row
 from ..options import InsertMode
-from ..sending import Encoder, Payload, Rows, carry_out, number_tables
+from ..sending import Encoder, Request, Rows, carry_out, number_tables
 from ..waiting import limit_wait
 from .encoding import EXECUTE_CONCURRENT, BatchType, CassandraEncoder, sort_by_device
 from .queries import Parts, Plan, Selection
@@ -56,7 +56,7 @@ class RowsEncoder(Encoder):
         self._by_device = by_device
         self.unit_events = lean.unit_events if by_device else 0
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         tables, spans = number_tables(block, len(self.job.table_names)), [(0, len(block))]
         if self._by_device:
             block, order, spans = sort_by_device(block)
@@ -72,7 +72,7 @@ class RowsEncoder(Encoder):
                 own[:] = [UNSET_VALUE if value is None else value for value in own]
         events = list(zip(tables.tolist(), zip(*keys, *columns, strict=True), strict=True))
         return [
-            Payload(events[start:stop], stop - start, block, stop - 1)
+            Request(events[start:stop], stop - start, block, stop - 1)
             for first, end in spans
             for start, stop in ((first + a, first + b) for a, b in bounds(end - first, self.size))
         ]
@@ -129,7 +129,7 @@ class DriverWriter(OfficialWriter[ClusterSession]):
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         return self.connection.translate(error) if isinstance(error, ERRORS) else None
 
-    def recover(self, payload: Payload) -> bool:
+    def recover(self, payload: Request) -> bool:
         self.connection.await_node()
         return False
 
@@ -148,7 +148,7 @@ class DriverAsker(ClientAsker[ClusterSession]):
     def close_client(self, client: Any) -> None:
         """The session is the connection's."""
 
-    def ask(self, client: Any, statement: Selection | Plan) -> Rows:
+    def execute(self, client: Any, statement: Selection | Plan) -> Rows:
         if isinstance(statement, Plan):
             steps = self.module.begin(statement)
             return carry_out(steps, lambda step: self._ask(client, step))
@@ -158,8 +158,9 @@ class DriverAsker(ClientAsker[ClusterSession]):
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         return self.connection.translate(error) if isinstance(error, ERRORS) else None
 
-    def recover(self) -> None:
+    def recover(self, request: Request) -> bool:
         self.connection.await_node()
+        return False
 
     def _ask(self, profile: Any, step: Selection) -> Parts:
         """The rows of a statement with each row of parameters; None where it is too late, if it may be."""

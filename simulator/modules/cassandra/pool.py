@@ -7,6 +7,7 @@ import logging
 import select
 import threading
 import time
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,12 +17,12 @@ from cassandra import InvalidRequest, OperationTimedOut
 from cassandra.protocol import BatchMessage, ExecuteMessage, PreparedQueryNotFound
 
 from ...errors import one_line
-from ..kit.exactly_once import ConnectedWriter
-from ..sending import LAST_ANSWERS_S, Outcome, Payload
-from ..waiting import Poll, limit_wait
-from .encoding import CassandraEncoder, Prepared, Request
+from ..kit.multiplexer import Multiplexer
+from ..sending import Channel, Completion, Request, Writer
+from ..waiting import limit_wait
+from .encoding import CassandraEncoder, Insert, Prepared
 from .server import ERRORS, RECONNECT_INTERVAL_S, RECONNECT_S, ClusterSession
-from .wire import Connection, Node, Pending
+from .wire import Connection, Node, Pending, Reply
 
 if TYPE_CHECKING:
     from . import Cassandra
@@ -43,7 +44,12 @@ class Topology(Protocol):
         """Another number whenever nodes came or went."""
 
 
-class ConnectionPool:
+End = Callable[[Any, Reply | Exception, float], bool]
+"""Takes what a request was answered, and when that arrived; returns whether its connection is of no use any
+more."""
+
+
+class ConnectionPool(Multiplexer):
     """Connections to the nodes of a cluster, one to each. A request goes to a node that has its partition, if
     one is connected, otherwise to any. A lost connection is made again, in the background. For one thread;
     only connecting is done by others."""
@@ -53,14 +59,14 @@ class ConnectionPool:
         topology: Topology,
         connect: Callable[[Node], Connection],
         timeout_s: float,
-        meaning: Callable[[Exception], Exception],
+        end: End,
     ) -> None:
-        """`connect`: raises what the driver does; `timeout_s`: for an answer; `meaning`: of an error
-        for whoever sent the request."""
+        """`connect`: raises what the driver does; `timeout_s`: for an answer; `end`: is told how each request
+        ended; it may send others, and adds to `found`."""
+        super().__init__(timeout_s)
         self._topology = topology
         self._connect = connect
-        self._timeout_s = timeout_s
-        self._meaning = meaning
+        self._end = end
         self._version = topology.version
         self._wanted: frozenset[Node] = frozenset()
         self._connections: dict[int, Connection] = {}
@@ -68,9 +74,6 @@ class ConnectionPool:
         self._by_partition: dict[bytes | None, Connection] = {}
         """What `_choose` found, until a connection comes or goes."""
         self._turn = itertools.count()
-        self._poll = Poll()
-        self._ended: list[Outcome[Any]] = []
-        self._late_at_s = 0.0
         self._lock = threading.Lock()
         self._joining: deque[Connection] = deque()
         """Connections that were made in the background."""
@@ -92,6 +95,7 @@ class ConnectionPool:
 
     def close(self) -> None:
         """Disconnect from all."""
+        self.finish()
         with self._lock:
             self._closed.set()
         self._take_joining()
@@ -100,56 +104,70 @@ class ConnectionPool:
 
     # --- requests
 
-    def submit(
-        self,
-        partition: bytes | None,
-        operation: int,
-        body: bytes,
-        request: object,
-        events: int | None,
-    ) -> None:
-        """Send a request; `outcomes` tells how it ended, and sends what its node doesn't take at once:
-        requests to other nodes must not wait for that. `partition`: None: of no certain one; `events`: as
-        `Pending` has it."""
+    @property
+    def is_busy(self) -> bool:
+        return any(connection.pending for connection in self._connections.values())
+
+    def send(self, partition: bytes | None, operation: int, body: bytes, request: object) -> None:
+        """Send a request; what its node doesn't take at once is sent by `poll`, as requests to other nodes
+        must not wait for that. `partition`: None: of no certain one."""
         if self._joining or self._topology.version != self._version:
             self._refresh()
         connection = self._by_partition.get(partition) or self._choose(partition)
         if connection is None:
-            self._end(request, self._failure)
+            self._fail(request, self._failure)
             return
+        sent_s = time.perf_counter()
+        pending = Pending(request, sent_s, sent_s + limit_wait(self._timeout_s))
         try:
-            sent_s = time.perf_counter()
-            pending = Pending(request, events, sent_s, sent_s + limit_wait(self._timeout_s))
             connection.send(operation, body, pending)
         except OSError as error:
             self._lose(connection, error)
+        else:
+            self.watch(connection.descriptor, connection.full)
+
+    def serve(self, descriptor: int, events: int) -> None:
+        connection = self._connections.get(descriptor)
+        if connection is None:
+            # Lost by what was done about an answer of another.
             return
-        if connection.full:
-            self._poll.register(connection.fileno(), select.POLLIN | select.POLLOUT)
+        try:
+            if events & select.POLLOUT:
+                connection.flush()
+                self.watch(descriptor, connection.full)
+            if events & ~select.POLLOUT:
+                self._take(connection)
+        except OSError as error:
+            self._lose(connection, error)
 
-    def outcomes(self, timeout_s: float | None) -> list[Outcome[Any]]:
-        """As `Requester.outcomes`; the result of a request is its events, or a `Reply` if it has none."""
-        until_s = None if timeout_s is None else time.perf_counter() + timeout_s
-        while not self._ended:
-            left_s = None if until_s is None else until_s - time.perf_counter()
-            if left_s is not None and left_s <= 0:
-                break
-            self._serve(left_s)
-        outcomes, self._ended = self._ended, []
-        return outcomes
+    def end_late(self, now_s: float) -> None:
+        for connection in list(self._connections.values()):
+            sent_s = 0.0
+            for pending in connection.give_up(now_s):
+                sent_s = max(sent_s, pending.sent_s)
+                reason = f"no answer within {pending.late_s - pending.sent_s:.3g} s"
+                late = OperationTimedOut({str(connection.node): reason}, connection.node)
+                self._fail(pending.request, late)
+            if sent_s > connection.heard_s:
+                self._lose(connection, ConnectionResetError("the node has stopped answering"))
 
-    def finish(self) -> None:
-        """Wait for all answers, `LAST_ANSWERS_S` at most."""
-        until_s = time.perf_counter() + min(LAST_ANSWERS_S, self._timeout_s)
-        while any(connection.pending for connection in self._connections.values()):
-            left_s = until_s - time.perf_counter()
-            if left_s <= 0:
-                break
-            self._serve(left_s)
+    def _take(self, connection: Connection) -> None:
+        fatal: Exception | None = None
+        answers = connection.receive()
+        answered_s = connection.heard_s
+        for pending, answer in answers:
+            is_over = self._end(pending.request, answer, answered_s)
+            if isinstance(answer, Exception) and (is_over or isinstance(answer, OSError)):
+                fatal = answer
+        if fatal is not None:
+            self._lose(connection, fatal)
+
+    def _fail(self, request: object, error: Exception) -> None:
+        self._end(request, error, time.perf_counter())
 
     def await_connection(self, timeout_s: float) -> None:
-        """Wait until a node is connected. Raises what `meaning` says if none is in time, or if one
-        refuses what is to be sent."""
+        """Wait until a node is connected. Raises the last one's error if none is in time, or if one refuses
+        what is to be sent."""
         until_s = time.perf_counter() + timeout_s
         while True:
             self._joined.clear()
@@ -158,7 +176,7 @@ class ConnectionPool:
                 return
             left_s = until_s - time.perf_counter()
             if left_s <= 0 or isinstance(self._failure, InvalidRequest):
-                raise self._meaning(self._failure)
+                raise self._failure
             self._joined.wait(min(left_s, RECONNECT_INTERVAL_S))
 
     def _choose(self, partition: bytes | None) -> Connection | None:
@@ -176,57 +194,6 @@ class ConnectionPool:
             connection = connections[next(self._turn) % len(connections)]
         self._by_partition[partition] = connection
         return connection
-
-    def _serve(self, timeout_s: float | None) -> None:
-        """Send and receive what can be, and give up what is late; wait until something can be, `timeout_s` at
-        most."""
-        wait_s = self._late_at_s - time.perf_counter()
-        if timeout_s is not None:
-            wait_s = min(wait_s, timeout_s)
-        for descriptor, event in self._poll.wait(wait_s):
-            connection = self._connections[descriptor]
-            try:
-                if event & select.POLLOUT:
-                    connection.flush()
-                    if not connection.full:
-                        self._poll.register(descriptor, select.POLLIN)
-                if event & ~select.POLLOUT:
-                    self._take(connection)
-            except OSError as error:
-                self._lose(connection, error)
-        now_s = time.perf_counter()
-        if now_s < self._late_at_s:
-            return
-        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
-        for connection in list(self._connections.values()):
-            sent_s = 0.0
-            for pending in connection.give_up(now_s):
-                sent_s = max(sent_s, pending.sent_s)
-                reason = f"no answer within {pending.late_s - pending.sent_s:.3g} s"
-                late = OperationTimedOut({str(connection.node): reason}, connection.node)
-                self._end(pending.request, late)
-            if sent_s > connection.heard_s:
-                self._lose(connection, ConnectionResetError("the node has stopped answering"))
-
-    def _take(self, connection: Connection) -> None:
-        fatal: Exception | None = None
-        answers = connection.receive()
-        answered_s = connection.heard_s
-        for pending, answer in answers:
-            if not isinstance(answer, Exception):
-                result = answer if pending.events is None else pending.events
-                self._ended.append(Outcome(pending.request, answered_s, result))
-            else:
-                self._end(pending.request, answer)
-                # An INSERT is prepared when a connection is made; whoever asks does it again itself.
-                is_forgotten = isinstance(answer, PreparedQueryNotFound)
-                if isinstance(answer, OSError) or (is_forgotten and pending.events is not None):
-                    fatal = answer
-        if fatal is not None:
-            self._lose(connection, fatal)
-
-    def _end(self, request: object, error: Exception) -> None:
-        self._ended.append(Outcome(request, time.perf_counter(), self._meaning(error)))
 
     # --- connections
 
@@ -248,19 +215,20 @@ class ConnectionPool:
             if any(connected.node == connection.node for connected in self._connections.values()):
                 connection.close()
                 continue
-            self._connections[connection.fileno()] = connection
-            self._poll.register(connection.fileno(), select.POLLIN)
+            self._connections[connection.descriptor] = connection
+            self.watch(connection.descriptor)
             self._by_partition.clear()
 
     def _lose(self, connection: Connection, error: Exception) -> None:
         node = connection.node
-        del self._connections[connection.fileno()]
+        if self._connections.pop(connection.descriptor, None) is None:
+            return
         self._by_partition.clear()
-        self._poll.unregister(connection.fileno())
+        self.forget(connection.descriptor)
         connection.close()
         error = self._failure = _name_node(node, error)
-        for pending in connection.pending.values():
-            self._end(pending.request, error)
+        for pending in list(connection.pending.values()):
+            self._fail(pending.request, error)
         if node in self._wanted:
             self._reconnect(node)
 
@@ -304,64 +272,96 @@ def _name_node(node: Node, error: Exception) -> Exception:
     return error
 
 
-class CassandraWriter(ConnectedWriter[ClusterSession]):
-    """A writer with prepared INSERTs. Its session tells of the cluster's nodes."""
+class PooledChannel(Channel):
+    """Carries requests by a pool, whose nodes a session of the driver's knows."""
 
-    encoder: CassandraEncoder
     _pool: ConnectionPool | None = None
 
-    def __init__(self, encoder: CassandraEncoder, module: Cassandra) -> None:
-        super().__init__(encoder, module)
-        self._operation = (BatchMessage if encoder.batched else ExecuteMessage).opcode
-        self._statements = encoder.insert_statements(module.options.name_table)
-        self._timeout_s = module.options.request_timeout
+    @property
+    def pool(self) -> ConnectionPool:
+        """The connections of an open channel."""
+        assert self._pool is not None
+        return self._pool
 
-    def open(self) -> None:
-        super().open()
-        session = self.connection
-        names: dict[str, Prepared] = {}
-        self._pool = ConnectionPool(
-            session.keep_topology(),
-            lambda node: session.connect(node, self._statements, names),
-            self._timeout_s,
-            session.translate,
-        )
+    @property
+    @abstractmethod
+    def session(self) -> ClusterSession:
+        """The driver's session."""
+
+    @abstractmethod
+    def end(self, request: Any, answer: Reply | Exception, arrived_s: float) -> bool:
+        """How a request to a node ended, as `End` takes it."""
+
+    def connect_pool(
+        self, topology: Topology, connect: Callable[[Node], Connection], timeout_s: float
+    ) -> None:
+        """Connect to all nodes; SimulatorError with the server's name and a remedy if none lets us in."""
+        self._pool = ConnectionPool(topology, connect, timeout_s, self.end)
         try:
             self._pool.open()
         except ERRORS as error:
-            raise session.refuse(error) from error
-        session.expects_tables = True
-        self.encoder.use_statements([names[text] for text in self._statements], session.version)
+            raise self.session.refuse(error) from error
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
             self._pool = None
-        super().close()
+
+    def poll(self, timeout_s: float) -> Sequence[Completion]:
+        return self.pool.poll(timeout_s)
+
+    def recover(self, request: Request) -> bool:
+        try:
+            self.pool.await_connection(RECONNECT_S)
+        except ERRORS as error:
+            raise self.session.translate(error) from error
+        return False
+
+
+class CassandraWriter(PooledChannel, Writer):
+    """A writer with prepared INSERTs. Its session tells of the cluster's nodes."""
+
+    encoder: CassandraEncoder
+
+    def __init__(self, encoder: CassandraEncoder, module: Cassandra) -> None:
+        super().__init__(encoder)
+        self.max_in_flight = module.options.in_flight(module.job.load)
+        self._module = module
+        self._session: ClusterSession | None = None
+        self._operation = (BatchMessage if encoder.batched else ExecuteMessage).opcode
+        self._statements = encoder.insert_statements(module.options.name_table)
 
     @property
-    def pool(self) -> ConnectionPool:
-        """The connections of an open writer."""
-        assert self._pool is not None
-        return self._pool
+    def session(self) -> ClusterSession:
+        assert self._session is not None
+        return self._session
 
-    def send(self, payload: Payload) -> int:
-        self.submit(payload, None)
-        [outcome] = self.outcomes(None)
-        if isinstance(outcome.result, BaseException):
-            raise outcome.result
-        return outcome.result
+    def open(self) -> None:
+        session = self._session = self._module.connect()
+        names: dict[str, Prepared] = {}
+        self.connect_pool(
+            session.keep_topology(),
+            lambda node: session.connect(node, self._statements, names),
+            self._module.options.request_timeout,
+        )
+        session.expects_tables = True
+        self.encoder.use_statements([names[text] for text in self._statements], session.version)
 
-    def submit(self, payload: Payload, request: object) -> None:
-        data: Request = payload.data
-        self.pool.submit(data.partition, self._operation, data.body, request, payload.events)
+    def close(self) -> None:
+        super().close()
+        if self._session is not None:
+            self._session.close()
+            self._session = None
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
-        return self.pool.outcomes(timeout_s)
+    def submit(self, request: Request) -> None:
+        data: Insert = request.data
+        self.pool.send(data.partition, self._operation, data.body, request)
 
-    def stop_submitting(self) -> None:
-        self.pool.finish()
-
-    def recover(self, payload: Payload) -> bool:
-        self.pool.await_connection(RECONNECT_S)
-        return False
+    def end(self, request: Request, answer: Reply | Exception, arrived_s: float) -> bool:
+        if not isinstance(answer, Exception):
+            self.pool.found.append(Completion(request, request.events, arrived_s))
+            return False
+        error = self.session.translate(answer)
+        self.pool.found.append(Completion(request, 0, arrived_s, error))
+        # An INSERT is prepared when a connection is made.
+        return isinstance(answer, PreparedQueryNotFound)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
-import time
 import zlib
 from collections import deque
 from collections.abc import Hashable, Iterator, Sequence
@@ -35,7 +34,7 @@ from cassandra.protocol import (
 from cassandra.segment import compute_crc24
 
 from ..kit.http_connection import SOCKET_OPTIONS, connect_socket
-from ..waiting import find_arrival, receive_stamped, stamp_arrivals
+from ..waiting import Receiver, stamp_arrivals
 from .encoding import Prepared
 
 _HEADER = struct.Struct("!BBhBi")
@@ -61,9 +60,7 @@ Node = Hashable
 class Pending(NamedTuple):
     """A request that is not answered yet."""
 
-    request: object
-    events: int | None
-    """How many events an INSERT has; None: its answer is wanted."""
+    request: Any
     sent_s: float
     late_s: float
     """When its answer is not awaited any longer."""
@@ -82,9 +79,11 @@ class Connection:
 
     def __init__(self, stream: socket.socket, version: int, node: Node) -> None:
         self.node = node
+        self.descriptor = stream.fileno()
+        """For poll."""
         self._stream = stream
+        self._receiver = Receiver(stream)
         self._is_tls = isinstance(stream, ssl.SSLSocket)
-        self._stamped = False
         self._version = version
         self._segmented = False
         self._buffer = bytearray(_PIECE)
@@ -103,10 +102,6 @@ class Connection:
         """Number of a request -> what it is, the oldest first."""
         self.heard_s = 0.0
         """When the node last sent anything, by `time.perf_counter`."""
-
-    def fileno(self) -> int:
-        """The descriptor, for poll."""
-        return self._stream.fileno()
 
     def close(self) -> None:
         """Hang up."""
@@ -133,7 +128,8 @@ class Connection:
         """From here on nothing waits for the node. `stamped`: the kernel is to say when answers arrive, if it
         can."""
         self._stream.settimeout(0)
-        self._stamped = stamped and not self._is_tls and stamp_arrivals(self._stream)
+        is_stamped = stamped and not self._is_tls and stamp_arrivals(self._stream)
+        self._receiver = Receiver(self._stream, is_stamped)
 
     # --- requests
 
@@ -208,12 +204,8 @@ class Connection:
 
     def _read_frames(self) -> Iterator[tuple[int, int, int, bytes]]:
         """Flags, number, operation and body of each message that is complete by now. Reads once."""
-        if self._stamped:
-            size = receive_stamped(self._stream, self._buffer)
-            self.heard_s = find_arrival(self.heard_s)
-        else:
-            size = self._stream.recv_into(self._buffer)
-            self.heard_s = time.perf_counter()
+        size = self._receiver.receive(self._buffer)
+        self.heard_s = self._receiver.arrived_s
         if not size:
             raise ConnectionResetError("the node closed the connection")
         data = bytes(memoryview(self._buffer)[:size])

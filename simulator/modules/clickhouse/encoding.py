@@ -31,7 +31,7 @@ from ..kit.http import basic_auth
 from ..kit.http_connection import compress as compress_gzip
 from ..kit.options import BatchOptions, EndpointOptions, InFlightOptions
 from ..options import PAYLOAD, InsertMode, Job
-from ..sending import Encoder, Payload, Share, deal_block
+from ..sending import Encoder, Request, Share, deal_block
 
 
 class Compression(StrEnum):
@@ -354,7 +354,7 @@ class NativeEncoder(Encoder):
         self._compression = compression
         self._tokens = make_tokens()
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         shares = [(share, self._take(part)) for share, part in deal_block(block, self._tables)]
         payloads = []
         for start, stop in bounds(len(block), self.size):
@@ -364,7 +364,7 @@ class NativeEncoder(Encoder):
                 if first < last:
                     body = compress(rows.join(first, last), self._compression)
                     parts.append(Part(share.table, body, next(self._tokens)))
-            payloads.append(Payload(parts, stop - start, block, stop - 1))
+            payloads.append(Request(parts, stop - start, block, stop - 1))
         return payloads
 
     def _take(self, block: EventBlock) -> NativeBlock:

@@ -16,7 +16,7 @@ from ..kit.http_connection import Answer, ConnectionLost, HttpRequest, NoAnswer
 from ..kit.http_database import Conversation, HttpDatabase, SqlAsker
 from ..kit.module import missing_table
 from ..kit.official import sent_columns
-from ..sending import Payload, Received, Rows
+from ..sending import Received, Request, Rows
 from .encoding import ClickhouseOptions, Compression, Part
 from .queries import NotNative, count_rows, quote_text, read_rows
 
@@ -239,7 +239,7 @@ def read_table_settings(engine: str) -> dict[str, str]:
 class ClickhouseWriter(ConnectedWriter[Connection]):
     """Sends payloads of `NativeEncoder`; by several threads if several may be in flight."""
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         for part in payload.data:
             if not part.is_stored:
                 self.connection.insert(part)
@@ -312,7 +312,7 @@ class OfficialClickhouseWriter(ClientWriter[Connection]):
             self._pool.clear()
             self._pool = None
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         for part in payload.data:
             if part.rows:
                 part.name = part.name or next(self._tokens)
@@ -397,7 +397,7 @@ class OfficialClickhouseAsker(ClientAsker[Connection]):
         own.close()
         pool.clear()
 
-    def ask(self, client: Any, statement: str) -> Rows:
+    def execute(self, client: Any, statement: str) -> Rows:
         rows: Rows = client[0].query(statement).result_rows
         return rows
 

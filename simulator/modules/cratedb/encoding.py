@@ -22,12 +22,12 @@ from ...encoding.rows import TextFormat, format_rows, format_singles
 from ...errors import OptionError
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
 from ..base import OfficialClient
-from ..kit.exactly_once import Request
+from ..kit.exactly_once import TablePart
 from ..kit.http import basic_auth
 from ..kit.official import sent_columns
 from ..kit.options import IN_FLIGHT_MEANING, EndpointOptions
 from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
-from ..sending import Encoder, Payload, deal_in_turn, deal_rows
+from ..sending import Encoder, Request, deal_in_turn, deal_rows
 
 MAX_BATCH = 20_000
 MODES = (InsertMode.BULK, InsertMode.UNNEST, InsertMode.SINGLE)
@@ -97,13 +97,13 @@ class CratedbOptions(EndpointOptions):
 
 
 @dataclass(slots=True)
-class Part(Request):
+class Part(TablePart):
     """One statement, as it is sent."""
 
     body: bytes
     encoder: StatementEncoder
 
-    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+    def cut(self, positions: Sequence[int], payload: Request) -> None:
         first = payload.last + 1 - payload.events
         rows = [first + self.rows[position] for position in positions]
         self.body = self.encoder.encode_rows(self.table, payload.block, rows)
@@ -177,7 +177,7 @@ class StatementEncoder(Encoder):
             b'{"stmt":' + orjson.dumps(statement) for statement in list_statements(job, mode)
         ]
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         columns = self._columns(block)
         if self.mode is InsertMode.SINGLE:
             return self._encode_singles(block, columns)
@@ -190,14 +190,14 @@ class StatementEncoder(Encoder):
                 values = [column[rows.start : rows.stop : rows.step] for column in columns]
                 sent = range(rows.start - start, stop - start, count)
                 parts.append(Part(sent, self._body(share.table, values), self, table=share.table))
-            payloads.append(Payload(parts, stop - start, block, stop - 1))
+            payloads.append(Request(parts, stop - start, block, stop - 1))
         return payloads
 
-    def _encode_singles(self, block: EventBlock, columns: Sequence[NDArray[Any]]) -> list[Payload]:
+    def _encode_singles(self, block: EventBlock, columns: Sequence[NDArray[Any]]) -> list[Request]:
         rows = format_singles(self._row, columns)
         tables = deal_in_turn(block, range(len(self._tables)))
         return [
-            Payload(
+            Request(
                 [Part((0,), b'%b,"args":%b}' % (self._begins[table], row), self, table=table)],
                 1,
                 block,

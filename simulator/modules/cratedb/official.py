@@ -20,7 +20,7 @@ from ...workloads.schema import EventBlock
 from ..kit.module import ConnectedModule, connection_lost
 from ..kit.official import ClientAsker, ClientWriter, Rows, RowsEncoder, sent_columns
 from ..options import InsertMode
-from ..sending import Payload
+from ..sending import Request
 from ..sending import Rows as Answers
 from ..waiting import limit_wait
 from .encoding import is_object, list_statements
@@ -58,7 +58,7 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
         self._errors = exceptions
         return make_client(self.connection, max(10, self.max_in_flight))
 
-    def send_request(self, request: Rows, payload: Payload) -> None:
+    def send_request(self, request: Rows, payload: Request) -> None:
         try:
             results = self._insert(request)
         except self._errors.ConnectionError as error:
@@ -135,7 +135,7 @@ class OfficialCratedbAsker(ClientAsker[Connection]):
     def make_client(self) -> Any:
         return make_client(self.connection, 1)
 
-    def ask(self, client: Any, statement: str) -> Answers:
+    def execute(self, client: Any, statement: str) -> Answers:
         cursor = client.cursor()
         cursor.execute(statement)
         rows: Answers = cursor.fetchall()

@@ -11,7 +11,7 @@ import orjson
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
-from ..kit.exactly_once import Request, SettlingWriter, Span, Wanted, keep_refused
+from ..kit.exactly_once import SettlingWriter, Span, TablePart, Wanted, keep_refused
 from ..kit.http import Probe, parse_body
 from ..kit.http_connection import Answer
 from ..kit.http_database import HttpDatabase
@@ -23,7 +23,7 @@ from ..kit.module import (
     stored_by_earlier_run,
 )
 from ..options import InsertMode
-from ..sending import Payload
+from ..sending import Request
 from ..waiting import limit_wait
 from .encoding import CratedbOptions, Part, StatementEncoder
 
@@ -185,7 +185,7 @@ class RowWriter(SettlingWriter[Connection]):
         self.connection.expect_tables()
 
     def sort_out(
-        self, request: Request, payload: Payload, results: Sequence[Mapping[str, Any]]
+        self, request: TablePart, payload: Request, results: Sequence[Mapping[str, Any]]
     ) -> None:
         """Return if all rows are stored; else raise the first refused one's error, with only those
         left in the request that may be sent again."""
@@ -195,7 +195,7 @@ class RowWriter(SettlingWriter[Connection]):
             raise failure
 
     def _judge_rows(
-        self, request: Request, results: Sequence[Mapping[str, Any]]
+        self, request: TablePart, results: Sequence[Mapping[str, Any]]
     ) -> Iterator[Retryable | SimulatorError | None]:
         for result in results:
             code, message = reason(result)
@@ -208,7 +208,7 @@ class RowWriter(SettlingWriter[Connection]):
                 yield Retryable("rows_refused", message)
 
     def judge(
-        self, request: Request, status: int, answer: Any
+        self, request: TablePart, status: int, answer: Any
     ) -> Retryable | SimulatorError | None:
         """What an error, of a statement or of a row in it, means; None: the row is stored."""
         code, message = reason(answer)
@@ -221,7 +221,7 @@ class RowWriter(SettlingWriter[Connection]):
                 return Retryable("duplicate_key", message)
         return self.connection.interpret(status, answer)
 
-    def await_end(self, payload: Payload) -> None:
+    def await_end(self, payload: Request) -> None:
         """Wait until no INSERT runs that can be the one whose answer was lost."""
         connection = self.connection
         # A node may have received it and not begun with it. There is no event to wait for, neither
@@ -240,13 +240,13 @@ class RowWriter(SettlingWriter[Connection]):
                 raise connection_lost("the server is still processing the request")
             time.sleep(_JOBS_POLL_S)
 
-    def show_events(self, request: Request) -> None:
+    def show_events(self, request: TablePart) -> None:
         self.connection.ask(f"REFRESH TABLE {self._name_table(request)}")
 
-    def _name_table(self, request: Request) -> str:
+    def _name_table(self, request: TablePart) -> str:
         return quote_name(self.job.table_names[request.table])
 
-    def find(self, request: Request, wanted: Wanted) -> Collection[tuple[Any, ...]]:
+    def find(self, request: TablePart, wanted: Wanted) -> Collection[tuple[Any, ...]]:
         schema = self.job.schema
         fields = {
             name: f"{quote_name(name)}['{schema.device_path}']"
@@ -275,7 +275,7 @@ class CratedbWriter(RowWriter):
 
     encoder: StatementEncoder
 
-    def send_request(self, request: Part, payload: Payload) -> None:
+    def send_request(self, request: Part, payload: Request) -> None:
         try:
             answer = self.connection.send(request.body)
         except Retryable:

@@ -14,7 +14,7 @@ from ...encoding.rows import format_requests, format_rows, json_columns, json_ob
 from ...workloads.schema import EventBlock
 from ..kit import exactly_once
 from ..options import InsertMode, Job
-from ..sending import Encoder, Payload, deal_in_turn
+from ..sending import Encoder, Request, deal_in_turn
 
 _BULK_PARAMETERS = (
     "require_alias=true&filter_path=errors,items.*.status,items.*.error.type,items.*.error.reason"
@@ -23,14 +23,14 @@ _SINGLE_PARAMETERS = "require_alias=true&filter_path=result,error.type,error.rea
 
 
 @dataclass(slots=True)
-class Request(exactly_once.Request):
+class Documents(exactly_once.TablePart):
     """One request, as it is sent; by its `name` the server may still be at work on it, if it is in doubt."""
 
     method: str
     target: str
     body: bytes
 
-    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+    def cut(self, positions: Sequence[int], payload: Request) -> None:
         lines = self.body.split(b"\n")
         # Each event has a line for the action and one for the document, each with a line end.
         pairs = (lines[2 * position : 2 * position + 2] for position in positions)
@@ -38,7 +38,7 @@ class Request(exactly_once.Request):
 
 
 class DocumentEncoder(Encoder):
-    """Encodes in one insert mode. A payload's data: a list of one `Request`. Keys of the client become the
+    """Encodes in one insert mode. A payload's data: a list of one `Documents`. Keys of the client become the
     documents' ids, and a document is only created, never replaced."""
 
     def __init__(self, job: Job, mode: InsertMode, aliases: Sequence[str]) -> None:
@@ -49,14 +49,14 @@ class DocumentEncoder(Encoder):
         self._client_key = job.load.primary_key is PrimaryKey.CLIENT
         self._document = json_object_format(job.schema.columns) + b"\n"
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         requests = self._bulks(block) if self.mode is InsertMode.BULK else self._singles(block)
         return [
-            Payload([request], stop - start, block, stop - 1)
+            Request([request], stop - start, block, stop - 1)
             for request, (start, stop) in zip(requests, bounds(len(block), self.size), strict=True)
         ]
 
-    def _bulks(self, block: EventBlock) -> list[Request]:
+    def _bulks(self, block: EventBlock) -> list[Documents]:
         columns, size = json_columns(block), self.size
         meta = []
         if self._client_key:
@@ -72,22 +72,22 @@ class DocumentEncoder(Encoder):
         action = b"create" if self._client_key else b"index"
         row = b'{"%b":{%b}}\n' % (action, b",".join(meta)) + self._document
         return [
-            Request(range(stop - start), "POST", target, body)
+            Documents(range(stop - start), "POST", target, body)
             for body, (start, stop) in zip(
                 format_requests(row, b"", columns, size), bounds(len(block), size), strict=True
             )
         ]
 
-    def _singles(self, block: EventBlock) -> list[Request]:
+    def _singles(self, block: EventBlock) -> list[Documents]:
         documents = format_rows(self._document, b"", json_columns(block)).split(b"\n")[:-1]
         aliases = [quote(alias) for alias in deal_in_turn(block, self._aliases)]
         if not self._client_key:
             return [
-                Request((0,), "POST", f"/{alias}/_doc?{_SINGLE_PARAMETERS}", document)
+                Documents((0,), "POST", f"/{alias}/_doc?{_SINGLE_PARAMETERS}", document)
                 for alias, document in zip(aliases, documents, strict=True)
             ]
         keys = [quote(key, safe="") for key in client_keys(block).tolist()]
         return [
-            Request((0,), "PUT", f"/{alias}/_create/{key}?{_SINGLE_PARAMETERS}", document)
+            Documents((0,), "PUT", f"/{alias}/_create/{key}?{_SINGLE_PARAMETERS}", document)
             for alias, key, document in zip(aliases, keys, documents, strict=True)
         ]

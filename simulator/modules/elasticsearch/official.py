@@ -27,7 +27,7 @@ from ..base import Job
 from ..kit.http_connection import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, Rows, list_documents
 from ..options import InsertMode
-from ..sending import Payload, deal_in_turn
+from ..sending import Request, deal_in_turn
 from ..sending import Rows as Answer
 from ..waiting import limit_wait
 from . import STREAMING_BULK, ElasticsearchOptions, Flavor
@@ -88,7 +88,7 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
     def make_client(self) -> Client:
         return make_client(self.connection.options)
 
-    def send_request(self, request: Rows, payload: Payload) -> None:
+    def send_request(self, request: Rows, payload: Request) -> None:
         connection, name = self.connection, self.name_thread()
         try:
             refused = self._write(request.values, name)
@@ -234,7 +234,7 @@ class OfficialElasticsearchAsker(ClientAsker[Connection]):
         question = orjson.loads(statement.begin + statement.plan.tail)
         return statement.begin, statement.plan, question
 
-    def ask(self, client: Any, statement: tuple[bytes, Plan, Question]) -> Answer:
+    def execute(self, client: Any, statement: tuple[bytes, Plan, Question]) -> Answer:
         _, search = client
         begin, plan, question = statement
         pages = Pages(begin, plan)

@@ -34,8 +34,7 @@ from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries
 from ..base import Job
-from ..kit.exactly_once import Request as AnyRequest
-from ..kit.exactly_once import SettlingWriter, Span, Wanted, keep_refused
+from ..kit.exactly_once import SettlingWriter, Span, TablePart, Wanted, keep_refused
 from ..kit.http import Probe, parse_body
 from ..kit.http_connection import Answer, HttpRequest
 from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, read_json
@@ -43,10 +42,10 @@ from ..kit.module import connection_lost, lost_table, missing_table, stored_by_e
 from ..kit.sql_queries import Template, make_template
 from ..options import InsertMode
 from ..own_statements import JSON_LITERALS
-from ..sending import Encoder, Payload, Received, Rows
+from ..sending import Encoder, Received, Request, Rows
 from ..waiting import limit_wait
 from . import ALLOCATION, ElasticsearchOptions, Flavor
-from .encoding import DocumentEncoder, Request
+from .encoding import DocumentEncoder, Documents
 from .paging import GroupPages, Pages, Plan, ScannedPage, Statement
 from .queries import PAGE, find_field, require_all
 
@@ -113,7 +112,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
                 f"the server at {self.options.server} is Elasticsearch: leave flavor out"
             )
 
-    def write(self, request: Request, name: str) -> Answer:
+    def write(self, request: Documents, name: str) -> Answer:
         """Send a request under a name: its answer, whatever it says. Retryable if there is none."""
         kind = "x-ndjson" if request.method == "POST" and "/_bulk?" in request.target else "json"
         headers = {"content-type": f"application/{kind}", "x-opaque-id": name}
@@ -405,14 +404,14 @@ class DocumentWriter(SettlingWriter[Connection]):
             name = self._own.name = f"{self.connection.name} {id(self):x}-{next(self._numbers)}"
         return name
 
-    def doubt(self, request: AnyRequest, name: str) -> None:
+    def doubt(self, request: TablePart, name: str) -> None:
         """Note that it is unknown how much the server has stored of what was sent under this name."""
         request.doubt()
         request.name = name
         # A request that is still at work under this name must be told from later ones.
         self._own.name = None
 
-    def await_end(self, payload: Payload) -> None:
+    def await_end(self, payload: Request) -> None:
         [request] = payload.data
         began = idle_since = time.monotonic()
         while (now := time.monotonic()) - idle_since < _SETTLE_S:
@@ -458,7 +457,7 @@ class ElasticsearchWriter(DocumentWriter):
 
     encoder: DocumentEncoder
 
-    def send_request(self, request: Request, payload: Payload) -> None:
+    def send_request(self, request: Documents, payload: Request) -> None:
         name = self.name_thread()
         try:
             answer = self.connection.write(request, name)
@@ -483,7 +482,7 @@ class ElasticsearchWriter(DocumentWriter):
         raise self.connection.explain(answer)
 
     def _interpret_items(
-        self, request: Request, name: str, items: Iterable[Mapping[str, Any]]
+        self, request: Documents, name: str, items: Iterable[Mapping[str, Any]]
     ) -> Iterable[Retryable | SimulatorError | None]:
         """What the answer says of each event of a bulk request; None: it is stored."""
         sent_before = request.sent_before

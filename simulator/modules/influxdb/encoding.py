@@ -24,7 +24,7 @@ from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
 from ..kit.http_connection import compress
 from ..kit.series import Labels, field_columns, read_labels, tag_columns
-from ..sending import Encoder, Payload, deal_in_turn, make_payloads
+from ..sending import Encoder, Request, deal_in_turn, wrap_requests
 
 PRECISION = "ms"
 
@@ -80,9 +80,9 @@ class LineEncoder(Encoder):
         fields = b"".join(map(text_form, self._fields, self._forms)).removeprefix(b",")
         self._line = name + b"".join(tags) + b" " + fields + b" %d"
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         lines = format_lines(self._line, self._columns(block), self.job.load.batch)
-        return make_payloads(map(compress, lines) if self._compressed else lines, block, self.size)
+        return wrap_requests(map(compress, lines) if self._compressed else lines, block, self.size)
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         columns = [values for tag in self._tags for values in self._tag_values(tag, block)]

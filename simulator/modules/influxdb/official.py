@@ -38,19 +38,19 @@ if TYPE_CHECKING:
     from . import Influxdb
 
 
-Request = tuple[list[Point], int]
+Points = tuple[list[Point], int]
 """Points, and how many lines they are: a text may have line breaks, which stay as they are."""
 
 
 class PointsEncoder(OfficialEncoder):
-    """A payload's data: a `Request`."""
+    """A payload's data: a `Points`."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
         self._fields = field_columns(job.schema)
         self._tags = tag_columns(job.schema)
 
-    def make_requests(self, block: EventBlock) -> Sequence[Request]:
+    def make_requests(self, block: EventBlock) -> Sequence[Points]:
         schema = block.schema
         names = deal_in_turn(block, self.job.table_names)
         times = block.columns[schema.time].tolist()
@@ -97,7 +97,7 @@ class PointsWriter(OfficialWriter[Connection]):
     def make_client(self) -> WriteApi:
         return self.connection.client.write_api(write_options=SYNCHRONOUS)
 
-    def insert(self, data: Request) -> None:
+    def insert(self, data: Points) -> None:
         connection = self.connection
         options = connection.options
         limit_s = limit_wait(options.request_timeout_s)
@@ -134,7 +134,7 @@ class BatchingWriter(PointsWriter):
             self._failure = self._failure or failure
             self._heard.notify_all()
 
-    def insert(self, data: Request) -> None:
+    def insert(self, data: Points) -> None:
         self._left, self._failure = data[1], None
         super().insert(data)
         limit_s = limit_wait(self.connection.options.request_timeout_s)
@@ -162,7 +162,7 @@ class OfficialInfluxAsker(ClientAsker[Connection]):
     def close_client(self, client: QueryApi) -> None:
         """It has no connection of its own."""
 
-    def ask(self, client: QueryApi, statement: Question) -> Rows:
+    def execute(self, client: QueryApi, statement: Question) -> Rows:
         answers = [self._query(client, statement, statement.text)]
         missing = statement.find_missing(answers[0])
         if missing is not None:

@@ -34,7 +34,7 @@ from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, re
 from ..kit.module import MissingTable, missing_table
 from ..kit.sql_queries import Template, make_template
 from ..own_statements import Literals
-from ..sending import Payload, Received, Rows
+from ..sending import Received, Request, Rows
 from . import InfluxOptions
 from .encoding import PRECISION
 from .flux import Question, Result, count_lines, parse_csv, parse_results, quote_text, write_time
@@ -261,7 +261,7 @@ def make_question(target: str, query: str) -> HttpRequest:
 class InfluxWriter(ConnectedWriter[Connection]):
     """Sends payloads of `LineEncoder`."""
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         self.connection.write(payload.data)
         return payload.events
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...errors import one_line
 from ..kit.http_connection import open_stream
 from ..sending import explain_length, most_answer_bytes
-from ..waiting import limit_waits, note_sending, receive_stamped, stamp_arrivals
+from ..waiting import Receiver, limit_waits, note_arrival, note_sending, stamp_arrivals
 from .queries import Selection
 from .thrift import (
     END_CALL,
@@ -108,6 +108,7 @@ class Connection:
             self._limit(timeout_s)
             self._is_tls = tls is not None
             self._stamped = stamped and not self._is_tls and stamp_arrivals(self._stream)
+            self._receiver = Receiver(self._stream, self._stamped)
             self._buffer = memoryview(bytearray(_PIECE))
             self._more = b""
             """What came behind the last answer."""
@@ -239,10 +240,9 @@ class Connection:
         return data[:end]
 
     def _read_some(self) -> bytes:
+        size = self._receiver.receive(self._buffer)
         if self._stamped:
-            size = receive_stamped(self._stream, self._buffer)
-        else:
-            size = self._stream.recv_into(self._buffer)
+            note_arrival(self._receiver.arrived_s)
         if not size:
             raise ConnectionResetError("the node closed the connection")
         return bytes(self._buffer[:size])

@@ -56,7 +56,7 @@ class OfficialAsker(ClientAsker[Server]):
         with suppress(OSError, IoTDBConnectionException, TException):
             client.close()
 
-    def ask(self, client: Session, statement: str | Selection | Computation) -> list[Row]:
+    def execute(self, client: Session, statement: str | Selection | Computation) -> list[Row]:
         def ask(text: str) -> list[Row]:
             rows = []
             timeout_ms = round(self.module.options.query_timeout_s * 1000)

@@ -27,7 +27,7 @@ from ..kit.options import TRUST_REMEDY
 from ..kit.series import Row
 from ..kit.sql_queries import Template, make_template, quote_text
 from ..own_statements import Literals
-from ..sending import Asker, Payload, Received, Rows, carry_out
+from ..sending import Asker, BlockingChannel, Received, Request, Rows, carry_out
 from ..waiting import TIMEOUTS, limit_wait, note_arrival
 from .connection import Connection, Question, ServerError
 from .queries import Computation, Selection
@@ -330,12 +330,12 @@ class IotdbWriter(ConnectedWriter[Server]):
         super().open()
         self.connection.fill(self.max_in_flight)
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         self.connection.insert(payload.data)
         return payload.events
 
 
-class IotdbAsker(Asker):
+class IotdbAsker(Asker, BlockingChannel):
     """Asks what `Iotdb.compile` gives, by sessions, one for each question in flight, as a session has one
     statement at a time."""
 
@@ -382,17 +382,20 @@ class IotdbAsker(Asker):
         self._server.fill(self.max_in_flight)
 
     def close(self) -> None:
+        self.end_threads()
         if self._server is not None:
             self._server.close()
             self._server = None
 
-    def recover(self) -> None:
+    def recover(self, request: Request) -> bool:
         self.server.restore()
+        return False
 
-    def send(self, request: Question | Computation) -> Received:
-        if isinstance(request, Computation):
-            return self._compute(request)
-        answer, selection = self.server.fetch(request), request.selection
+    def send(self, request: Request) -> Received:
+        asked: Question | Computation = request.data
+        if isinstance(asked, Computation):
+            return self._compute(asked)
+        answer, selection = self.server.fetch(asked), asked.selection
         rows = answer.rows if selection is None else selection.count(answer)
         return Received(rows, answer.bytes, (answer, selection))
 

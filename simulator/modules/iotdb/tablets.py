@@ -31,7 +31,7 @@ from ...encoding.columns import (
 )
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
-from ..sending import Encoder, Payload, deal_block
+from ..sending import Encoder, Request, deal_block
 from .schema import TableColumn, list_columns
 from .thrift import (
     Piece,
@@ -309,10 +309,10 @@ class TabletEncoder(Encoder):
             for table in job.table_names
         ]
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         return self._batches(block) if self.job.load.batch else self._singles(block)
 
-    def _batches(self, block: EventBlock) -> list[Payload]:
+    def _batches(self, block: EventBlock) -> list[Request]:
         count, batch = len(block), self.size
         runs = find_runs(block, self._time, batch, len(self._heads))
         columns = [measure(column, block, runs) for column in self._columns]
@@ -322,7 +322,7 @@ class TabletEncoder(Encoder):
             None if column.missing is None else runs.arrange(column.missing) for column in columns
         ]
         incomplete = _find_incomplete(gaps, count)
-        payloads: list[Payload] = []
+        payloads: list[Request] = []
         requests: list[list[Sequence[Piece]]] = [[] for _ in range(0, count, batch)]
         # Each tablet's request, its table, and its rows [begin, end) in the runs' order.
         numbers = runs.requests * len(self._heads) + runs.tables
@@ -346,15 +346,15 @@ class TabletEncoder(Encoder):
             requests[request].append([head, *cut_stamps(begin, end), length, *values])
         for number, data in enumerate(requests):
             stop = min(number * batch + batch, count)
-            payloads.append(Payload(data, stop - number * batch, block, stop - 1))
+            payloads.append(Request(data, stop - number * batch, block, stop - 1))
         return payloads
 
-    def _singles(self, block: EventBlock) -> list[Payload]:
+    def _singles(self, block: EventBlock) -> list[Request]:
         payloads = []
         for share, part in deal_block(block, len(self._heads)):
             before = self._heads[share.table] + put_i32(7, 1) + begin_bytes(5, 8)
             bodies = self._make_singles(part, before)
-            payloads += [Payload([[body]], 1, part, row) for row, body in enumerate(bodies)]
+            payloads += [Request([[body]], 1, part, row) for row, body in enumerate(bodies)]
         return payloads
 
     def _make_singles(self, block: EventBlock, before: bytes) -> list[bytes]:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ...workloads.schema import EventBlock
 from ..base import Job
-from ..sending import Encoder, Payload
+from ..sending import Encoder, Request
 from .schema import Paths, list_measurements, name_table, write_node
 from .tablets import Rows, Runs, Values, find_runs, join_parts, measure, measure_times, pack_bits
 from .thrift import (
@@ -63,10 +63,10 @@ class TreeEncoder(Encoder):
         self._written_codes = write_i32s(self._codes)
         self._paths = [Paths(name_table(database, table)) for table in job.table_names]
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         return self._batches(block) if self.job.load.batch else self._singles(block)
 
-    def _batches(self, block: EventBlock) -> list[Payload]:
+    def _batches(self, block: EventBlock) -> list[Request]:
         batch = self.size
         runs = find_runs(block, self._time, batch, len(self._paths))
         columns = [measure(column, block, runs) for column in self._columns]
@@ -87,7 +87,7 @@ class TreeEncoder(Encoder):
             ]
             last = min(request * batch + batch, len(block)) - 1
             call = self._make_call(spans)
-            payloads.append(Payload([call], last + 1 - request * batch, block, last))
+            payloads.append(Request([call], last + 1 - request * batch, block, last))
         return payloads
 
     def _make_call(self, spans: Sequence[tuple[_Group, int, int]]) -> list[Piece]:
@@ -111,7 +111,7 @@ class TreeEncoder(Encoder):
             b"".join((begin_list(7, I32, count), *sizes, put_bool(8, True))),
         ]
 
-    def _singles(self, block: EventBlock) -> list[Payload]:
+    def _singles(self, block: EventBlock) -> list[Request]:
         columns = [measure(column, block) for column in self._columns]
         stamps = measure_times(block.columns[self._time]).spell(slice(None))
         tables = (block.first + np.arange(len(block))) % len(self._paths)
@@ -120,7 +120,7 @@ class TreeEncoder(Encoder):
         head, end = begin_call("insertRecord") + begin_bytes(2, 0)[:-4], put_bool(6, True)
         stamp = put_i64(5, 0)[:-8]
         return [
-            Payload(
+            Request(
                 [
                     [
                         b"".join(

@@ -2,7 +2,7 @@
 
 These databases have no transactions: of a request with many events each is stored or refused alone,
 and a request whose answer never came may have been stored wholly, in part, or not at all. What is
-known of each request is kept in a `Request` while it is tried again:
+known of each request is kept in a `TablePart` while it is tried again:
 
 * sent, and answered: nothing is in doubt. Events that were refused for a reason that passes stay in
   `rows` to be sent again (`keep_refused`).
@@ -28,14 +28,14 @@ from typing import Any, ClassVar, Generic, NamedTuple
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
-from ..sending import Encoder, Payload, Writer
+from ..sending import BlockingChannel, Encoder, Request, Writer
 from .module import (
     ConnectedModule,
     ConnectionT,
 )
 
 
-class ConnectedWriter(Writer, Generic[ConnectionT]):
+class ConnectedWriter(Writer, BlockingChannel, Generic[ConnectionT]):
     """A writer with a connection like its module's, shared by the threads that have requests in flight."""
 
     def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
@@ -49,6 +49,7 @@ class ConnectedWriter(Writer, Generic[ConnectionT]):
         self._connection = self._connect()
 
     def close(self) -> None:
+        self.end_threads()
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -65,7 +66,7 @@ _AT_ONCE = 1_000
 
 
 @dataclass(slots=True)
-class Request(ABC):
+class TablePart(ABC):
     """One request of a payload, and what is known of its fate while it is tried again."""
 
     rows: Sequence[int]
@@ -82,14 +83,14 @@ class Request(ABC):
     """Whether an earlier try may have stored some of `rows`, so that they may be found there."""
 
     @abstractmethod
-    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+    def cut(self, positions: Sequence[int], payload: Request) -> None:
         """Leave only the events at these positions of `rows` in the body. There is at least one."""
 
     def doubt(self) -> None:
         """Note that it is unknown how much the server has stored of it."""
         self.in_doubt = self.sent_before = True
 
-    def keep(self, positions: Sequence[int], payload: Payload) -> None:
+    def keep(self, positions: Sequence[int], payload: Request) -> None:
         """Leave only the events at these positions of `rows` to be sent again: the others are stored."""
         self.stored += len(self.rows) - len(positions)
         if positions and len(positions) < len(self.rows):
@@ -98,7 +99,7 @@ class Request(ABC):
 
 
 def keep_refused(
-    request: Request, payload: Payload, meanings: Iterable[Retryable | SimulatorError | None]
+    request: TablePart, payload: Request, meanings: Iterable[Retryable | SimulatorError | None]
 ) -> Retryable | None:
     """Leave to be sent again those events of a request that were refused for a reason that passes.
 
@@ -129,8 +130,8 @@ Wanted = Mapping[str, Span | Sequence[str]]
 
 
 def find_missing(
-    request: Request,
-    payload: Payload,
+    request: TablePart,
+    payload: Request,
     find: Callable[[Wanted], Collection[tuple[Any, ...]]],
 ) -> list[int]:
     """The positions of a request's rows that the database doesn't have.
@@ -157,7 +158,7 @@ def find_missing(
 
 
 class SettlingWriter(ConnectedWriter[ConnectionT]):
-    """Sends requests that may be stored in part: a payload's data is a list of `Request`."""
+    """Sends requests that may be stored in part: a payload's data is a list of `TablePart`."""
 
     LOOKUPS_APART_S: ClassVar[float | None] = None
     """For a server that doesn't tell what it is at work on: two look-ups, this far apart, must agree on what
@@ -173,7 +174,7 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
         self.has_stored = False
         """Whether an event of this writer has been acknowledged."""
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         requests = payload.data
         for request in requests:
             if request.in_doubt:
@@ -188,10 +189,10 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
         return payload.events
 
     @abstractmethod
-    def send_request(self, request: Any, payload: Payload) -> None:
+    def send_request(self, request: Any, payload: Request) -> None:
         """Returns when all events of a request are stored; raises as `send`, after `doubt` if they may be."""
 
-    def settle(self, payload: Payload) -> bool:
+    def settle(self, payload: Request) -> bool:
         """Find out what is stored of requests in doubt; returns whether nothing of them is left to be
         sent."""
         if not self.may_repeat:
@@ -207,11 +208,11 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
             is_left = is_left or bool(request.rows)
         return not is_left
 
-    def await_end(self, payload: Payload) -> None:
+    def await_end(self, payload: Request) -> None:
         """Wait until the server isn't at work any more on requests in doubt, if it tells; Retryable if that
         takes too long."""
 
-    def find_missing(self, request: Any, payload: Payload) -> Sequence[int]:
+    def find_missing(self, request: Any, payload: Request) -> Sequence[int]:
         """The positions of the request's rows that the database doesn't have."""
         before: list[int] | None = None
         while True:

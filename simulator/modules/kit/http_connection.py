@@ -22,7 +22,14 @@ from httptools import HttpParserError, HttpResponseParser
 
 from ...errors import one_line
 from ..sending import explain_length, most_answer_bytes
-from ..waiting import TIMEOUTS, limit_waits, note_sending, receive_stamped, stamp_arrivals
+from ..waiting import (
+    TIMEOUTS,
+    Receiver,
+    limit_waits,
+    note_arrival,
+    note_sending,
+    stamp_arrivals,
+)
 
 SOCKET_OPTIONS = [
     # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
@@ -197,6 +204,7 @@ class Connection:
         self.descriptor = stream.fileno()
         self._stream = stream
         self._stamped = stamped
+        self._receiver = Receiver(stream, stamped)
         self._tls = stream if isinstance(stream, ssl.SSLSocket) else None
         events = select.poll()
         events.register(stream, select.POLLIN)
@@ -218,8 +226,15 @@ class Connection:
         self._is_complete = False
         self.keeps_alive = False
         """Whether the server takes another request after the last one."""
+        self.sent_s = 0.0
+        """When the last request went out."""
         self._refused: OSError | None = None
         """The error if the server hung up before it had read the whole request."""
+
+    @property
+    def arrived_s(self) -> float:
+        """When the last of what was received came."""
+        return self._receiver.arrived_s
 
     def close(self) -> None:
         self._stream.close()
@@ -235,8 +250,9 @@ class Connection:
             self._timeout_s = timeout_s
         self._fresh = True
         self._refused = None
+        self.sent_s = time.perf_counter()
         if self._stamped:
-            note_sending()
+            note_sending(self.sent_s)
         try:
             if self._tls is not None or len(body) <= _COPIED:
                 self._stream.sendall(head + body)
@@ -260,10 +276,9 @@ class Connection:
         """Wait for something to read, and read it: the answer, if that was the rest of it. SimulatorError if
         it is longer than memory allows."""
         try:
+            size = self._receiver.receive(self._buffer)
             if self._stamped:
-                size = receive_stamped(self._stream, self._buffer)
-            else:
-                size = self._stream.recv_into(self._bytes)
+                note_arrival(self._receiver.arrived_s)
             if not size:
                 raise self._explain_end()
             if self._fresh:
@@ -280,7 +295,7 @@ class Connection:
             answer = self._parse(size)
             while answer is None and self._tls is not None and self._tls.pending():
                 # Nothing else tells of what is decrypted.
-                answer = self._parse(self._stream.recv_into(self._bytes))
+                answer = self._parse(self._receiver.receive(self._buffer))
         except (OSError, NoAnswer) as error:
             if isinstance(error, NoAnswer) and self._refused is None:
                 raise

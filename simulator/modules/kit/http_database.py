@@ -10,10 +10,9 @@ SQL, and of languages like it, are made of a template for each query.
 from __future__ import annotations
 
 import re
-import select
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -25,11 +24,11 @@ from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.drawing import BoundQueries, BoundQuery
 from ..base import Job
 from ..own_statements import Drawn, quote_json
-from ..sending import Outcome, PolledAsker, Received
-from ..waiting import find_arrival, find_sending, note_sending
+from ..sending import Asker, Completion, Received, Request
 from .http import CONNECT_TIMEOUT_S, HttpPool, Probe, interpret_no_answer, scheme_port
 from .http_connection import Answer, Connection, HttpRequest, NoAnswer
 from .module import ConnectedModule, unreachable
+from .multiplexer import Multiplexer
 from .options import HttpOptions
 from .sql_queries import Template, make_template
 
@@ -256,17 +255,16 @@ DatabaseT = TypeVar("DatabaseT", bound=HttpClient)
 
 @dataclass(slots=True)
 class _Asked:
-    """A question that is under way beside others."""
+    """A question that is under way."""
 
-    token: object
+    request: Request
     conversation: Conversation
     connection: Connection
     sent_s: float
-    latest_s: float
-    """When its latest request was sent."""
+    """When its first request was sent."""
 
 
-class HttpAsker(PolledAsker, Generic[DatabaseT]):
+class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
     """Asks by a database of its own, which has a connection for each question in flight. A node that is lost
     is the database's affair, too."""
 
@@ -279,9 +277,10 @@ class HttpAsker(PolledAsker, Generic[DatabaseT]):
         timeout_s: float | None = None,
     ) -> None:
         """`timeout_s`: how long an answer may take; None: as long as to any other request."""
-        super().__init__(module, in_flight, timeout_s or module.options.request_timeout_s)
+        Multiplexer.__init__(self, timeout_s or module.options.request_timeout_s)
+        Asker.__init__(self, module, in_flight)
+        self.blocks = in_flight == 1
         self._database: DatabaseT | None = None
-        self._begun: tuple[Conversation, Connection] | None = None
         self._asked: dict[int, _Asked] = {}
         """Descriptor of a connection -> the question that is under way by it."""
 
@@ -289,12 +288,8 @@ class HttpAsker(PolledAsker, Generic[DatabaseT]):
         self._database = self.module.connect()
 
     def close(self) -> None:
-        if self._begun is not None:
-            self._begun[1].close()
-        for question in self._asked.values():
-            question.connection.close()
-        self._begun = None
-        self._asked.clear()
+        for descriptor in list(self._asked):
+            self._forget(descriptor).connection.close()
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -309,92 +304,71 @@ class HttpAsker(PolledAsker, Generic[DatabaseT]):
     def converse(self, request: Any) -> Conversation:
         """The requests of a question."""
 
-    def _go_on(self, conversation: Conversation, answer: Answer) -> HttpRequest | Received:
-        """The next request, or what was received; Retryable or SimulatorError if the answer can't be used."""
-        if answer.status not in _SUCCESS:
-            raise self.database.explain(answer)
-        try:
-            return conversation.send(answer.body)
-        except StopIteration as end:
-            received: Received = end.value
-            return received
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._asked)
 
-    # --- one after the other
-
-    def begin(self, request: Any) -> None:
-        conversation = self.converse(request)
-        self._begun = conversation, self.database.begin(next(conversation), self._timeout_s)
-
-    def finish(self) -> Received:
-        assert self._begun is not None
-        conversation, connection = self._begun
-        database = self.database
-        while True:
-            self._begun = None
-            result = self._go_on(conversation, database.finish(connection))
-            if isinstance(result, Received):
-                return result
-            sent_s = find_sending(0.0)
-            connection = database.begin(result, self._timeout_s)
-            self._begun = conversation, connection
-            # The question was sent with its first request.
-            note_sending(sent_s)
-
-    # --- several at once
-
-    def submit(self, request: Any, token: object) -> None:
-        conversation = self.converse(request)
-        self._send(token, conversation, next(conversation))
+    def submit(self, request: Request) -> None:
+        conversation = self.converse(request.data)
+        self._send(request, conversation, next(conversation))
 
     def _send(
         self,
-        token: object,
+        request: Request,
         conversation: Conversation,
-        request: HttpRequest,
+        following: HttpRequest,
         sent_s: float | None = None,
     ) -> None:
         """Send the next request of a question. `sent_s`: when its first one was sent (None: this is it)."""
-        latest_s = time.perf_counter()
         try:
-            connection = self.database.begin(request, self._timeout_s)
+            connection = self.database.begin(following, self._timeout_s)
         except (Retryable, SimulatorError) as error:
-            self._found.append(Outcome(token, time.perf_counter(), error, sent_s))
+            self._end(request, error, time.perf_counter(), sent_s)
             return
-        if sent_s is None:
-            sent_s = find_sending(latest_s)
-        self._asked[connection.descriptor] = _Asked(
-            token, conversation, connection, sent_s, latest_s
-        )
-        self._poll.register(connection.descriptor, select.POLLIN)
+        descriptor = connection.descriptor
+        first_s = connection.sent_s if sent_s is None else sent_s
+        self._asked[descriptor] = _Asked(request, conversation, connection, first_s)
+        self.watch(descriptor)
 
-    def list_asked(self) -> Iterable[tuple[int, float]]:
-        return ((descriptor, question.latest_s) for descriptor, question in self._asked.items())
-
-    def take(self, descriptor: int) -> None:
+    def serve(self, descriptor: int, events: int) -> None:
         question = self._asked[descriptor]
-        result: HttpRequest | Received | Exception
+        connection = question.connection
         try:
-            answer = self.database.receive(question.connection)
+            answer = self.database.receive(connection)
             if answer is None:
                 return
-            result = self._go_on(question.conversation, answer)
+            if answer.status not in _SUCCESS:
+                raise self.database.explain(answer)
+            following = question.conversation.send(answer.body)
+        except StopIteration as end:
+            result: Received | Exception = end.value
         except (Retryable, SimulatorError) as error:
             result = error
-        self._forget(descriptor)
-        if isinstance(result, HttpRequest):
-            self._send(question.token, question.conversation, result, question.sent_s)
+        else:
+            self._forget(descriptor)
+            self._send(question.request, question.conversation, following, question.sent_s)
             return
-        answered_s = find_arrival(question.latest_s)
-        self._found.append(Outcome(question.token, answered_s, result, question.sent_s))
+        self._forget(descriptor)
+        self._end(question.request, result, connection.arrived_s, question.sent_s)
 
-    def end_late(self, descriptor: int) -> None:
-        question = self._forget(descriptor)
-        error = self.database.give_up(question.connection)
-        self._found.append(Outcome(question.token, time.perf_counter(), error, question.sent_s))
+    def end_late(self, now_s: float) -> None:
+        for descriptor, question in list(self._asked.items()):
+            if question.connection.sent_s + self._timeout_s <= now_s:
+                self._forget(descriptor)
+                error = self.database.give_up(question.connection)
+                self._end(question.request, error, now_s, question.sent_s)
+
+    def _end(
+        self, request: Request, result: Received | Exception, at_s: float, sent_s: float | None
+    ) -> None:
+        if isinstance(result, Received):
+            self.found.append(Completion(request, result.rows, at_s, None, result, sent_s))
+        else:
+            self.found.append(Completion(request, 0, at_s, result, None, sent_s))
 
     def _forget(self, descriptor: int) -> _Asked:
         # A connection may be closed before it is used again, and its descriptor be another's.
-        self._poll.unregister(descriptor)
+        self.forget(descriptor)
         return self._asked.pop(descriptor)
 
 

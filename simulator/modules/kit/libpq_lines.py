@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -19,7 +20,7 @@ from psycopg.adapt import Transformer
 
 from ...encoding.postgres_rows import HEADER, SYNC
 from ..sending import Received, Rows, explain_length, most_answer_bytes
-from ..waiting import TIMEOUTS, limit_waits, receive_stamped
+from ..waiting import TIMEOUTS, Receiver, limit_waits
 from .libpq import Connection, list_types, lost, no_answer, read_error
 
 INT8_OID = 20
@@ -83,20 +84,12 @@ class Line(ABC):
             self.columns[statement] = self.connection.describe(statement.name)
         return self.columns[statement]
 
+    arrived_s: float = 0.0
+    """When the last of what was received came."""
+
     @abstractmethod
     def send(self, question: Question) -> None:
         """Send a question, whole."""
-
-    def finish(self) -> Received:
-        """Wait for the answer."""
-        while True:
-            self.wait()
-            if received := self.receive():
-                return received
-
-    @abstractmethod
-    def wait(self) -> None:
-        """Wait until there is something to receive, if `receive` doesn't."""
 
     @abstractmethod
     def receive(self) -> Received | None:
@@ -109,7 +102,7 @@ class MessageLine(Line):
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         super().__init__(connection)
         self._socket = connection.socket
-        self._stamped = connection.stamped
+        self._receiver = Receiver(connection.socket, connection.stamped)
         self._timeout_s = timeout_s
         self._buffer = memoryview(bytearray(_MOST_BYTES))
         self._chunks: list[bytes] = []
@@ -128,14 +121,12 @@ class MessageLine(Line):
                 self._types = self.prepare(statement)
         self._socket.sendall(question.message)
 
-    def wait(self) -> None:
-        """Receiving waits."""
-
     def receive(self) -> Received | None:
+        """Waits, if nothing has come."""
         buffer = self._buffer
         try:
-            read = receive_stamped(self._socket, buffer) if self._stamped else None
-            size = self._socket.recv_into(buffer) if read is None else read
+            size = self._receiver.receive(buffer)
+            self.arrived_s = self._receiver.arrived_s
         except TIMEOUTS as error:
             raise no_answer(self._timeout_s) from error
         if not size:
@@ -184,10 +175,6 @@ class MessageLine(Line):
 class LibpqLine(Line):
     """Messages by libpq, over TLS."""
 
-    def __init__(self, connection: Connection, timeout_s: float) -> None:
-        super().__init__(connection)
-        self._timeout_s = timeout_s
-
     def send(self, question: Question) -> None:
         pg, statement = self.connection.pg, question.statement
         try:
@@ -202,11 +189,9 @@ class LibpqLine(Line):
         except psycopg.Error as error:
             raise lost(error) from error
 
-    def wait(self) -> None:
-        self.connection.wait(self._timeout_s)
-
     def receive(self) -> Received | None:
         self.connection.read()
+        self.arrived_s = time.perf_counter()
         if self.connection.pg.is_busy():
             return None
         result = self.connection.finish()

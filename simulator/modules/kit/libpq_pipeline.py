@@ -18,9 +18,9 @@ one after the other (`QueryQueue`).
 from __future__ import annotations
 
 import re
-import select
+import socket
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -30,7 +30,7 @@ import psycopg
 from psycopg import pq
 
 from ...encoding.postgres_rows import HEADER, ValueCutter
-from ..waiting import receive_stamped
+from ..waiting import TIMEOUTS, Receiver, limit_waits
 from .libpq import Connection, ServerError, lost, make_error, no_answer, read_error
 
 Insert = tuple[bytes, Any]
@@ -38,7 +38,7 @@ Insert = tuple[bytes, Any]
 synchronisation (`bind_rows`)."""
 
 
-Request = tuple[Sequence[Insert], bool]
+Inserts = tuple[Sequence[Insert], bool]
 """A payload's data, stored as a whole or not at all, and whether BEGIN and COMMIT go around it; COMMIT in any
 case, as it rolls back what has failed."""
 
@@ -61,9 +61,9 @@ class Answer(NamedTuple):
 _ONE = Answer(1, None)
 
 
-class Pipeline:
-    """Several requests under way. For one thread; sending and receiving never wait. No ABC: each `isinstance`
-    would take 0.4 µs."""
+class Pipeline(ABC):
+    """Several requests under way. For one thread; sending and receiving never wait, unless `wait_up_to` says
+    so."""
 
     def __init__(self, connection: Connection) -> None:
         self.under_way: deque[Any] = deque()
@@ -77,10 +77,15 @@ class Pipeline:
         self._rows = 0
         self._error: ServerError | OSError | None = None
         """The first error of the request that is being answered."""
-        self._poll = select.poll()
-        self._poll.register(self.descriptor, select.POLLIN)
+        self.arrived_s = 0.0
+        """When the last of what was received came."""
 
-    def submit(self, request: Request, sent: object) -> None:
+    def wait_up_to(self, timeout_s: float) -> bool:
+        """Let `receive` wait for so long from now on, and raise OSError if nothing comes. False if it
+        can't."""
+        return False
+
+    def submit(self, request: Inserts, sent: Any) -> None:
         """Send a request as far as there is room.
 
         That the connection is lost is for `receive` to say: the server may have said why.
@@ -92,7 +97,7 @@ class Pipeline:
             self.is_full = False
 
     @abstractmethod
-    def _send(self, request: Request) -> None:
+    def _send(self, request: Inserts) -> None:
         """Send a request as far as there is room, and note in `is_full` whether there was."""
 
     def flush(self) -> None:
@@ -106,6 +111,7 @@ class Pipeline:
     def receive(self) -> list[tuple[Any, Answer]]:
         """The requests whose answers have come. Raises OSError if the connection is lost."""
         self._connection.read()
+        self.arrived_s = time.perf_counter()
         answers: list[tuple[Any, Answer]] = []
         try:
             self._take(answers)
@@ -118,27 +124,6 @@ class Pipeline:
     @abstractmethod
     def _take(self, answers: list[tuple[Any, Answer]]) -> None:
         """Add the requests whose answers have come."""
-
-    def ask(self, request: Request, timeout_s: float) -> Answer:
-        """A request while no other is under way: send it and wait. Raises OSError if the connection is lost
-        or the answer takes too long."""
-        self.submit(request, None)
-        until_s = time.perf_counter() + timeout_s
-        left_s, watches_room = timeout_s, False
-        while left_s > 0:
-            if self.is_full is not watches_room:
-                # The server may answer parts of a request before it takes the rest.
-                watches_room = self.is_full
-                events = select.POLLIN | (select.POLLOUT if watches_room else 0)
-                self._poll.modify(self.descriptor, events)
-            for _, event in self._poll.poll(left_s * 1000):
-                if event & select.POLLOUT:
-                    self.flush()
-                if event & ~select.POLLOUT:
-                    for _, answer in self.receive():
-                        return answer
-            left_s = until_s - time.perf_counter()
-        raise no_answer(timeout_s)
 
     def _note(self, result: pq.abc.PGresult) -> None:
         """Note a result of the request that is being answered."""
@@ -176,7 +161,7 @@ class StatementPipeline(Pipeline):
         self._formats: list[int] = []
         """The format of each value: they are binary."""
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: Inserts) -> None:
         pg = self._pg
         inserts, in_transaction = request
         self._syncs.append(1 + in_transaction)
@@ -226,7 +211,7 @@ class StatementPipeline(Pipeline):
 # --- COPYs and lists of values over TLS ------------------------------------------------------------
 
 
-def _list_statements(request: Request) -> Sequence[Insert]:
+def _list_statements(request: Inserts) -> Sequence[Insert]:
     """The statements of a request, each with the data of a COPY, and those of its transaction."""
     inserts, in_transaction = request
     return [(b"BEGIN", None), *inserts, (b"COMMIT", None)] if in_transaction else inserts
@@ -240,7 +225,7 @@ class QueryQueue(Pipeline):
         self._statements: deque[tuple[bytes, Any, bool]] = deque()
         """Each with its data, and whether it is the last of its request. The first is under way."""
 
-    def _send(self, request: Request) -> None:
+    def _send(self, request: Inserts) -> None:
         is_idle = not self._statements
         *others, last = _list_statements(request)
         self._statements += [(*statement, False) for statement in others]
@@ -281,6 +266,8 @@ _MOST_PIECES = 512
 """How many pieces are sent at once; the kernel takes 1,024."""
 _MOST_BYTES = 1 << 14
 """Read at once."""
+_NOW = socket.MSG_DONTWAIT
+"""Sending never waits: the server may want its answers to be read before it takes the rest."""
 
 
 def _make_messages(statement: bytes, data: bytes | None) -> list[bytes]:
@@ -303,11 +290,19 @@ class MessagePipeline(Pipeline):
         self._unsent: deque[bytes | memoryview] = deque()
         self._ready: deque[int] = deque()
         """How many ReadyForQuery each request is still answered by."""
-        self._buffer = memoryview(bytearray(_MOST_BYTES)) if connection.stamped else None
+        self._receiver = Receiver(connection.socket, connection.stamped)
+        self._buffer = memoryview(bytearray(_MOST_BYTES))
+        self._waits_s: float | None = None
         self._rest = b""
         """The beginning of a message."""
 
-    def _send(self, request: Request) -> None:
+    def wait_up_to(self, timeout_s: float) -> bool:
+        if timeout_s != self._waits_s:
+            limit_waits(self._socket, timeout_s)
+            self._waits_s = timeout_s
+        return True
+
+    def _send(self, request: Inserts) -> None:
         statements = _list_statements(request)
         self._ready.append(len(statements))
         for statement in statements:
@@ -319,9 +314,9 @@ class MessagePipeline(Pipeline):
         try:
             while unsent:
                 if len(unsent) == 1:
-                    sent = self._socket.send(unsent[0])
+                    sent = self._socket.send(unsent[0], _NOW)
                 else:
-                    sent = self._socket.sendmsg(islice(unsent, _MOST_PIECES))
+                    sent = self._socket.sendmsg(islice(unsent, _MOST_PIECES), (), _NOW)
                 while unsent and sent >= len(unsent[0]):
                     sent -= len(unsent.popleft())
                 if sent:
@@ -335,12 +330,12 @@ class MessagePipeline(Pipeline):
 
     def receive(self) -> list[tuple[Any, Answer]]:
         try:
-            if self._buffer is None:
-                data = self._socket.recv(_MOST_BYTES)
-            else:
-                data = bytes(self._buffer[: receive_stamped(self._socket, self._buffer)])
-        except BlockingIOError:
+            data = bytes(self._buffer[: self._receiver.receive(self._buffer)])
+        except TIMEOUTS as error:
+            if self._waits_s is not None:
+                raise no_answer(self._waits_s) from error
             return []
+        self.arrived_s = self._receiver.arrived_s
         if not data:
             raise lost(self._error or "the server closed the connection")
         is_begun = self._rest or self._rows or self._error

@@ -23,9 +23,17 @@ from ...encoding.columns import KEY_COLUMN, TEXTS, bounds, with_client_key
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import FLOATS, Column, ColumnType, EventBlock
 from ..base import Job
-from ..sending import Asker, Encoder, Payload, Received, deal_rows, make_payloads
+from ..sending import (
+    Asker,
+    BlockingChannel,
+    Encoder,
+    Received,
+    Request,
+    deal_rows,
+    wrap_requests,
+)
 from ..sending import Rows as Answer
-from .exactly_once import ConnectedWriter, Request
+from .exactly_once import ConnectedWriter, TablePart
 from .module import ConnectedModule, ConnectionT
 
 
@@ -35,8 +43,8 @@ class OfficialEncoder(Encoder):
 
     overlaps = False
 
-    def encode(self, block: EventBlock) -> list[Payload]:
-        return make_payloads(self.make_requests(block), block, self.size)
+    def encode(self, block: EventBlock) -> list[Request]:
+        return wrap_requests(self.make_requests(block), block, self.size)
 
     @abstractmethod
     def make_requests(self, block: EventBlock) -> Sequence[Any]:
@@ -44,12 +52,12 @@ class OfficialEncoder(Encoder):
 
 
 @dataclass(slots=True)
-class Rows(Request):
+class Rows(TablePart):
     """What a client is given of the events that go to one table."""
 
     values: Sequence[Any]
 
-    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+    def cut(self, positions: Sequence[int], payload: Request) -> None:
         self.values = [self.values[position] for position in positions]
 
 
@@ -137,7 +145,7 @@ class OfficialWriter(ClientWriter[ConnectionT]):
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         """What an error of the client's means; None: it isn't one of its own."""
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         try:
             self.insert(payload.data)
         except (Retryable, SimulatorError):
@@ -150,7 +158,7 @@ class OfficialWriter(ClientWriter[ConnectionT]):
         return payload.events
 
 
-class ClientAsker(Asker, Generic[ConnectionT]):
+class ClientAsker(Asker, BlockingChannel, Generic[ConnectionT]):
     """Asks by a vendor's client, which decodes each answer; several in flight by as many clients. The
     module's own connection is opened before them, as for a `ClientWriter`."""
 
@@ -167,7 +175,7 @@ class ClientAsker(Asker, Generic[ConnectionT]):
         """A client, connected if it has a way to; Retryable or SimulatorError."""
 
     @abstractmethod
-    def ask(self, client: Any, statement: Any) -> Answer:
+    def execute(self, client: Any, statement: Any) -> Answer:
         """The rows of an answer; raises what the client does."""
 
     @abstractmethod
@@ -190,6 +198,7 @@ class ClientAsker(Asker, Generic[ConnectionT]):
             self._idle.append(self.make_client())
 
     def close(self) -> None:
+        self.end_threads()
         while self._idle:
             self.close_client(self._idle.pop())
         if self._connection is not None:
@@ -199,10 +208,10 @@ class ClientAsker(Asker, Generic[ConnectionT]):
     def encode_statement(self, statement: Any) -> Any:
         return statement
 
-    def send(self, request: Any) -> Received:
+    def send(self, request: Request) -> Received:
         client = self._take()
         try:
-            rows = self.ask(client, request)
+            rows = self.execute(client, request.data)
         except Exception as error:
             is_ours = isinstance(error, Retryable | SimulatorError)
             meaning = error if is_ours else self.explain(error)

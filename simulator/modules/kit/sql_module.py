@@ -17,7 +17,7 @@ from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
 from ..options import Job, OptionsT
-from ..sending import Payload
+from ..sending import Request
 from .exactly_once import ConnectedWriter
 from .module import INSERT_REMEDY, MARK, Closable, Found, MissingTable, TableModule
 from .official import RowsEncoder, sent_columns
@@ -256,7 +256,7 @@ class DbapiWriter(ConnectedWriter[DbapiConnection]):
             for table in module.job.table_names
         ]
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         with self.connection.transaction() as cursor:
             for part in payload.data:
                 cursor.executemany(self._statements[part.table], part.values)

@@ -29,7 +29,7 @@ from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..kit.libpq_pipeline import Insert
 from ..kit.module import IndexOptions
 from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
-from ..sending import Encoder, Payload, deal_block
+from ..sending import Encoder, Request, deal_block
 from .dialects import DIALECTS, Dialect, DialectName
 
 
@@ -214,7 +214,7 @@ def check_copy(options: ServerOptions, job: Job) -> None:
 
 
 class PostgresEncoder(Encoder):
-    """Encodes in one insert mode, as `Request`."""
+    """Encodes in one insert mode, as `Inserts`."""
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class PostgresEncoder(Encoder):
             for table in range(len(self._tables))
         ]
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         size = self.size
         spans = bounds(len(block), size)
         if len(self._tables) == 1:
@@ -285,7 +285,7 @@ class PostgresEncoder(Encoder):
         else:
             parts = [self._deal(block.part(*span)) for span in spans]
         return [
-            Payload(
+            Request(
                 (inserts, self._in_transaction or len(inserts) > 1), stop - start, block, stop - 1
             )
             for inserts, (start, stop) in zip(parts, spans, strict=True)

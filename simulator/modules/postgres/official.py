@@ -22,6 +22,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,12 +41,13 @@ from ..kit.module import ConnectedModule
 from ..kit.official import ClientAsker, Rows, RowsEncoder, sent_columns
 from ..kit.sql_queries import Template, make_template
 from ..options import InsertMode
+from ..sending import Request
 from ..sending import Rows as Answers
 from ..waiting import limit_wait
 from .dialects import Dialect
 from .encoding import ServerOptions
 from .server import translate
-from .writer import PostgresWriter
+from .writer import PostgresWriter, Sent
 
 if TYPE_CHECKING:
     from . import Postgres
@@ -191,10 +193,10 @@ class DriverWriter(PostgresWriter):
     def connect(self, parameters: Mapping[str, Any]) -> DriverConnection:
         return DriverConnection(self._driver, parameters, self._timeout_s)
 
-    def begin(self, connection: DriverConnection) -> DriverChannel:
+    def begin(self, connection: DriverConnection) -> DriverSender:
         # As the drivers have it by default; single inserts are committed each at once.
         connection.driver.autocommit = self._mode is InsertMode.SINGLE
-        return DriverChannel(connection, self.insert)
+        return DriverSender(connection, self.insert)
 
     def insert(self, driver: Any, parts: Sequence[Rows]) -> None:
         """All parts in one transaction."""
@@ -220,27 +222,55 @@ class DriverWriter(PostgresWriter):
                     copy.write_row(row)
 
 
-class DriverChannel:
-    """Requests by a driver, one at a time, asked as by a `Pipeline`."""
+class DriverSender:
+    """Requests by a driver, one at a time."""
 
-    under_way = ()
+    is_full: bool = False
 
     def __init__(
         self, connection: DriverConnection, insert: Callable[[Any, Sequence[Rows]], None]
     ) -> None:
+        self.descriptor: int = connection.driver.fileno()
+        self.under_way: deque[Sent] = deque()
+        self.arrived_s = 0.0
         self._connection = connection
         self._insert = insert
+        self._waits_s = math.inf
+        self._ended: Answer | OSError | None = None
 
-    def ask(self, request: Sequence[Rows], timeout_s: float) -> Answer:
-        driver = self._connection.driver
+    def wait_up_to(self, timeout_s: float) -> bool:
+        self._waits_s = timeout_s
+        return True
+
+    def submit(self, request: Sequence[Rows], sent: Sent) -> None:
+        """Returns when the request is answered."""
+        self.under_way.append(sent)
         try:
-            with self._connection.limit(timeout_s):
-                self._insert(driver, request)
+            self._ended = self._store(request)
+        except OSError as error:
+            self._ended = error
+        self.arrived_s = time.perf_counter()
+
+    def _store(self, request: Sequence[Rows]) -> Answer:
+        connection = self._connection
+        try:
+            with connection.limit(self._waits_s):
+                self._insert(connection.driver, request)
         except ServerError as error:
-            with self._connection.limit(timeout_s):
-                driver.rollback()
+            with connection.limit(self._waits_s):
+                connection.driver.rollback()
             return Answer(0, error)
         return Answer(sum(len(part.rows) for part in request), None)
+
+    def flush(self) -> None:
+        """A driver sends all at once."""
+
+    def receive(self) -> list[tuple[Sent, Answer]]:
+        answer, self._ended = self._ended, None
+        assert answer is not None
+        if isinstance(answer, OSError):
+            raise answer
+        return [(self.under_way.popleft(), answer)]
 
 
 # --- questions --------------------------------------------------------------------------------------
@@ -299,9 +329,13 @@ class DriverAsker(ClientAsker[Any]):
 
     def open(self) -> None:
         # Without the module's own: this one lets us in, or says why not.
-        self.recover()
+        self._connect_all()
 
-    def recover(self) -> None:
+    def recover(self, request: Request) -> bool:
+        self._connect_all()
+        return False
+
+    def _connect_all(self) -> None:
         while len(self._connections) < self.max_in_flight:
             self._idle.append(self.make_client())
 
@@ -317,6 +351,7 @@ class DriverAsker(ClientAsker[Any]):
         return connection
 
     def close(self) -> None:
+        self.end_threads()
         for connection in list(self._connections):
             connection.close(cut=connection not in self._idle)
         self._connections.clear()
@@ -330,7 +365,7 @@ class DriverAsker(ClientAsker[Any]):
 
     # --- asking
 
-    def ask(self, client: DriverConnection, statement: Question) -> Answers:
+    def execute(self, client: DriverConnection, statement: Question) -> Answers:
         with client.limit(self._timeout_s), client.driver.cursor() as cursor:
             cursor.execute(statement.text, statement.values)
             rows: Answers = cursor.fetchall()

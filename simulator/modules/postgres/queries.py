@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import select
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from psycopg import pq
 from psycopg.adapt import Transformer
@@ -26,18 +25,15 @@ from ..kit.libpq_lines import (
     make_text_question,
     read_rows,
 )
+from ..kit.multiplexer import Multiplexer
 from ..kit.sql_queries import make_template
-from ..sending import Outcome, PolledAsker, Received, Rows
-from ..waiting import find_arrival
+from ..sending import Asker, Completion, Received, Request, Rows
 from .dialects import Dialect
 from .encoding import ServerOptions
 from .server import is_lost, translate
 
-if TYPE_CHECKING:
-    pass
 
-
-class PostgresAsker(PolledAsker):
+class PostgresAsker(Multiplexer, Asker):
     """Asks what `Postgres.compile` gives."""
 
     RESULTS: ClassVar[pq.Format] = pq.Format.TEXT
@@ -53,7 +49,8 @@ class PostgresAsker(PolledAsker):
     ) -> None:
         """`module`: makes the statements; `options`, `dialect`: how to connect, and to what; `plans_anew`:
         whether a query is asked by its text each time."""
-        super().__init__(module, in_flight, options.query_timeout_s)
+        Multiplexer.__init__(self, options.query_timeout_s)
+        Asker.__init__(self, module, in_flight)
         self._plans_anew = plans_anew
         self._dialect = dialect
         self._is_prepared = options.prepared_statements
@@ -64,8 +61,8 @@ class PostgresAsker(PolledAsker):
         self._lines: list[Line] = []
         self._idle: deque[Line] = deque()
         """Lines by which nothing is under way."""
-        self._asked: dict[int, tuple[Line, object, float]] = {}
-        """Descriptor -> what is under way there, the caller's name for it, and when it was sent."""
+        self._asked: dict[int, tuple[Line, Request]] = {}
+        """Descriptor -> what is under way there."""
 
     # --- requests
 
@@ -111,15 +108,27 @@ class PostgresAsker(PolledAsker):
     # --- connections
 
     def open(self) -> None:
-        self.recover()
+        self._connect_all()
+
+    def recover(self, request: Request) -> bool:
+        self._connect_all()
+        return False
+
+    def _connect_all(self) -> None:
+        while len(self._lines) < self.max_in_flight:
+            line = self._connect()
+            self._lines.append(line)
+            self._idle.append(line)
 
     def _connect(self) -> Line:
         stamped = self.module.job.stamps_arrivals
         connection = self._connector.connect(
             lambda parameters: Connection(parameters, self._timeout_s, stamped=stamped)
         )
-        kind = LibpqLine if connection.is_encrypted else MessageLine
-        line = kind(connection, self._timeout_s)
+        is_encrypted = connection.is_encrypted
+        # Over TLS, receiving doesn't wait.
+        self.blocks = self.max_in_flight == 1 and not is_encrypted
+        line = LibpqLine(connection) if is_encrypted else MessageLine(connection, self._timeout_s)
         for statement in self._statements.values():
             try:
                 line.prepare(statement)
@@ -132,104 +141,80 @@ class PostgresAsker(PolledAsker):
 
     def close(self) -> None:
         for line in self._lines:
+            self.forget(line.descriptor)
             line.connection.close(cut=line.descriptor in self._asked)
         self._lines = []
         self._idle.clear()
         self._asked.clear()
 
-    def recover(self) -> None:
-        while len(self._lines) < self.max_in_flight:
-            line = self._connect()
-            self._lines.append(line)
+    def _explain(self, error: OSError | ServerError) -> Retryable | SimulatorError:
+        return translate(error, self._dialect, self.module.job)
+
+    # --- asking
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._asked)
+
+    def submit(self, request: Request) -> None:
+        if not self._idle:
+            try:
+                self._connect_all()
+            except (Retryable, SimulatorError) as error:
+                self.found.append(Completion(request, 0, time.perf_counter(), error))
+                return
+        line = self._idle.popleft()
+        self._asked[line.descriptor] = line, request
+        try:
+            line.send(request.data)
+        except (OSError, ServerError) as error:
+            self._fail(line, request, error)
+        else:
+            self.watch(line.descriptor)
+
+    def serve(self, descriptor: int, events: int) -> None:
+        asked = self._asked.get(descriptor)
+        if asked is None:
+            # By an idle line, a server has nothing to say but that it hangs up.
+            self._lose(next(line for line in self._idle if line.descriptor == descriptor))
+            return
+        line, request = asked
+        try:
+            received = line.receive()
+        except (OSError, ServerError, SimulatorError) as error:
+            self._fail(line, request, error)
+            return
+        if received is not None:
+            del self._asked[descriptor]
             self._idle.append(line)
-            if self.max_in_flight > 1:
-                self._poll.register(line.descriptor, select.POLLIN)
+            self.found.append(Completion(request, received.rows, line.arrived_s, None, received))
+
+    def end_late(self, now_s: float) -> None:
+        for line, request in list(self._asked.values()):
+            if request.sent_s + self._timeout_s <= now_s:
+                self._fail(line, request, no_answer(self._timeout_s))
+
+    def _fail(self, line: Line, request: Request, error: Exception) -> None:
+        """A question has failed; the connection may be lost by it."""
+        del self._asked[line.descriptor]
+        if isinstance(error, OSError | ServerError):
+            error = self._explain(error)
+            is_over = is_lost(error)
+        else:
+            is_over = True
+        if is_over:
+            self._lose(line)
+        else:
+            self._idle.append(line)
+        self.found.append(Completion(request, 0, time.perf_counter(), error))
 
     def _lose(self, line: Line) -> None:
-        if self.max_in_flight > 1:
-            self._poll.unregister(line.descriptor)
+        self.forget(line.descriptor)
         if line in self._idle:
             self._idle.remove(line)
         line.connection.close(cut=True)
         self._lines.remove(line)
         self._connector.shorten()
-
-    def _explain(self, error: OSError | ServerError) -> Retryable | SimulatorError:
-        return translate(error, self._dialect, self.module.job)
-
-    def _fail(self, line: Line, error: Exception) -> Retryable | SimulatorError:
-        """What an error that came by a connection means; the connection may be lost by it."""
-        if isinstance(error, SimulatorError):
-            self._lose(line)
-            return error
-        assert isinstance(error, OSError | ServerError)
-        meaning = self._explain(error)
-        if is_lost(meaning):
-            self._lose(line)
-        return meaning
-
-    # --- asking
-
-    def begin(self, request: Question) -> None:
-        if not self._lines:
-            self.recover()
-        line = self._lines[0]
-        try:
-            line.send(request)
-        except (OSError, ServerError) as error:
-            raise self._fail(line, error) from error
-
-    def finish(self) -> Received:
-        line = self._lines[0]
-        try:
-            return line.finish()
-        except (OSError, ServerError, SimulatorError) as error:
-            raise self._fail(line, error) from error
-
-    def submit(self, request: Question, token: object) -> None:
-        sent_s = time.perf_counter()
-        if not self._idle:
-            try:
-                self.recover()
-            except (Retryable, SimulatorError) as error:
-                self._found.append(Outcome(token, sent_s, error))
-                return
-        line = self._idle.popleft()
-        self._asked[line.descriptor] = line, token, sent_s
-        try:
-            line.send(request)
-        except (OSError, ServerError) as error:
-            self._end(line, token, sent_s, error)
-
-    def list_asked(self) -> Iterable[tuple[int, float]]:
-        return ((descriptor, sent_s) for descriptor, (_, _, sent_s) in self._asked.items())
-
-    def take(self, descriptor: int) -> None:
-        pending = self._asked.get(descriptor)
-        if pending is None:
-            # By an idle line, a server has nothing to say but that it hangs up.
-            self._lose(next(line for line in self._idle if line.descriptor == descriptor))
-            return
-        try:
-            result = pending[0].receive()
-        except (OSError, ServerError, SimulatorError) as error:
-            self._end(*pending, error)
-        else:
-            if result is not None:
-                self._end(*pending, result)
-
-    def _end(self, line: Line, token: object, sent_s: float, result: Received | Exception) -> None:
-        """The question by this connection is over."""
-        del self._asked[line.descriptor]
-        self._idle.append(line)
-        if isinstance(result, Exception):
-            failure = self._fail(line, result)
-            self._found.append(Outcome(token, time.perf_counter(), failure))
-        else:
-            self._found.append(Outcome(token, find_arrival(sent_s), result))
-
-    def end_late(self, descriptor: int) -> None:
-        self._end(*self._asked[descriptor], no_answer(self._timeout_s))
 
     # --- answers
 

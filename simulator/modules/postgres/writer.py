@@ -1,24 +1,24 @@
-"""Sends payloads, one transaction each, one at a time or several in flight, by connections that are made anew
+"""Sends requests, one transaction each, one at a time or several in flight, by connections that are made anew
 when they are lost; finds out then what became of the requests in doubt."""
 
 from __future__ import annotations
 
-import math
 import select
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Protocol
 
 from ...contract import MAX_IN_FLIGHT, PrimaryKey
 from ...encoding.columns import client_keys, quote_name
 from ...errors import Retryable, SimulatorError
 from ..kit.libpq import Connection, Connector, ServerError, no_answer, write_constant
-from ..kit.libpq_pipeline import Answer, Pipeline, make_pipeline
+from ..kit.libpq_pipeline import Answer, make_pipeline
 from ..kit.module import connection_lost
+from ..kit.multiplexer import Multiplexer
 from ..options import InsertMode, Job
-from ..sending import LAST_ANSWERS_S, Encoder, Outcome, Payload, Writer
-from ..waiting import Poll, find_arrival, limit_wait
+from ..sending import Completion, Encoder, Request, Writer
+from ..waiting import limit_wait
 from .dialects import Dialect, ServerConnection
 from .encoding import ServerOptions
 from .server import is_lost, repeat_refused, translate
@@ -26,22 +26,35 @@ from .server import is_lost, repeat_refused, translate
 _BACKEND_END_S = 10.0
 """How long the old backend may take to end before the next try."""
 
-_Sent = tuple[Payload, object, float, float]
-"""A request under way: its payload, the caller's name for it, when it was sent, and for how long its answer
-is awaited."""
+
+class Sent(NamedTuple):
+    """A request under way by a connection."""
+
+    request: Request
+    sent_s: float
+    limit_s: float
+    """For how long its answer is awaited."""
 
 
-class OneByOne(Protocol):
-    """What takes requests one at a time, as a driver does."""
+class Sender(Protocol):
+    """What takes requests by a connection: a `Pipeline`, or a driver."""
 
-    @property
-    def under_way(self) -> tuple[()]: ...
+    descriptor: int
+    under_way: deque[Sent]
+    is_full: bool
+    arrived_s: float
 
-    def ask(self, request: Any, timeout_s: float) -> Answer: ...
+    def wait_up_to(self, timeout_s: float) -> bool: ...
+
+    def submit(self, request: Any, sent: Sent) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def receive(self) -> list[tuple[Sent, Answer]]: ...
 
 
-class PostgresWriter(Writer):
-    """Sends payloads of `PostgresEncoder`, one transaction each.
+class PostgresWriter(Multiplexer, Writer):
+    """Sends requests of `PostgresEncoder`, one transaction each.
 
     Several in flight go by as many connections, or by fewer (option `connections`), each of which then has
     a pipeline: what follows is sent before what precedes is answered. Measured with 16 single inserts in
@@ -57,32 +70,28 @@ class PostgresWriter(Writer):
     def __init__(
         self, encoder: Encoder, options: ServerOptions, job: Job, dialect: Dialect
     ) -> None:
-        super().__init__(encoder)
+        Multiplexer.__init__(self, options.request_timeout_s)
+        Writer.__init__(self, encoder)
         self.options = options
         self.job = job
         self.dialect = dialect
         self.max_in_flight = options.in_flight(job.load)
-        self._timeout_s = options.request_timeout_s
         self._links = [
             Link(self)
             for _ in range(min(options.connections or self.max_in_flight, self.max_in_flight))
         ]
         self._lost: dict[int, Link] = {}
-        """Id of a payload in doubt -> the connection that was lost."""
-        self._watched: dict[int, Link] = {}
-        """Descriptor -> connection that `_poll` watches: all by which requests are under way."""
-        self._poll = Poll()
+        """Id of a request in doubt -> the connection that was lost."""
+        self._used: dict[int, Link] = {}
+        """Descriptor -> connection by which there were requests."""
         self._idle: deque[Link] = deque()
         """Connections by which nothing is under way."""
-        self._found: list[Outcome[int]] = []
-        self._late_at_s = 0.0
-        """When to look for late answers next."""
 
     def connect(self, parameters: Mapping[str, Any]) -> Any:
         """A new connection by libpq's parameters; OSError if the connection is refused."""
         return Connection(parameters, self._timeout_s, stamped=self.job.stamps_arrivals)
 
-    def begin(self, connection: Any) -> Pipeline | OneByOne:
+    def begin(self, connection: Any) -> Sender:
         """What takes requests by a connection, once all else is asked. Raises OSError or `ServerError`."""
         for statement in self.encoder.list_prepared():
             connection.prepare(*statement)
@@ -95,168 +104,114 @@ class PostgresWriter(Writer):
         self._idle.extend(self._links)
 
     def close(self) -> None:
+        self.finish()
+        for descriptor in list(self._used):
+            self._leave(descriptor)
         for link in self._links:
             link.close()
+        self._idle.clear()
 
-    # --- one at a time
-
-    def send(self, payload: Payload) -> int:
-        link = self._links[0]
-        assert link.channel is not None
-        try:
-            answer = link.channel.ask(payload.data, limit_wait(self._timeout_s))
-        except OSError as error:
-            self._lose(link, [payload])
-            raise connection_lost(error) from error
-        result = _judge(link, answer)
-        if isinstance(result, int):
-            return result
-        if is_lost(result):
-            self._lose(link, [payload])
-        raise result from answer.error
-
-    def recover(self, payload: Payload) -> bool:
-        link = self._lost.get(id(payload))
+    def recover(self, request: Request) -> bool:
+        link = self._lost.get(id(request))
         if link is None:
             # Whatever else has failed has left nothing behind: the server has rolled it back.
             return False
-        stored = link.was_stored(payload)
-        del self._lost[id(payload)]
+        stored = link.was_stored(request)
+        del self._lost[id(request)]
         if link.held:
-            for request in link.take_held():
-                self._submit_by(link, *request)
+            while link.held:
+                self._submit_by(link, link.held.popleft())
         elif link not in self._idle and not link.is_busy:
             self._idle.append(link)
         return stored
 
-    def _lose(self, link: Link, payloads: list[Payload]) -> None:
-        """Give a connection up by which these payloads may or may not have been stored."""
-        link.lose(payloads)
-        self._lost.update((id(payload), link) for payload in payloads)
+    # --- requests
 
-    # --- several in flight
+    @property
+    def is_busy(self) -> bool:
+        return any(link.is_busy for link in self._links)
 
-    def submit(self, payload: Payload, request: object) -> None:
-        if self._idle:
-            link = self._idle.popleft()
-        else:
-            # The one with the fewest requests; one that is lost only if all are.
-            link = min(
-                self._links,
-                key=lambda link: (
-                    len(link.held) + MAX_IN_FLIGHT
-                    if link.channel is None
-                    else len(link.channel.under_way)
-                ),
-            )
-        if link.channel is None:
+    def submit(self, request: Request) -> None:
+        # The one with the fewest requests; one that is lost only if all are.
+        idle = self._idle
+        link = idle.popleft() if idle else min(self._links, key=Link.count_requests)
+        if link.sender is None:
             # The requests that were lost with the connection will have it made again.
-            link.held.append((payload, request))
+            link.held.append(request)
         else:
-            self._submit_by(link, payload, request)
+            self._submit_by(link, request)
 
-    def _submit_by(self, link: Link, payload: Payload, request: object) -> None:
-        pipeline = link.channel
-        assert isinstance(pipeline, Pipeline)
-        sent = (payload, request, time.perf_counter(), limit_wait(self._timeout_s))
-        pipeline.submit(payload.data, sent)
-        if pipeline.descriptor not in self._watched or pipeline.is_full:
-            self._watched[pipeline.descriptor] = link
-            events = select.POLLIN | (select.POLLOUT if pipeline.is_full else 0)
-            self._poll.register(pipeline.descriptor, events)
+    def _submit_by(self, link: Link, request: Request) -> None:
+        sender = link.sender
+        assert sender is not None
+        limit_s = limit_wait(self._timeout_s)
+        if self.max_in_flight == 1:
+            self.blocks = sender.wait_up_to(limit_s)
+        sender.submit(request.data, Sent(request, time.perf_counter(), limit_s))
+        descriptor = sender.descriptor
+        self._used[descriptor] = link
+        self.watch(descriptor, sender.is_full)
 
-    def outcomes(self, timeout_s: float | None) -> Sequence[Outcome[int]]:
-        until_s = math.inf if timeout_s is None else time.perf_counter() + timeout_s
-        while not self._found:
-            left_s = until_s - time.perf_counter()
-            if left_s <= 0:
-                break
-            self._serve(left_s)
-        outcomes, self._found = self._found, []
-        return outcomes
+    def serve(self, descriptor: int, events: int) -> None:
+        link = self._used[descriptor]
+        sender = link.sender
+        assert sender is not None
+        if events & select.POLLOUT:
+            sender.flush()
+        if events & ~select.POLLOUT:
+            self._take(link, sender)
+        if sender is link.sender:
+            # Some data is sent only when the server has asked for it.
+            self.watch(descriptor, sender.is_full)
 
-    def stop_submitting(self) -> None:
-        until_s = time.perf_counter() + min(LAST_ANSWERS_S, self._timeout_s)
-        while any(link.is_busy for link in self._links):
-            left_s = until_s - time.perf_counter()
-            if left_s <= 0:
-                break
-            self._serve(left_s)
-
-    def _serve(self, timeout_s: float) -> None:
-        """Send and receive what can be; wait until something can, but not longer than that."""
-        now_s = time.perf_counter()
-        if now_s >= self._late_at_s:
-            self._give_up_late(now_s)
-            if self._found:
-                return
-        for descriptor, event in self._poll.wait(min(timeout_s, self._late_at_s - now_s)):
-            link = self._watched[descriptor]
-            pipeline = link.channel
-            assert isinstance(pipeline, Pipeline)
-            if event & select.POLLOUT:
-                pipeline.flush()
-                if not pipeline.is_full:
-                    self._poll.register(descriptor, select.POLLIN)
-            if event & ~select.POLLOUT:
-                self._take(link, pipeline)
-
-    def _take(self, link: Link, pipeline: Pipeline) -> None:
+    def _take(self, link: Link, sender: Sender) -> None:
         """Take the answers that have come by a connection."""
         try:
-            answers = pipeline.receive()
+            answers = sender.receive()
         except OSError as error:
-            self._end(link, pipeline, connection_lost(error), [])
+            self._end(link, sender, connection_lost(error), [])
             return
-        if pipeline.is_full:
-            # Some data is sent only when the server has asked for it.
-            self._poll.register(pipeline.descriptor, select.POLLIN | select.POLLOUT)
-        doubtful: list[_Sent] = []
-        for sent, answer in answers:
-            result = _judge(link, answer)
-            if is_lost(result):
+        doubtful: list[Sent] = []
+        for sent, (rows, failure) in answers:
+            meaning = None if failure is None else link.explain(failure)
+            if is_lost(meaning):
                 doubtful.append(sent)
-                reason = result
+                reason = meaning
             else:
-                self._found.append(Outcome(sent[1], find_arrival(sent[2]), result))
+                self.found.append(Completion(sent.request, rows, sender.arrived_s, meaning))
         if doubtful:
-            self._end(link, pipeline, reason, doubtful)
-        elif answers and not pipeline.under_way:
+            self._end(link, sender, reason, doubtful)
+        elif answers and not sender.under_way:
             self._idle.append(link)
 
-    def _give_up_late(self, now_s: float) -> None:
-        self._late_at_s = now_s + min(1.0, self._timeout_s / 4)
-        for link in list(self._watched.values()):
-            pipeline = link.channel
-            assert isinstance(pipeline, Pipeline)
-            late = (
-                limit_s for _, _, sent_s, limit_s in pipeline.under_way if sent_s + limit_s <= now_s
-            )
-            if limit_s := next(late, 0.0):
-                self._end(link, pipeline, connection_lost(no_answer(limit_s)), [])
+    def end_late(self, now_s: float) -> None:
+        for link in list(self._used.values()):
+            sender = link.sender
+            assert sender is not None
+            for _, sent_s, limit_s in sender.under_way:
+                if sent_s + limit_s <= now_s:
+                    self._end(link, sender, connection_lost(no_answer(limit_s)), [])
+                    break
 
     def _end(
-        self,
-        link: Link,
-        pipeline: Pipeline,
-        reason: int | BaseException,
-        doubtful: list[_Sent],
+        self, link: Link, sender: Sender, reason: Exception | None, doubtful: list[Sent]
     ) -> None:
-        """Give a connection up: these requests, and all that are under way on it, have failed."""
-        del self._watched[pipeline.descriptor]
-        self._poll.unregister(pipeline.descriptor)
-        lost: list[_Sent] = [*doubtful, *pipeline.under_way]
+        """Give a connection up: these requests, and all that are under way by it, may or may not have been
+        stored."""
+        self._leave(sender.descriptor)
+        lost = [sent.request for sent in (*doubtful, *sender.under_way)]
         if not lost:
             # The next request by it will find that it is lost, and be looked for like any other.
             return
-        self._lose(link, [payload for payload, *_ in lost])
+        link.lose(lost)
         now_s = time.perf_counter()
-        self._found.extend(Outcome(request, now_s, reason) for _, request, *_ in lost)
+        for request in lost:
+            self._lost[id(request)] = link
+            self.found.append(Completion(request, 0, now_s, reason))
 
-
-def _judge(link: Link, answer: Answer) -> int | Retryable | SimulatorError:
-    """What an answer means: the events stored, or an error."""
-    return answer.rows if answer.error is None else link.explain(answer.error)
+    def _leave(self, descriptor: int) -> None:
+        del self._used[descriptor]
+        self.forget(descriptor)
 
 
 # --- a connection -----------------------------------------------------------------------------------
@@ -275,20 +230,20 @@ class Link:
         self._dialect = writer.dialect
         self._connector = Connector(writer.options.dsn, writer.job.run_id, writer.dialect.SESSION)
         self._connection: ServerConnection | None = None
-        self.channel: Pipeline | OneByOne | None = None
+        self.sender: Sender | None = None
         """What takes requests; None while the connection is lost."""
-        self.held: deque[tuple[Payload, object]] = deque()
-        """Requests (payload, and the caller's name for it) that wait until the connection is there again."""
+        self.held: deque[Request] = deque()
+        """Requests that wait until the connection is there again."""
         self._backend: Any = None
         """What tells this connection's backend from all others."""
         self._lost_backend: Any = None
         """The backend that may still be at work on requests in doubt."""
         self._lost_at = 0.0
         """When the connection was given up, by the monotonic clock."""
-        self._in_doubt: dict[int, Payload] = {}
-        """Id -> payload that may have been committed without our knowing."""
+        self._in_doubt: dict[int, Request] = {}
+        """Id -> request that may have been committed without our knowing."""
         self._stored: dict[int, bool] = {}
-        """Id of a payload that was in doubt -> whether it is stored."""
+        """Id of a request that was in doubt -> whether it is stored."""
 
     def open(self) -> None:
         """Connect. Raises Retryable or SimulatorError."""
@@ -307,47 +262,47 @@ class Link:
         connection = self._connection = self._connector.connect(self._writer.connect)
         self._backend = self._dialect.backend(connection)
         self._await_end_of_lost_backend(connection)
-        for key, payload in list(self._in_doubt.items()):
-            self._stored[key] = self._is_stored(connection, payload)
+        for key, request in list(self._in_doubt.items()):
+            self._stored[key] = self._is_stored(connection, request)
             del self._in_doubt[key]
-        self.channel = self._writer.begin(connection)
+        self.sender = self._writer.begin(connection)
 
     def close(self) -> None:
         """Disconnect; no error if that was lost already."""
         if self._connection is not None:
             self._connection.close(cut=self.is_busy)
-        self._connection = self.channel = None
+        self._connection = self.sender = None
 
     @property
     def is_busy(self) -> bool:
         """Whether requests are under way."""
-        return self.channel is not None and bool(self.channel.under_way)
+        return self.sender is not None and bool(self.sender.under_way)
 
-    def take_held(self) -> list[tuple[Payload, object]]:
-        """Take the requests that have waited for the connection."""
-        requests = list(self.held)
-        self.held.clear()
-        return requests
+    def count_requests(self) -> int:
+        """How many requests wait for the connection; one that is lost has more than any other."""
+        if self.sender is None:
+            return len(self.held) + MAX_IN_FLIGHT
+        return len(self.sender.under_way)
 
-    def lose(self, payloads: list[Payload]) -> None:
+    def lose(self, requests: list[Request]) -> None:
         """Give the connection up; what became of these requests on it is in doubt."""
         self.close()
         self._lost_backend, self._lost_at = self._backend, time.monotonic()
         self._connector.shorten()
-        self._in_doubt.update((id(payload), payload) for payload in payloads)
+        self._in_doubt.update((id(request), request) for request in requests)
 
-    def was_stored(self, payload: Payload) -> bool:
+    def was_stored(self, request: Request) -> bool:
         """Whether a request of `lose` is in the database, asked once. Connects again if need be.
 
         Raises Retryable if that failed.
         """
-        if self.channel is None:
+        if self.sender is None:
             try:
                 self._connect()
             except (OSError, ServerError, SimulatorError, Retryable) as error:
                 self.close()
                 raise connection_lost(error) from error
-        return self._stored.pop(id(payload))
+        return self._stored.pop(id(request))
 
     def explain(self, error: ServerError | OSError) -> Retryable | SimulatorError:
         """What an error that came by the connection means."""
@@ -372,13 +327,13 @@ class Link:
             time.sleep(0.02)
         self._lost_backend = None
 
-    def _is_stored(self, connection: ServerConnection, payload: Payload) -> bool:
-        """Whether the payload's last event, and so the whole transaction, is in the database. False
+    def _is_stored(self, connection: ServerConnection, request: Request) -> bool:
+        """Whether the request's last event, and so the whole transaction, is in the database. False
         without a look where sending it again does no harm."""
         if self._dialect.IS_REPEATABLE:
             return False
         schema = self._job.schema
-        block, row = payload.block, payload.last
+        block, row = request.block, request.last
         tables = self._job.table_names
         table = tables[(block.first + row) % len(tables)]
         if self._job.load.primary_key is PrimaryKey.CLIENT:

@@ -36,7 +36,7 @@ from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
 from ..postgres.encoding import PostgresOptions
-from ..sending import Encoder, Payload, deal_in_turn, make_payloads
+from ..sending import Encoder, Request, deal_in_turn, wrap_requests
 
 
 class LineFormat(StrEnum):
@@ -328,11 +328,11 @@ class LineEncoder(Encoder):
             return name + value + b"i"
         return name + value
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         lines = format_lines(self._line, self._columns(block), self.job.load.batch)
         if self._doubles:
             lines = self._fill_holes(lines, bounds(len(block), self.size), block)
-        return make_payloads(lines, block, self.size)
+        return wrap_requests(lines, block, self.size)
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
         values = block.row_columns

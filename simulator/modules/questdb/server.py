@@ -26,7 +26,7 @@ from ..kit.http_connection import Answer
 from ..kit.http_database import HttpDatabase
 from ..kit.module import connection_lost, missing_table
 from ..kit.sql_queries import quote_text
-from ..sending import Payload
+from ..sending import Request
 from .encoding import PRECISION, LineFormat, QuestdbOptions
 
 _log = logging.getLogger(__name__)
@@ -307,6 +307,6 @@ class LineWriter(ConnectedWriter[Connection]):
                 " line_format=text"
             )
 
-    def send(self, payload: Payload) -> int:
+    def send(self, payload: Request) -> int:
         self.connection.write(payload.data)
         return payload.events

@@ -46,10 +46,10 @@ from ...encoding.rows import (
 from ...errors import SimulatorError
 from ...workloads.schema import Column, ColumnType, EventBlock
 from ..base import Job
-from ..kit.exactly_once import Request
+from ..kit.exactly_once import TablePart
 from ..kit.http_connection import compress
 from ..kit.series import Labels, field_columns, read_labels, tag_columns
-from ..sending import Encoder, Payload, number_tables
+from ..sending import Encoder, Request, number_tables
 
 ALL_TIME = (86_400_000, 4_102_444_800_000)
 """From 2 January 1970 to 2100, in ms, the end excluded. A server looks some minutes before a window, and one
@@ -77,14 +77,14 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class Import(Request):
+class Import(TablePart):
     """One import."""
 
     target: str
     body: bytes
     encoder: ImportEncoder
 
-    def cut(self, positions: Sequence[int], payload: Payload) -> None:
+    def cut(self, positions: Sequence[int], payload: Request) -> None:
         first = payload.last + 1 - payload.events
         rows = np.array([first + self.rows[position] for position in positions])
         self.body = self.encoder.encode_rows(payload.block, rows)
@@ -124,14 +124,14 @@ class ImportEncoder(Encoder, ABC):
         """The bodies of requests of `size` events, uncompressed, whose `target` is known then;
         `tables`: the number of each event's table."""
 
-    def encode(self, block: EventBlock) -> list[Payload]:
+    def encode(self, block: EventBlock) -> list[Request]:
         self.check_times(block)
         bodies = self.write(block, number_tables(block, len(self._tables)), self.size)
         if self._compressed:
             bodies = list(map(compress, bodies))
         target = self.target
         return [
-            Payload(
+            Request(
                 [Import(range(stop - start), target, body, self)], stop - start, block, stop - 1
             )
             for body, (start, stop) in zip(bodies, bounds(len(block), self.size), strict=True)

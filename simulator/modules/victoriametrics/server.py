@@ -26,7 +26,7 @@ from ..kit.http import parse_body
 from ..kit.http_connection import Answer, HttpRequest
 from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase
 from ..kit.sql_queries import Template
-from ..sending import Payload, Received, Rows, explain_length, most_answer_bytes
+from ..sending import Received, Request, Rows, explain_length, most_answer_bytes
 from .encoding import ALL_TIME, Import, ImportEncoder, Span
 from .forms import (
     FORM_HEADERS,
@@ -388,7 +388,7 @@ class VictoriaMetricsWriter(SettlingWriter[Connection]):
         self._is_idempotent = removes_duplicates(metrics)
         self.encoder.taken = find_span(metrics)
 
-    def send_request(self, request: Import, payload: Payload) -> None:
+    def send_request(self, request: Import, payload: Request) -> None:
         try:
             self.connection.write(request.target, request.body)
         except Retryable:

@@ -3,6 +3,7 @@ ahead, counted without being decoded, several in flight, by the vendor's client,
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -14,7 +15,7 @@ from ...collector.lookup import look_up
 from ...contract import Lookup, StoredPart
 from ...errors import OptionError, Retryable, SimulatorError
 from ...modules.base import AnyModule, Module, Support, connect
-from ...modules.sending import Asker, Received
+from ...modules.sending import Asker, Received, Request
 from ...oracle.answers import Answer, answer, answer_all, compare_answers
 from ...oracle.survey import UnknownEvents, recognize_events, survey_devices
 from ...workloads import load_workload
@@ -361,19 +362,21 @@ def ask_all(
 ) -> dict[int, Received | BaseException]:
     """How each request ended, by its number; `in_flight` of them are under way at once."""
     if in_flight == 1:
-        return {number: asker.send(request) for number, request in enumerate(requests)}
+        return {number: asker.ask(request) for number, request in enumerate(requests)}
     results: dict[int, Received | BaseException] = {}
     begun = 0
-    try:
-        while len(results) < len(requests):
-            while begun < len(requests) and begun - len(results) < in_flight:
-                asker.submit(requests[begun], begun)
-                begun += 1
-            ended = asker.outcomes(60.0)
-            assert ended, "no answer came"
-            results |= {outcome.request: outcome.result for outcome in ended}
-    finally:
-        asker.stop_submitting()
+    while len(results) < len(requests):
+        while begun < len(requests) and begun - len(results) < in_flight:
+            request = Request(requests[begun], execution=begun)
+            request.sent_s = time.perf_counter()
+            asker.submit(request)
+            begun += 1
+        ended = asker.poll(60.0)
+        assert ended, "no answer came"
+        for completion in ended:
+            result = completion.answer or completion.error
+            assert result is not None
+            results[completion.request.execution] = result
     return results
 
 
@@ -434,7 +437,7 @@ def test_an_answer_may_have_no_rows(server: ServerUnderTest) -> None:
     fill(server, TEMPERATURE, ASKED_PARTS)
     with reading(server, TEMPERATURE) as (module, asker):
         bound = bind(query, TEMPERATURE.schema.epoch_ms)
-        received = asker.send(asker.encode_statement(module.compile(bound)))
+        received = asker.ask(asker.encode_statement(module.compile(bound)))
         assert received.rows == 0
         assert list(asker.decode(received)) == []
 
@@ -453,12 +456,12 @@ def test_a_question_that_is_refused_keeps_no_other_from_being_asked(
     fill(server, TEMPERATURE, ASKED_PARTS)
     with reading(server, TEMPERATURE) as (module, asker):
         request = count_events(module, asker)
-        assert [tuple(row) for row in asker.decode(asker.send(request))] == COUNTED
+        assert [tuple(row) for row in asker.decode(asker.ask(request))] == COUNTED
         server.clear()
         with pytest.raises(SimulatorError, match="events"):
-            asker.send(request)
+            asker.ask(request)
         fill(server, TEMPERATURE, ASKED_PARTS)
-        assert [tuple(row) for row in asker.decode(asker.send(request))] == COUNTED
+        assert [tuple(row) for row in asker.decode(asker.ask(request))] == COUNTED
 
 
 def test_a_lost_connection_is_made_again(server: ServerUnderTest) -> None:
@@ -467,7 +470,7 @@ def test_a_lost_connection_is_made_again(server: ServerUnderTest) -> None:
     fill(server, TEMPERATURE, ASKED_PARTS)
     with reading(server, TEMPERATURE) as (module, asker):
         request = count_events(module, asker)
-        asker.send(request)
+        asker.ask(request)
         assert server.kill_connections(module.job.run_id)
         received, was_lost = ask_again(asker, request)
         assert was_lost or server.reconnects_unasked
@@ -477,9 +480,9 @@ def test_a_lost_connection_is_made_again(server: ServerUnderTest) -> None:
 def ask_again(asker: Asker, request: Any) -> tuple[Received, bool]:
     """The answer, and whether a connection was lost before it."""
     try:
-        return asker.send(request), False
+        return asker.ask(request), False
     except Retryable as error:
         kind = error.kind
     assert kind == "connection_lost"
-    asker.recover()
-    return asker.send(request), True
+    asker.recover(Request(request))
+    return asker.ask(request), True

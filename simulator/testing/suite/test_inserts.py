@@ -368,7 +368,7 @@ def test_texts_are_kept_or_refused(server: ServerUnderTest, kind: str) -> None:
     askers = [name for name, client in can.clients.items() if client.asker]
     for options in [{}, *({"client": name} for name in askers)]:
         with prepare_queries(server, workload, options) as module, connect(module.asker()) as asker:
-            received = asker.send(asker.encode_statement(module.compile(bound)))
+            received = asker.ask(asker.encode_statement(module.compile(bound)))
             assert received.rows == _TEXT_EVENTS
             assert compare_answers(right, asker.decode(received)) is None
 

@@ -245,7 +245,7 @@ def ask_own(server: ServerUnderTest, query: Query, stored: Stored) -> list[str |
     with prepare_queries(server, MACHINES) as module, closing(module.make_asker(1)) as asker:
         requests = list(asker.encode(bounds))
         asker.open()
-        prepared = [asker.decode(asker.send(request)) for request in requests]
+        prepared = [asker.decode(asker.ask(request)) for request in requests]
         alone = [module.fetch(module.make_statement(bound)) for bound in bounds]
     return [
         compare_answers(right, rows)
