@@ -70,7 +70,7 @@ docs: $(VENV)/documents
 LOCK := $(BIN)/uv pip compile -q --universal --python-version 3.11 --generate-hashes --custom-compile-command "make lock"
 lock: $(VENV)/release
 	$(LOCK) pyproject.toml --extra all -o requirements.txt
-	$(LOCK) pyproject.toml --extra databases -c requirements.txt -o simulator/requirements.txt
+	$(LOCK) pyproject.toml --extra databases --extra pods -c requirements.txt -o simulator/requirements.txt
 
 # A software bill of materials (CycloneDX) of the same.
 sbom: $(VENV)/release

@@ -38,6 +38,7 @@ _ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://")
 _CREDENTIALS = re.compile(r"://[^@]*:[^@]*@")
 _OF_OBSTORE = frozenset({"s3", "gs", "az", "abfs", "abfss"})
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
+_LENT_FOR = timedelta(days=1)
 _AT_ONCE = 16
 """Results that are fetched together: an answer takes longer than a result."""
 _MOST_CHARACTERS = 300
@@ -97,6 +98,23 @@ class Address:
                 own = path.relative_to(folder).as_posix()
                 files.put_file(str(path), f"{root}/{folder.name}/{own}")
         return there
+
+    def lend(self, file: Path) -> str:
+        """Copy a file there, unless it is there already; an address with a signature, by which whoever knows
+        it may read the file for a day. ConfigError if that fails."""
+        with self._explain(ConfigError, f"can't copy {file} to {self}: {_REMEDY}"):
+            self._open()  # which says what package is missing
+            import obstore
+            from obstore.store import AzureStore, GCSStore, S3Store, from_url
+
+            store = from_url(self.url)
+            if not isinstance(store, AzureStore | GCSStore | S3Store):
+                raise ConfigError(f"{self} isn't an object store, whose addresses can be signed")
+            try:
+                obstore.head(store, file.name)
+            except FileNotFoundError:
+                obstore.put(store, file.name, file)
+            return str(obstore.sign(store, "GET", file.name, _LENT_FOR))
 
     def fetch(self) -> Path:
         """A folder of this machine with the result.json of each result there; only what is new is fetched.

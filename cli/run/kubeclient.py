@@ -39,6 +39,7 @@ _REQUEST_TIMEOUT_S: Timeout = (5.0, 10.0)
 
 _ANY = "*/*"
 _JSON = "application/json"
+_BYTES = "application/octet-stream"
 # Merges lists by their keys, as kubectl does.
 _PATCH = "application/strategic-merge-patch+json"
 
@@ -187,13 +188,15 @@ class KubeClient(ApiClient):
         path: str,
         headers: Mapping[str, str],
         timeout_s: Timeout,
+        content: bytes | None = None,
     ) -> tuple[int, bytes]:
-        """GET from a service, as `name:port`, by the API server's proxy: status and body. A refusal of the
-        API server itself comes as a status, too."""
+        """GET from a service, as `name:port`, by the API server's proxy, or POST this content to it: status
+        and body. A refusal of the API server itself comes as a status, too."""
         try:
             answer = self._ask(
-                "GET", SERVICE.locate(namespace, service, "proxy", path),
-                headers=headers, accept=_ANY, timeout_s=timeout_s,
+                "GET" if content is None else "POST",
+                SERVICE.locate(namespace, service, "proxy", path),
+                body=content, content_type=_BYTES, headers=headers, accept=_ANY, timeout_s=timeout_s,
             )  # fmt: skip
         except ApiException as error:
             return int(error.status or 0), str(error.body or "").encode()
@@ -207,7 +210,7 @@ class KubeClient(ApiClient):
         path: str,
         *,
         query: Mapping[str, str] | None = None,
-        body: Item | None = None,
+        body: Item | bytes | None = None,
         headers: Mapping[str, str] | None = None,
         accept: str = _JSON,
         content_type: str = _JSON,

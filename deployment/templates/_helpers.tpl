@@ -136,6 +136,10 @@ spec:
           valueFrom:
             fieldRef:
               fieldPath: spec.nodeName
+        {{- if $values.run.recordingSize }}
+        - name: IOTBENCH_RECORDINGS
+          value: /run/benchmark/recordings
+        {{- end }}
         {{- with $values.env }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
@@ -172,6 +176,10 @@ spec:
           mountPath: /run/benchmark/credentials
           readOnly: true
         {{- end }}
+        {{- if $values.run.recordingSize }}
+        - name: recordings
+          mountPath: /run/benchmark/recordings
+        {{- end }}
         - name: tmp
           mountPath: /tmp
         {{- with $values.extraVolumeMounts }}
@@ -194,6 +202,15 @@ spec:
             path: {{ $option | quote }}
           {{- end }}
         {{- end }}
+    {{- end }}
+    {{- if $values.run.recordingSize }}
+    - name: recordings
+      {{- with $values.recordings.volume }}
+      {{- toYaml . | nindent 6 }}
+      {{- else }}
+      emptyDir:
+        sizeLimit: {{ $values.run.recordingSize }}
+      {{- end }}
     {{- end }}
     - name: tmp
       emptyDir:

@@ -19,13 +19,14 @@ import uvicorn
 from pydantic import TypeAdapter, ValidationError
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from ..contract import (
     AFTER_HEADER,
     FAILURE_PREFIX,
+    OFFSET_HEADER,
     REPORT_PREFIX,
     RUN_HEADER,
     STATUS_PREFIX,
@@ -112,8 +113,7 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
 
     async def report(request: Request) -> Response:
         await collector.await_end(HOLD_S)
-        if collector.failure is not None:
-            raise Refused(410, collector.failure)
+        refuse_if_failed()
         if collector.report is None:
             return PlainTextResponse("the run has not ended: ask again", 202)
         return _json(collector.report)
@@ -123,6 +123,27 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
         AFTER.validate_json(after)
         end(after)
         return PlainTextResponse("ends")
+
+    async def take_recording(request: Request) -> Response:
+        offset = request.headers.get(OFFSET_HEADER, "")
+        if collector.recording is None or not offset.isdecimal():
+            return PlainTextResponse(f"no recording is expected, or {OFFSET_HEADER} is wrong", 422)
+        data = await request.body()
+        refuse_if_failed()
+        return PlainTextResponse(str(collector.recording.take(int(offset), data)))
+
+    async def give_recording(request: Request) -> Response:
+        if collector.recording is None:
+            return PlainTextResponse("this run has no recording", 404)
+        packed = await collector.recording.find_packed(HOLD_S)
+        refuse_if_failed()
+        if packed is None:
+            return PlainTextResponse("the recording isn't here yet: ask again", TOO_EARLY)
+        return FileResponse(packed)
+
+    def refuse_if_failed() -> None:
+        if collector.failure is not None:
+            raise Refused(410, collector.failure)
 
     async def alive(request: Request) -> Response:
         # Ready means that workers may ask, which they may even while the database is prepared,
@@ -140,6 +161,8 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
             post("/failure", Failure, collector.take_failure),
             Route("/status", guard(status)),
             Route("/report", guard(report)),
+            Route("/recording", guard(take_recording), methods=["POST"]),
+            Route("/recording", guard(give_recording)),
             # A GET, since some users may only send those through the API server's proxy.
             Route("/over", guard(over)),
         ]

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..contract import (
     Answers,
@@ -50,6 +50,9 @@ from .report import (
 from .retention import Deleter, find_last_limit, leave_out_deleted
 from .status import NOTICE_S, LimitWatch, PhaseTracker
 
+if TYPE_CHECKING:
+    from .recording import ArrivingRecording
+
 _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
 
@@ -69,6 +72,11 @@ class Collector:
     def __init__(self, settings: RunSettings, born: float) -> None:
         self.settings = settings
         self.barrier = Barrier(settings, born)
+        self.recording: ArrivingRecording | None = None
+        if settings.delivery is not None:
+            from .recording import ArrivingRecording  # few runs need it, and zstd
+
+            self.recording = ArrivingRecording(settings.delivery, settings.run_id)
         self._phases = PhaseTracker(settings, born)
         self._database = CallThread("database")
         self._preparation: Preparation | None = None
@@ -100,6 +108,8 @@ class Collector:
         """Prepare, then watch deadlines until the report is there or the run has failed."""
         with self.failing():
             check_files(workers=self.settings.workers)
+            if self.recording is not None:
+                await self.recording.settle()
             self._phases.enter(Phase.PREPARE)
             workload, module = build(self.settings)
             self._preparation = Preparation(self.settings, module, workload)

@@ -28,6 +28,7 @@ from .message import Bounded, Measure, Message, RunLimit
 from .messages import (
     AFTER_HEADER,
     FAILURE_PREFIX,
+    OFFSET_HEADER,
     QUIET_S,
     REPORT_PREFIX,
     RUN_HEADER,
@@ -101,6 +102,7 @@ from .settings import (
     CarriedState,
     CommaList,
     DataSet,
+    Delivery,
     FleetPause,
     Group,
     Load,

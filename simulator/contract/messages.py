@@ -17,6 +17,8 @@ from .settings import Role
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
 AFTER_HEADER = "X-After"
 """With the word that a run is over: what the next one goes on from, a `CarriedState` as JSON."""
+OFFSET_HEADER = "X-Offset"
+"""With a part of a recording: where in the packed file it begins. The answer says how much is there."""
 
 TOO_EARLY = 425
 """HTTP status of a collector that is busy with another run of its series: ask again."""

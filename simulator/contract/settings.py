@@ -11,7 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 
 from ..conditions import Condition
 from ..units import parse_amount, parse_duration_s
-from .message import Message, RunLimit, Seconds
+from .message import Count, Message, RunLimit, Seconds
 from .resources import SHORTEST_S
 
 MAX_WORKERS = 100_000
@@ -338,6 +338,20 @@ class DataSet(Message):
         return self.workload_file or self.workload
 
 
+class Delivery(Message):
+    """A recording that processes elsewhere need: which it is, and where they get it, packed into one file."""
+
+    name: str = Field(pattern=r"^[0-9a-f]{8,64}$")
+    """Of its folder."""
+    sha256: str
+    """Of what is packed, before it is compressed."""
+    size_bytes: Count
+    """Likewise."""
+    packed_bytes: Count
+    source: str | None = Field(None, repr=False)
+    """The file that they mount, or its address, which may be signed; None: the collector is sent it."""
+
+
 class CarriedState(Message):
     """What a run leaves to the one that continues it."""
 
@@ -379,6 +393,8 @@ class RunSettings(Message):
     secret: dict[str, str] = Field(default_factory=dict, repr=False)
     """What a Secret of the cluster holds, by its keys. Those that are options go over `options`."""
     data: DataSet = DataSet()
+    delivery: Delivery | None = None
+    """Set if the workload is a recording that isn't on this machine yet."""
     groups: list[Group] = Field(min_length=1)
     after: CarriedState | None = None
     """What the run before left, if this one follows it on the same data. Ignored if the data set is

@@ -8,9 +8,9 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPException
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -153,14 +153,32 @@ class CollectorClient:
             failure = Failure(worker=self.worker, reason=redact(reason))
             self._http.post("/failure", content=failure.model_dump_json())
 
+    @contextmanager
+    def open_recording(self) -> Iterator[BinaryIO]:
+        """The run's recording, packed, once the collector has it."""
+        from ..workloads.recording.delivery import Streamed
+
+        request = self._http.build_request("GET", "/recording")
+        answer = self._ask("/recording", lambda: self._http.send(request, stream=True))
+        with closing(answer):
+            yield cast(BinaryIO, Streamed(answer.iter_raw()))
+
     def _post(self, path: str, message: Message, patience_s: float | None = None) -> bytes:
-        """Post until it is answered: the collector may not listen yet."""
+        content = message.model_dump_json()
+        return self._ask(path, lambda: self._http.post(path, content=content), patience_s).content
+
+    def _ask(
+        self, path: str, send: Callable[[], httpx.Response], patience_s: float | None = None
+    ) -> httpx.Response:
+        """Send until it is answered: the collector may not listen yet."""
         deadline = time.monotonic() + (patience_s or _CONNECT_PATIENCE_S)
         while True:
             # Time in which nobody asked doesn't count, as when this process itself was stopped.
             is_last = time.monotonic() > deadline
             try:
-                answer = self._http.post(path, content=message.model_dump_json())
+                answer = send()
+                if answer.is_error:
+                    answer.read()
                 if answer.status_code == TOO_EARLY:
                     # It is there, and goes on when the tool has taken the report of that run.
                     time.sleep(_CONNECT_INTERVAL_S)
@@ -182,7 +200,7 @@ class CollectorClient:
             raise SimulatorError(
                 f"the collector refused {path}: {answer.status_code} {answer.text}"
             )
-        return answer.content
+        return answer
 
     def close(self) -> None:
         self._reports.close()
@@ -269,6 +287,10 @@ class Worker(ABC):
         self._number = number
         self._by_second = settings.data.retention_s is not None
         self._client = client
+        if settings.delivery is not None:
+            from ..workloads.recording.delivery import obtain  # few runs need it, and zstd
+
+            obtain(settings.delivery, client.open_recording)
         self._workload, self._module = build(settings)
         check_files(in_flight=self._module.options.in_flight(self._load))
         self._late_at_most_s: float | None = None

@@ -211,9 +211,8 @@ def test_restricted(plain: Document, full: Document, component: str) -> None:
                 "readOnlyRootFilesystem": True,
                 "capabilities": {"drop": ["ALL"]},
             }
-        assert {kind for volume in spec["volumes"] for kind in volume} == {
-            "name", "secret", "emptyDir",
-        }  # fmt: skip
+        own = [volume for volume in spec["volumes"] if volume["name"] != "recordings"]
+        assert {kind for volume in own for kind in volume} == {"name", "secret", "emptyDir"}
         assert not {"hostNetwork", "hostPID", "hostIPC", "initContainers"} & set(spec)
 
 
@@ -408,7 +407,8 @@ def test_settings_are_files(plain: Document, full: Document, component: str) -> 
         assert mounts["settings"]["readOnly"] is True
         own, *more = container["env"]
         assert own["name"] == "NODE_NAME"
-        assert more == ([] if existing is None else EVERYTHING["env"])
+        recordings = {"name": "IOTBENCH_RECORDINGS", "value": "/run/benchmark/recordings"}
+        assert more == ([] if existing is None else [recordings, *EVERYTHING["env"]])
         if existing is None:
             assert set(secrets) == {"settings"}
             assert "envFrom" not in container
@@ -423,6 +423,24 @@ def test_settings_are_files(plain: Document, full: Document, component: str) -> 
             place = container["args"].index("--credentials")
             assert container["args"][place + 1] == mounts["credentials"]["mountPath"]
             assert mounts["credentials"]["readOnly"] is True
+
+
+@pytest.mark.parametrize("component", ["collector", "worker"])
+def test_a_recording_has_a_place(full: Document, component: str) -> None:
+    """A disk of the pod's own, of its size, or a volume that pods share."""
+    run = {**RUN, "recordingSize": "700Mi"}
+    own = {"name": "recordings", "emptyDir": {"sizeLimit": "700Mi"}}
+    shared = {"name": "recordings", "persistentVolumeClaim": {"claimName": "recordings"}}
+    for objects, volume in ((render({"run": run}), own), (full, shared)):
+        spec = pod(objects, component)["spec"]
+        assert volume in spec["volumes"]
+        (place,) = [
+            entry["value"]
+            for entry in spec["containers"][0]["env"]
+            if entry["name"] == "IOTBENCH_RECORDINGS"
+        ]
+        mount = {"name": "recordings", "mountPath": place}
+        assert mount in spec["containers"][0]["volumeMounts"]
 
 
 def test_passwords_are_in_the_secret_alone(plain: Document, full: Document) -> None:
@@ -471,6 +489,8 @@ def test_settings_are_needed() -> None:
         ({"runAsUser": "postgres"}, "runAsUser"),
         ({"requests": {"cpu": "much"}}, "requests"),
         ({"jobLabels": {"a": 1}}, "jobLabels"),
+        ({"recordings": {"source": "here"}}, "source"),
+        ({"recordings": {"volume": {"name": "mine", "emptyDir": {}}}}, "volume"),
         ({"jobAnnotations": ["a"]}, "jobAnnotations"),
         ({"serviceAccount": {"name": "a", "annotations": {"b": "c"}}}, "serviceAccount"),
         ({"serviceAccount": {"token": True}}, "token"),

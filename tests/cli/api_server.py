@@ -25,16 +25,18 @@ class Api(StandIn):
         class Handler(QuietHandler):
             def handle_any(self) -> None:
                 length = int(self.headers.get("Content-Length") or 0)
-                api.bodies.append(json.loads(self.rfile.read(length)) if length else None)
+                body = self.rfile.read(length)
+                is_json = length and "json" in self.headers.get("Content-Type", "")
+                api.bodies.append(json.loads(body) if is_json else body or None)
                 api.headers.append(self.headers)
                 api.asked.append((self.command, self.path))
-                status, body = api.answer(self.command, self.path)
+                status, content = api.answer(self.command, self.path)
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(body)))
+                self.send_header("Content-Length", str(len(content)))
                 # Whoever asked may be gone.
                 with suppress(ConnectionError):
                     self.end_headers()
-                    self.wfile.write(body)
+                    self.wfile.write(content)
 
             do_GET = do_POST = do_PATCH = do_DELETE = do_CONNECT = handle_any  # noqa: N815
 

@@ -92,7 +92,7 @@ def test_documented_role_is_enough(tool: ClusterTool) -> None:
 
 def test_role_without_proxy(tool: ClusterTool) -> None:
     """Each run has new pods."""
-    use(tool, without(("services/proxy", "get")))
+    use(tool, without(("services/proxy", "create"), ("services/proxy", "get")))
     tool.configure(database="app=no-such in default")
     healthy = tool.run_here("doctor", "--config", tool.config).ok()
     assert "no permission to get services/proxy: each run gets new pods" in healthy.out
@@ -148,7 +148,8 @@ def test_each_permission_is_needed(group: str, resource: str, verb: str) -> None
 
 # helm: reads, creates and deletes the chart's objects, and keeps the release in Secrets, which it lists
 # and updates. The tool: watches pods, Jobs and events; `clean` lists all and deletes what has no release. Of
-# metrics it lists those of the database's pods. A campaign holds a Lease for each of its databases.
+# metrics it lists those of the database's pods. A campaign holds a Lease for each of its databases, and a
+# recording is sent to the collector by POST.
 _CHART = {
     ("batch", "jobs"), ("", "services"), ("", "secrets"),
     ("networking.k8s.io", "networkpolicies"), ("policy", "poddisruptionbudgets"),
@@ -159,7 +160,8 @@ NEEDED = {
     *((*kind, verb) for kind in (("batch", "jobs"), ("", "pods"), ("", "events"))
       for verb in ("list", "watch")),
     ("", "pods", "delete"), ("", "pods", "get"),
-    ("", "pods/log", "get"), ("", "services/proxy", "get"), ("metrics.k8s.io", "pods", "list"),
+    ("", "pods/log", "get"), ("", "services/proxy", "get"), ("", "services/proxy", "create"),
+    ("metrics.k8s.io", "pods", "list"),
     *(("coordination.k8s.io", "leases", verb) for verb in ("create", "delete", "get", "patch")),
 }  # fmt: skip
 

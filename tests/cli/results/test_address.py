@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
+from urllib.request import urlopen
 from uuid import uuid4
 
 import pytest
@@ -210,3 +211,19 @@ def test_a_campaign_keeps_to_this_machine() -> None:
     done = run("campaign", "mine.yaml", "--output", "s3://bucket/x")
     assert done.exit_code == 2
     assert "a campaign resumes from its folder" in done.output
+
+
+def test_a_file_is_lent_by_an_address_that_is_signed(s3: ObjectStore, place: Path) -> None:
+    file = place / "pumps.tar.zst"
+    file.write_bytes(b"packed")
+    for _ in range(2):
+        lent = Address("s3://bucket/team/").lend(file)
+        with urlopen(lent) as answer:
+            assert answer.read() == b"packed"
+        file.write_bytes(b"what is there is not sent again")
+    assert "X-Amz-Signature=" in lent and SECRET not in lent
+    s3.refuse = "private"
+    with pytest.raises(ConfigError, match="to s3://private: check"):
+        Address("s3://private").lend(file)
+    with pytest.raises(ConfigError, match="isn't an object store"):
+        Address(place.as_uri()).lend(file)

@@ -26,6 +26,7 @@ from ...faults import Doer
 from ...kubeclient import DAEMON_SET, DEPLOYMENT, POD, STATEFUL_SET, Item, KubeClient
 from ...leftovers import describe_others
 from .. import Executor, Series, Watch
+from .recordings import find_delivery
 from .release import Release
 
 # Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.
@@ -108,11 +109,15 @@ class KubernetesExecutor(Executor):
     @contextmanager
     def install(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Release]:
         """One release for these runs, removed in the end."""
-        patience = {"ready_timeout_s": _READY_TIMEOUT_S + self._node_patience_s[1]}
-        settings = [run.model_copy(update=patience) for run in settings]
+        delivery, packed = find_delivery(settings[0], self._values)
+        more = {
+            "ready_timeout_s": _READY_TIMEOUT_S + self._node_patience_s[1],
+            "delivery": delivery,
+        }
+        settings = [run.model_copy(update=more) for run in settings]
         release = Release(
             self._interrupts, self._place, self._helm, self._values, settings, logs,
-            self._node_patience_s,
+            self._node_patience_s, packed,
         )  # fmt: skip
         try:
             self._warn_of_other_runs(settings[0].run_id)

@@ -39,6 +39,7 @@ from ...kubeclient import (
 from ...probes.kubelets import PodSampler, place_pods
 from .. import PartChanged, RunUnderWay, Series, Watch, await_report, ease
 from .access import CollectorAccess
+from .recordings import RecordingSender, find_room
 from .watching import NODE_PATIENCE, Change, ReleaseWatch
 
 _GONE_PATIENCE_S = 15.0
@@ -63,8 +64,9 @@ class Release(RunUnderWay, Series):
         settings: Sequence[RunSettings],
         logs: Path,
         node_patience_s: tuple[float, float],
+        packed: Path | None,
     ) -> None:
-        """`node_patience_s`: as `ReleaseWatch` takes it."""
+        """`node_patience_s`: as `ReleaseWatch` takes it; `packed`: the runs' recording, if they have one."""
         super().__init__()
         self._interrupts = interrupts
         self._place = place
@@ -86,6 +88,12 @@ class Release(RunUnderWay, Series):
         self._collector = CollectorAccess(
             self._client, place.namespace, self._name, first, self.events, self._watch.find_collector,
         )  # fmt: skip
+        self._sender: RecordingSender | None = None
+        if packed is not None and first.delivery is not None and first.delivery.source is None:
+            self._sender = RecordingSender(
+                self._client, place.namespace, self._name, first, packed, self.events,
+                self._watch.find_collector,
+            )  # fmt: skip
         self._made: list[str] = []
         """The runs of which there is a report."""
         self._wait_told = False
@@ -107,6 +115,7 @@ class Release(RunUnderWay, Series):
                 "id": first.run_id,
                 "workers": self._workers,
                 "startedBy": describe_user(),
+                "recordingSize": find_room(first.delivery) if first.delivery else "",
                 "settings": "[" + ",".join(s.model_dump_json() for s in self._settings) + "]",
             },
         }
@@ -124,6 +133,8 @@ class Release(RunUnderWay, Series):
                     raise ConfigError(explain_no_namespace(self._place.namespace)) from None
                 raise type(error)(text) from None
         self.begin(self._collector.follow)
+        if self._sender is not None:
+            self.begin(self._sender.send)
 
     def _add_pod_network(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The values, with the pod network's ranges for the NetworkPolicy if they can be had."""
@@ -224,6 +235,8 @@ class Release(RunUnderWay, Series):
         def stop() -> None:
             self._watch.stop()
             self._collector.stop()
+            if self._sender is not None:
+                self._sender.stop()
 
         self.end_threads(stop, _THREADS_PATIENCE_S)
 

@@ -1,0 +1,179 @@
+"""How a recording comes to where it is mapped: packed into one file, taken along whatever way there is, and
+unpacked again if nothing of it has changed."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
+from http.client import HTTPException
+from pathlib import Path
+from typing import BinaryIO, cast
+from urllib.request import urlopen
+
+import httpx
+
+from ...contract import Delivery
+from ...errors import SimulatorError, one_line
+from .store import recordings_folder, write_whole
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+_PART_BYTES = 1 << 20
+_LEVEL = 3
+_TIMEOUT_S = 60.0
+
+OpenPacked = Callable[[], AbstractContextManager[BinaryIO]]
+"""Opens the packed file to be read; raises OSError or httpx.HTTPError if it can't be had."""
+
+
+def name_packed(name: str) -> str:
+    """The file name of a recording that is packed."""
+    return f"{name}.tar.zst"
+
+
+def pack(name: str) -> tuple[Delivery, Path]:
+    """The recording of this name, packed into a file beside it. It is done once; the same content has the
+    same hash."""
+    store = recordings_folder() / name
+    target = store.with_name(name_packed(name))
+    known = store.with_name(f"{name}.delivery")
+    if known.is_file() and target.is_file():
+        return Delivery.model_validate_json(known.read_bytes()), target
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".part-") as folder:
+        part = Path(folder) / target.name
+        with zstd.ZstdFile(part, "wb", level=_LEVEL) as compressed:
+            hashed = _Hashed(cast(BinaryIO, compressed))
+            with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.GNU_FORMAT) as archive:
+                for path in sorted(path for path in store.rglob("*") if path.is_file()):
+                    entry = tarfile.TarInfo(path.relative_to(store).as_posix())
+                    entry.size = path.stat().st_size
+                    with path.open("rb") as file:
+                        archive.addfile(entry, file)
+        delivery = Delivery(
+            name=name,
+            sha256=hashed.sha256.hexdigest(),
+            size_bytes=hashed.count,
+            packed_bytes=part.stat().st_size,
+        )
+        part.replace(target)
+    write_whole(known, delivery.model_dump_json().encode())
+    return delivery, target
+
+
+def obtain(delivery: Delivery, ask_collector: OpenPacked) -> Path:
+    """The recording's folder. If it isn't there, one of the processes that share its place fetches it.
+
+    Raises SimulatorError if it can't be had, or isn't what `delivery` describes.
+    """
+    store = recordings_folder() / delivery.name
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(_locked(store.with_suffix(".lock")))
+            if not store.is_dir():
+                source = (
+                    ask_collector if delivery.source is None else partial(_open_source, delivery)
+                )
+                with source() as packed:
+                    _unpack(packed, delivery, store)
+        except (OSError, HTTPException, httpx.HTTPError) as error:
+            why = getattr(error, "strerror", None) or getattr(error, "reason", None) or error
+            raise SimulatorError(f"can't get {_describe(delivery)}: {one_line(why)}") from error
+        except (tarfile.TarError, zstd.ZstdError, EOFError) as error:
+            remedy = "copy it there again" if delivery.source else "start the run again"
+            problem = f"{_describe(delivery)} is damaged: {one_line(error)}"
+            raise SimulatorError(f"{problem}; {remedy}") from error
+    return store
+
+
+def _describe(delivery: Delivery) -> str:
+    # What follows a question mark may be a signature.
+    place = (delivery.source or "").partition("?")[0]
+    return f"recording {place}" if place else f"recording {delivery.name} from the collector"
+
+
+def _open_source(delivery: Delivery) -> AbstractContextManager[BinaryIO]:
+    """The packed file at its place."""
+    place = delivery.source or ""
+    if place.startswith(("http://", "https://")):
+        answer = urlopen(place, timeout=_TIMEOUT_S)  # noqa: S310 - no other kind of address
+        return cast(AbstractContextManager[BinaryIO], answer)
+    return Path(place).open("rb")
+
+
+def _unpack(packed: BinaryIO, delivery: Delivery, store: Path) -> None:
+    """Into a folder beside it first: what is there under its name is whole."""
+    with tempfile.TemporaryDirectory(dir=store.parent, prefix=".part-") as folder:
+        part = Path(folder) / store.name
+        with zstd.ZstdFile(packed) as content:
+            hashed = _Hashed(cast(BinaryIO, content), delivery.size_bytes)
+            with tarfile.open(fileobj=hashed, mode="r|") as archive:
+                archive.extractall(part, filter="data")
+            while hashed.read(_PART_BYTES):
+                pass
+        digest = hashed.sha256.hexdigest()
+        if digest != delivery.sha256:
+            raise tarfile.TarError(f"its hash is {digest[:12]}…, not {delivery.sha256[:12]}…")
+        part.rename(store)
+
+
+class _Hashed(io.RawIOBase):
+    """A file whose content is hashed as it is read or written, `most` bytes of it."""
+
+    def __init__(self, file: BinaryIO, most: int | None = None) -> None:
+        self.sha256 = hashlib.sha256()
+        self.count = 0
+        self._file = file
+        self._most = most
+
+    def read(self, size: int = -1) -> bytes:
+        return self._note(self._file.read(size))
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]
+        self._note(data)
+        return self._file.write(data)
+
+    def _note(self, data: bytes) -> bytes:
+        self.count += len(data)
+        if self._most is not None and self.count > self._most:
+            raise tarfile.TarError(f"it is larger than {self._most:,} bytes")
+        self.sha256.update(data)
+        return data
+
+
+class Streamed(io.RawIOBase):
+    """Parts that come one after the other, as a file."""
+
+    def __init__(self, parts: Iterator[bytes]) -> None:
+        self._parts = parts
+        self._rest = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: bytearray) -> int:  # type: ignore[override]
+        while not self._rest:
+            part = next(self._parts, None)
+            if part is None:
+                return 0
+            self._rest = part
+        count = min(len(buffer), len(self._rest))
+        buffer[:count], self._rest = self._rest[:count], self._rest[count:]
+        return count
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
