@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -38,6 +39,10 @@ _BATCHES_BETWEEN_LOOKS = 64
 def convert(source: Source, settings: Recorded, folder: Path) -> str:
     """Convert files into a new folder below `folder`; its name. OptionError with everything that is wrong."""
     reader = Reader(source, settings)
+    with suppress(Wider):
+        next(
+            reader.read(), None
+        )  # what is no recording is refused before gigabytes of it are hashed
     hashes = [_hash(file) for file in source.files]
     name = _name(hashes, settings)
     if (folder / name).is_dir():
@@ -347,7 +352,7 @@ class _Conversion:
                 roles.device, "rows have no device", "name another column by recorded.device",
                 count=lacking,
             )  # fmt: skip
-        if "" in self._devices.places:
+        elif "" in self._devices.places:
             self._problems.add(
                 roles.device, "devices have an empty name", "name another column by recorded.device"
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -99,6 +100,10 @@ class Reader:
                 f"{file}: column {name}: {value!r}{row} is no {_words(known)} like the values before it: set"
                 f" recorded.columns.{name} to `missing: [{value}]` or `as: text`, or skip it"
             ) from error
+        if isinstance(error, OSError) and error.errno:
+            text = os.strerror(error.errno)
+        elif "straddl" in text:
+            text = f"a row is longer than {_BLOCK_BYTES:,} bytes"
         raise OptionError(f"{file} can't be read: {one_line(text, 200)}") from error
 
     _names: list[str] = field(default_factory=list)
@@ -109,7 +114,14 @@ class Reader:
     def _read_parquet(self, file: Path) -> Iterator[pa.RecordBatch]:
         with pa.parquet.ParquetFile(file, memory_map=True, pre_buffer=False) as opened:
             _refuse_twice(file, opened.schema_arrow.names)
-            yield from opened.iter_batches(ROWS)
+            missing = opened.metadata.num_rows
+            for batch in opened.iter_batches(ROWS):
+                missing -= batch.num_rows
+                yield batch
+            if missing:
+                raise OptionError(
+                    f"{file} is damaged: {missing:,} of the rows that it names are missing"
+                )
 
     # --- CSV --------------------------------------------------------------------------------------
 
@@ -129,7 +141,8 @@ class Reader:
         )
         read = pa.csv.ReadOptions(
             block_size=_BLOCK_BYTES,
-            column_names=None if form.header else form.names,
+            column_names=None if form.header and not form.completed else form.names,
+            skip_rows=int(form.completed),
             use_threads=False,
         )
         parse = pa.csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
@@ -166,6 +179,11 @@ class Reader:
 
     def _read_json(self, file: Path) -> Iterator[pa.RecordBatch]:
         read = pa.json.ReadOptions(block_size=_BLOCK_BYTES, use_threads=False)
+        with pa.input_stream(str(file), compression="detect") as stream:
+            if stream.read(_SNIFFED_BYTES).lstrip().startswith(b"["):
+                raise OptionError(
+                    f"{file} is a JSON array: write an object in each line, as by jq -c '.[]'"
+                )
         with pa.input_stream(str(file), compression="detect") as stream:
             first = pa.json.open_json(stream, read, pa.json.ParseOptions(newlines_in_values=True))
             schema = first.schema
@@ -211,6 +229,8 @@ class CsvForm:
     decimal: str
     header: bool
     names: list[str]
+    completed: bool
+    """Whether the header lacks some of the names."""
 
 
 def sniff(file: Path, settings: Recorded) -> CsvForm:
@@ -226,6 +246,8 @@ def sniff(file: Path, settings: Recorded) -> CsvForm:
         raise OptionError(f"{file} has NUL bytes: it is no CSV file")
     whole = len(octets) < _SNIFFED_BYTES
     cut = octets if whole else octets[: octets.rfind(b"\n") + 1]
+    if not cut:
+        raise OptionError(f"{file}: its first line is longer than {_SNIFFED_BYTES:,} bytes")
     try:
         text = cut.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -253,9 +275,12 @@ def sniff(file: Path, settings: Recorded) -> CsvForm:
         decimal = "," if delimiter != "," and commas > points else "."
     header = settings.header
     if header is None:
-        header = all(value.strip() and not _is_value(value) for value in head)
-    names = head if header else [f"column_{place}" for place in range(1, len(head) + 1)]
-    return CsvForm(delimiter, decimal, header, names)
+        # The index of a table of pandas has no name.
+        header = any(map(str.strip, head)) and not any(map(_is_value, head))
+    names = [
+        name if header and name.strip() else f"column_{place}" for place, name in enumerate(head, 1)
+    ]
+    return CsvForm(delimiter, decimal, header, names, header and names != head)
 
 
 def _is_value(text: str) -> bool:

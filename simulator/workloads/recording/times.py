@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from .settings import ColumnSettings, Recorded
 from .values import LATEST_MS, Problems
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+_TEXT = re.compile("'.{1,60}?'")
+"""What an error of pyarrow's is about."""
 _SECONDS_FROM, _SECONDS_UNTIL = 3 * 10**8, 10**11
 """Numbers from 1979 to the year 5138 are taken for seconds since 1970, up to a thousand times as large ones
 for milliseconds, and so on. Smaller ones may be anything, such as 20240131."""
@@ -44,9 +47,11 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
         try:
             times, parts = _split(_to_instants(array, kind, settings))
         except (pa.ArrowException, OverflowError) as error:
+            found = _TEXT.search(one_line(error))
+            problem = f"{found[0]} is no time" if found else one_line(error, 150)
             raise OptionError(
-                f"column {name}: {one_line(error, 150)}: write all times alike, as 2024-01-01T00:00:00.123"
-                " with or without a zone; or set recorded.time_format, as in %d.%m.%Y %H:%M"
+                f"column {name}: {problem}: write all times alike, as 2024-01-01T00:00:00.123 with or without"
+                " a zone; or set recorded.time_format, as in %d.%m.%Y %H:%M"
             ) from error
     if parts and how.as_ is not ColumnType.TIMESTAMP_MS:
         problems.add(
