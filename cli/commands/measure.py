@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,7 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     type=click.Choice(["steps", "requirements"]),
     help="Print an example file: one with steps of its own, or with requirements that end in a verdict.",
 )
+@click.option("-v", "--verbose", is_flag=True, help="Print all that is known about the verdict.")
 @live_options
 @debug_option
 @click.pass_context
@@ -168,6 +170,7 @@ def campaign(
     size: str | None,
     report_only: bool,
     example: str | None,
+    verbose: bool,
     live: bool,
     open_live: bool,
     prometheus_file: Path | None,
@@ -193,7 +196,9 @@ def campaign(
         return
     if file is None:
         raise click.UsageError("name a FILE; to make one: campaign --example > campaign.yaml")
-    opened = open_campaign(file, config_file, output, ctx.obj, without, size)
+    opened = replace(
+        open_campaign(file, config_file, output, ctx.obj, without, size), verbose=verbose
+    )
     if dry_run:
         show_plan(opened)
         return

@@ -30,6 +30,11 @@ if TYPE_CHECKING:
     type=Parsed(Duration(above=True)),
     help="With --plot: the time that is drawn.",
 )
+@click.option(
+    "--types",
+    is_flag=True,
+    help="Show its types in each database, and the bytes of an event in requests.",
+)
 @output_option(None, "With --plot: file to write, .svg or .png. Default: NAME.svg here.")
 @click.option(
     "--show-queries",
@@ -55,6 +60,7 @@ def workloads(
     seed: int,
     plot: bool,
     span_s: float,
+    types: bool,
     output: Path | None,
     show_queries: bool,
     target: str | None,
@@ -63,9 +69,8 @@ def workloads(
 ) -> None:
     """List the workloads: those of this tool, and those below `workloads` in the config file.
 
-    With a WORKLOAD (a name, or a file with a definition), show its columns with a few events, its types in
-    each database, the bytes of an event in each one's requests, and its queries; with --show-queries, what a
-    target is sent for them.
+    With a WORKLOAD (a name, or a file with a definition), show its columns with a few events, and its
+    queries; with --types, what databases make of it; with --show-queries, what a target is sent for them.
     """  # fmt: skip
     from ..plan.workloads import find_config, make_workload
     from ..show.workloads import describe_workload, list_workloads
@@ -99,7 +104,7 @@ def workloads(
         return
     instance = make_workload(workload, config, workload_pairs, seed)
     if not plot:
-        print_text(describe_workload(instance))
+        print_text(describe_workload(instance, types))
         return
     from ..show.report import write_workload_plot
 

@@ -165,6 +165,10 @@ class Request(BaseModel):
     json_file: Path | None = option(
         Group.RESULT, File(), None, "Write a copy of result.json to this file.", "--json"
     )
+    verbose: bool = option(
+        Group.RESULT, Flag(), False, "Print all limitations of the result, not only the gravest.", "-v",
+        "--verbose",
+    )  # fmt: skip
     live: bool = option(
         Group.OUTPUT,
         Flag(),

@@ -21,8 +21,8 @@ from ..results.statistics import UNSTABLE_CV
 from ..results.verdicts import find_caveats, spread_queries
 from .tables import Table, format_rate, locate, strike
 
-MOST_LINES = 5
-"""Lines below a table."""
+MOST_NOTES = 3
+"""Lines of notes below a table, and one that names the others."""
 _MOST_OUTAGES = 3
 """Sentences on outages in one line."""
 
@@ -38,9 +38,15 @@ def _list_deletions(result: Result) -> list[str]:
     return describe_deletions(result) if result.settings.data.retention_s is not None else []
 
 
-def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[str]:
+def summarize_notes(
+    result: Result, terminal: bool, *above: str | None, verbose: bool = False
+) -> list[str]:
     """The few lines below a table: what became of limits, `above`, then the most important notes, one of each
-    kind. Notes that have no room are named, and `results show` has them."""
+    kind. Notes that have no room are named, and `results show` has them; `verbose`: all of them are here."""
+    limits = [describe_limits(result)] if result.verdicts else []
+    first = [line for line in (*limits, *above) if line]
+    if verbose:
+        return [*first, *list_notes(result, terminal)]
     of_kind: dict[Kind, list[Caveat]] = {}
     for caveat in find_caveats(result):
         of_kind.setdefault(caveat.kind, []).append(caveat)
@@ -61,15 +67,10 @@ def summarize_notes(result: Result, terminal: bool, *above: str | None) -> list[
         **lines,
     }
     filled = {kind: line for kind, line in notes.items() if line}
-    limits = [describe_limits(result)] if result.verdicts else []
-    first = [line for line in (*limits, *above) if line]
-    room = MOST_LINES - len(first)
-    if len(filled) <= room:
-        return [*first, *filled.values()]
-    kinds = list(filled)
-    left_out = ", ".join(kinds[room - 1 :])
-    shown = [filled[kind] for kind in kinds[: room - 1]]
-    return [*first, *shown, f"more: {left_out} (see `results show`)"]
+    shown, left_out = list(filled.values())[:MOST_NOTES], ", ".join(list(filled)[MOST_NOTES:])
+    if left_out:
+        shown.append(f"more: {left_out} (-v, or `results show`)")
+    return [*first, *shown]
 
 
 def _join_caveats(result: Result, caveats: Sequence[Caveat], terminal: bool) -> str:

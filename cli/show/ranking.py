@@ -9,6 +9,7 @@ from math import inf
 
 from simulator.units import join_words
 
+from ..results.caveats import Place
 from ..results.comparison import compare_samples
 from ..results.matrix import (
     TIMES,
@@ -161,9 +162,11 @@ def describe_doubts(measured: Measured) -> dict[str, str]:
 
 def _list_standings(matrix: Matrix[str], ranked: bool) -> list[RankedCandidate]:
     """Each candidate with its figure; `ranked`: with its rank, and how it compares with the first."""
+    apart = _list_apart(matrix)
     if not ranked:
         return [
-            RankedCandidate(name, "", _describe_figures(row)) for name, row in matrix.rows.items()
+            RankedCandidate(name, "", _describe_figures(row, apart))
+            for name, row in matrix.rows.items()
         ]
     ranks = matrix.rank()
     head = next(iter(ranks), "")
@@ -171,7 +174,7 @@ def _list_standings(matrix: Matrix[str], ranked: bool) -> list[RankedCandidate]:
         RankedCandidate(
             name,
             UNDECIDED if str(rank) == UNDECIDED else f"{rank}.",
-            _describe_figures(matrix.rows[name]),
+            _describe_figures(matrix.rows[name], apart),
             "" if name == head else _compare_with(head, name, matrix),
         )
         for name, rank in ranks.items()
@@ -224,8 +227,18 @@ def _show_spread(ratio: Ratio, own: Sequence[float], base: Sequence[float]) -> s
     return "" if low == high else f" ({low} to {high})"
 
 
-def _describe_figures(row: CandidateFigures) -> str:
-    """The highest rate, or else the first few times: means and ranges; and how many gave none."""
+def _list_apart(matrix: Matrix[str]) -> list[Place]:
+    """The places in which candidates lie furthest apart, which decide, before others."""
+    means: dict[Place, list[float]] = {}
+    for row in matrix.rows.values():
+        for place, average in row.average().items():
+            means.setdefault(place, []).append(average.mean)
+    return sorted(means, key=lambda place: -max(means[place]) / min(means[place]))
+
+
+def _describe_figures(row: CandidateFigures, apart: Sequence[Place]) -> str:
+    """The highest rate, or else a few times, those first that lie furthest `apart`: means and ranges; and how
+    many gave none."""
     averages = row.average()
     rates = {place: average for place, average in averages.items() if not place.has_times}
     if CAPACITY in rates:
@@ -238,7 +251,7 @@ def _describe_figures(row: CandidateFigures) -> str:
     else:
         times = [
             f"{place} {average.show(format_ms if place.response else _write_s)} ms"
-            for place, average in list(averages.items())[:MOST_PLACES]
+            for place, average in [(p, averages[p]) for p in apart if p in averages][:MOST_PLACES]
         ]
         more = len(averages) - len(times)
         text = ", ".join(times) + (f" and {more} more" if more else "")

@@ -119,12 +119,64 @@ def describe_verdict(verdict: VerdictMatrix) -> list[str]:
             f"  {status} {join_words(headings)}: {reason}."
             for (status, reason), headings in by_reason.items()
         ]
-    if verdict.jobs_left:
-        jobs = format_count(verdict.jobs_left, "job is", "jobs are")
-        lines.append(f"So far: {jobs} still to run.")
+    lines += _describe_left(verdict)
     if verdict.trust is not None and len(verdict.candidates) > 1:
         lines.append(f"All: {verdict.trust}.")
     return [*lines, *map(str, verdict.requirement_changes), *verdict.notes]
+
+
+MOST_REASONS = 3
+
+
+def summarize_verdict(verdict: VerdictMatrix) -> list[str]:
+    """A line for each candidate, what acknowledgements are worth, how far all figures can be trusted, and the
+    gravest reasons for which requirements aren't met; `describe_verdict` has the others."""
+    lines = [describe_candidate(verdict, candidate) for candidate in verdict.candidates]
+    worth: dict[str, list[str]] = {}
+    for candidate in verdict.candidates:
+        if candidate.acknowledgement is not None:
+            worth.setdefault(str(candidate.acknowledgement), []).append(candidate.candidate)
+    for text, names in worth.items():
+        of = f" ({join_words(names)})" if len(worth) > 1 else ""
+        lines.append(f"Durability{of}: {text}.")
+    lines += _describe_left(verdict) + list(map(str, verdict.requirement_changes))
+    if verdict.trust is not None:
+        lines.append(f"{verdict.trust}.")
+    reasons = _group_reasons(verdict)
+    missed = sorted(
+        (key for key in reasons if key[0] is not Status.MET),
+        key=lambda key: key[0] is not Status.MISSED,
+    )
+    return lines + [
+        f"{status}: {_name_where(reasons[status, reason])}: {reason}."
+        for status, reason in missed[:MOST_REASONS]
+    ]
+
+
+def _group_reasons(verdict: VerdictMatrix) -> dict[tuple[Status, str], dict[str, list[str]]]:
+    """Why requirements aren't met -> candidate -> which of them."""
+    by_reason: dict[tuple[Status, str], dict[str, list[str]]] = {}
+    for candidate in verdict.candidates:
+        for cell in candidate.cells:
+            if cell.reason:
+                where = by_reason.setdefault((cell.status, cell.reason), {})
+                heading = _find_row(verdict, cell.requirement).heading
+                where.setdefault(candidate.candidate, []).append(heading)
+    return by_reason
+
+
+def _name_where(where: dict[str, list[str]]) -> str:
+    """`a, b: disk and cost; c: disk`: candidates with what they have in common."""
+    alike: dict[str, list[str]] = {}
+    for name, required in where.items():
+        alike.setdefault(join_words(required), []).append(name)
+    return "; ".join(f"{', '.join(names)}: {required}" for required, names in alike.items())
+
+
+def _describe_left(verdict: VerdictMatrix) -> list[str]:
+    if not verdict.jobs_left:
+        return []
+    return [f"So far: {format_count(verdict.jobs_left, 'job is', 'jobs are')} still to run."]
 
 
 def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
@@ -239,7 +291,6 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
     if verdict.jobs_left:
         notes.insert(0, f"Not finished: {verdict.jobs_left} jobs are left.")
     rows = []
-    by_reason: dict[tuple[Status, str], dict[str, list[str]]] = {}
     for candidate in verdict.candidates:
         cells = []
         for row in verdict.requirements:
@@ -247,11 +298,6 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
             cells.append(
                 (row, cell, show_figure(row, cell), describe_headroom(cell), show_scale(cell))
             )
-        for cell in candidate.cells:
-            if cell.reason:
-                where = by_reason.setdefault((cell.status, cell.reason), {})
-                heading = _find_row(verdict, cell.requirement).heading
-                where.setdefault(candidate.candidate, []).append(heading)
         total = len(candidate.cells)
         count = sum(cell.status is candidate.status for cell in candidate.cells)
         summary = {
@@ -264,10 +310,8 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
             "cells": cells,
         })  # fmt: skip
     reasons = [
-        f"{SYMBOLS[status]} {status}: "
-        + "; ".join(f"{name}: {join_words(required)}" for name, required in where.items())
-        + f": {reason}."
-        for (status, reason), where in by_reason.items()
+        f"{SYMBOLS[status]} {status}: {_name_where(where)}: {reason}."
+        for (status, reason), where in _group_reasons(verdict).items()
     ]
     return {
         "symbols": SYMBOLS, "requirements": verdict.requirements, "paid": paid, "rows": rows,

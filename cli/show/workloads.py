@@ -44,9 +44,28 @@ def list_workloads(config: Config | None) -> str:
     return _table(headers, rows, ["left", "right", "right", "left"])
 
 
-def describe_workload(workload: Workload) -> str:
-    """Everything about a workload, with its first events."""
-    block = workload.block(0, 0, BATCH)
+def describe_workload(workload: Workload, types: bool = False) -> str:
+    """A workload's columns, with its first events, and its queries; or the `types` of its columns in all
+    databases, and how many bytes events have in requests."""
+    schema = workload.schema
+    if types:
+        return _describe_types(workload)
+    described = {query.name: query.about for query in schema.descriptions}
+    queries = _table(
+        ["Query", "What it asks for"],
+        [[name, described.get(name, "")] for name in schema.queries],
+        ["left", "left"],
+    )
+    parts = {
+        f"Workload {workload.name}, table {schema.table}": _tabulate_columns(
+            workload.block(0, 0, BATCH)
+        ),
+        "Queries": queries if schema.queries else "none",
+    }
+    return "\n\n".join(f"{title}\n{text}" for title, text in parts.items())
+
+
+def _describe_types(workload: Workload) -> str:
     schema = workload.schema
     installed, left_out = load_installed(module_names())
     modules = [module for module in installed if module.ENCODINGS]
@@ -55,12 +74,9 @@ def describe_workload(workload: Workload) -> str:
     for other in modules:
         can = other.CAPABILITIES
         rows.append([other.name, *(_type_name(can, kind) for kind in used)])
-    types = _table(["Module", *map(str, used)], rows, ["left"] * (len(used) + 1))
     parts = {
-        f"Workload {workload.name}, table {schema.table}": _tabulate_columns(block),
-        "Types": types,
+        "Types": _table(["Module", *map(str, used)], rows, ["left"] * (len(used) + 1)),
         f"Bytes per event, in requests of {BATCH:,}": _tabulate_bytes(workload, modules),
-        "Queries": ", ".join(schema.queries) or "none",
     }
     text = "\n\n".join(f"{title}\n{text}" for title, text in parts.items())
     return f"{text}\n\n{left_out}" if left_out else text

@@ -22,8 +22,8 @@ def test_all_are_listed() -> None:
 
 
 def test_one_is_shown_with_columns_types_bytes_and_events() -> None:
-    text = show("machines", "--seed", "4")
-    columns, types, octets, queries = text.split("\n\n")
+    columns, queries = show("machines", "--seed", "4").split("\n\n")
+    types, octets = show("machines", "--seed", "4", "--types").split("\n\n")
     rows = {line.split()[0]: line.split()[1:] for line in columns.splitlines()[2:]}
     kind = load_workload("machines")
     assert list(rows) == [column.name for column in kind.schema.columns]
@@ -38,11 +38,14 @@ def test_one_is_shown_with_columns_types_bytes_and_events() -> None:
     # An id of eight bytes instead of three texts, each with its length.
     assert int(copy.split()[4]) < int(copy.split()[3]) - 20
     assert "with tags=table, machine, hall and model are stored once" in octets
-    assert "last-values" in queries
+    described = {line.split(maxsplit=1)[0]: line for line in queries.splitlines()[2:]}
+    assert list(described) == list(kind.schema.queries)
+    assert described["last-values"].endswith("the newest event of each device")
     apart = show("machines", "--seed", "4", "--workload-option", "tags=table").split("\n\n")
     hall = next(line for line in apart[0].splitlines() if line.startswith("hall"))
     assert "tag, in machines_tags" in hall
-    assert apart[2] == octets
+    tagged = show("machines", "--seed", "4", "--types", "--workload-option", "tags=table")
+    assert tagged.split("\n\n")[1] == octets
 
 
 def test_a_missing_value_is_a_dash() -> None:
@@ -65,7 +68,7 @@ def test_one_that_is_not_there_is_an_error() -> None:
 
 @pytest.mark.parametrize("name", workload_names())
 def test_every_module_names_its_types(name: str) -> None:
-    types = show(name).split("\n\n")[1]
+    types = show(name, "--types").split("\n\n")[0]
     assert "missing" not in types and "  yes" not in types
     used = {column.type for column in load_workload(name).schema.columns}
     assert types.splitlines()[1].split()[1:] == [kind for kind in ColumnType if kind in used]

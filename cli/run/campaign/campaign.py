@@ -49,6 +49,8 @@ class Campaign:
     """What its verdict answers; None if nothing is required."""
     without: Collection[str] = ()
     """Candidates of the file that the user leaves out this time."""
+    verbose: bool = False
+    """Whether all that is known about the verdict is printed at the end."""
 
     @property
     def names(self) -> list[str]:

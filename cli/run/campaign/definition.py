@@ -72,6 +72,7 @@ OWN = {
     "output": "give --output to the campaign, whose folder has all results",
     "label": "the campaign labels its results: use labels of targets, variants and steps",
     "json": "the campaign's folder has all results",
+    "verbose": "give --verbose to the campaign",
     **dict.fromkeys(
         ("live", "open", "prometheus"), "give it to the campaign, whose page shows all jobs"
     ),

@@ -22,7 +22,7 @@ from ...show.campaign import CampaignPage, DoneJob, make_campaign_report, make_s
 from ...show.campaign_charts import draw_campaign, find_scaling
 from ...show.comparison import list_differences
 from ...show.ranking import Ranking, describe_client_costs_of, rank_candidates
-from ...show.requirements import describe_verdict, tabulate_verdict
+from ...show.requirements import describe_verdict, summarize_verdict, tabulate_verdict
 from ...show.tables import Table, format_ms, format_rate
 from ...show.verdict import describe_hardware, list_doubts
 from ...system.errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
@@ -77,10 +77,11 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
         write_whole(folder.verdict, verdict.model_dump_json(indent=1))
         print_text("\nVerdict")
         print_text(tabulate_verdict(verdict).text(width=terminal_width()))
-        for line in describe_verdict(verdict):
+        describe = describe_verdict if campaign.verbose else summarize_verdict
+        for line in describe(verdict):
             print_prose(line)
         print_prose(
-            f"Each figure with its runs: {program()} results show {folder.path}, or {folder.verdict}"
+            f"Everything about it, with its runs: {program()} results show {folder.path}, or {folder.verdict}"
         )
     print_text(f"\nReport: {folder.report}\nResults: {folder.results}")
     return done

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -124,27 +125,36 @@ def _refuse_secrets(campaign: Campaign, prepared: AnyExperiment) -> None:
 
 
 def show_plan(campaign: Campaign) -> None:
-    """Print all jobs with their options, what of them is done, and how long the others take."""
+    """Print the jobs of each candidate and step with their options, what of them is done, and how long the
+    others take."""
     prepared = prepare(campaign)
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
     failed, left = folder.find_failed(campaign.jobs), campaign.list_left()
     estimates = estimate_campaign(left, prepared, campaign)
+    alike: dict[tuple[str, str], list[Job]] = {}
+    for job in campaign.jobs:
+        alike.setdefault((str(job.candidate), job.step), []).append(job)
     rows: list[list[object]] = []
-    present = None
-    for number, job in enumerate(campaign.jobs, 1):
-        site = campaign.sites.get(job.name)
-        if site is not None and site.key != present:
+    for (candidate, step), jobs in sorted(alike.items()):
+        site = campaign.sites.get(jobs[0].name)
+        if site is not None and f"install {site}" not in [row[0] for row in rows]:
             rows.append(
-                ["", f"install {site}", "", "", f"{site.key}; removed with its data afterwards"]
+                [f"install {site}", "", "", f"{site.key}; removed with its data afterwards"]
             )
-        present = site.key if site is not None else None
-        state = "failed" if job.name in failed else "to do" if job.name in estimates else "done"
-        time_left = show_time(estimates[job.name]) if job.name in estimates else ""
-        command = " ".join([job.command, *job.arguments])
-        rows.append([number, job.name, state, time_left, command])
-    left_of = ("Job", "State", "Command")
-    headers = ["No.", "Job", "State", "Time", "Command"]
+        states = Counter(
+            "failed" if job.name in failed else "to do" if job.name in estimates else "done"
+            for job in jobs
+        )
+        times = [estimates[job.name] for job in jobs if job.name in estimates]
+        rows.append([
+            f"{candidate} {step}",
+            ", ".join(f"{count} {state}" for state, count in states.items()),
+            show_time(add_up(times)) if times else "",
+            " ".join([jobs[0].command, *jobs[0].arguments]),
+        ])  # fmt: skip
+    left_of = ("Jobs", "State", "Command")
+    headers = ["Jobs", "State", "Time", "Command"]
     print_text(Table(headers, rows, left_of).text(width=terminal_width()))
     for line in list_permissions(campaign, [made.session for made in prepared.values()]):
         print_text(line)

@@ -441,5 +441,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
         print_prose(f"{describe_steps(result)}\n")
         for line in describe_capacity(result):
             print_prose(line)
-        for line in summarize_notes(result, terminal, describe_answers(result)):
+        for line in summarize_notes(
+            result, terminal, describe_answers(result), verbose=self.request.verbose
+        ):
             print_prose(line)

@@ -107,7 +107,8 @@ class ClientsExperiment(Experiment[ClientsRequest]):
         if self.request.readers is not None:
             table = tabulate_questions(result)
             print_text(f"\nQuery times\n{table.text(width=terminal_width())}")
-        lines = [*describe_clients(result), *summarize_notes(result, sys.stdout.isatty())]
+        notes = summarize_notes(result, sys.stdout.isatty(), verbose=self.request.verbose)
+        lines = [*describe_clients(result), *notes]
         for line in ["", *lines]:
             print_prose(line)
 

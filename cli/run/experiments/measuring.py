@@ -171,7 +171,9 @@ class InsertExperiment(_PlannedExperiment[InsertRequest]):
             print_text(chosen.text(width=terminal_width()))
         if sweep.load.stages:
             show_stages(result)
-        for line in summarize_notes(result, terminal, describe_load(sweep.load)):
+        for line in summarize_notes(
+            result, terminal, describe_load(sweep.load), verbose=sweep.verbose
+        ):
             print_prose(line)
 
 
@@ -213,7 +215,7 @@ class QueryExperiment(_PlannedExperiment[QueryRequest]):
             print_text(f"{title}\n{table.text(width=terminal_width())}\n")
         print_text(tabulate_figures(result, terminal).text(width=terminal_width()))
         above = describe_durations(result), describe_answers(result)
-        for line in summarize_notes(result, terminal, *above):
+        for line in summarize_notes(result, terminal, *above, verbose=self.request.verbose):
             print_prose(line)
 
 
@@ -266,5 +268,7 @@ class MixedExperiment(_PlannedExperiment[MixedRequest]):
                 print_text(f"\n{title}\n{table.text(width=terminal_width())}")
         show_stages(result)
         print_text("")
-        for line in summarize_notes(result, terminal, describe_answers(result)):
+        for line in summarize_notes(
+            result, terminal, describe_answers(result), verbose=self.request.verbose
+        ):
             print_prose(line)

@@ -219,7 +219,8 @@ class TuneExperiment(Experiment[TuneRequest]):
 
     def show(self, result: Result) -> None:
         print_text(tabulate_tuning(result).text(width=terminal_width()))
-        for line in ["", *describe_tuning(result), *summarize_notes(result, sys.stdout.isatty())]:
+        notes = summarize_notes(result, sys.stdout.isatty(), verbose=self.request.verbose)
+        for line in ["", *describe_tuning(result), *notes]:
             print_prose(line)
         print_text(advise(result))
 

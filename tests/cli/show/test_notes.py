@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cli.results.store import read_result
-from cli.show.notes import MOST_LINES, list_notes, summarize_notes
+from cli.show.notes import MOST_NOTES, list_notes, summarize_notes
 
 from ..made import STORED, disturbed, inserts, open_loop, queries
 
@@ -73,7 +73,7 @@ def test_below_a_table_each_kind_has_one_line() -> None:
     ]
 
 
-def test_below_a_table_there_are_five_lines_at_most_the_gravest_first() -> None:
+def test_below_a_table_there_are_three_notes_at_most_the_gravest_first() -> None:
     result = open_loop({1: [900.0, 901.0, 1500.0], 4: [950.0]}, saturated=True)
     result.complete = False
     for group_run in result.writers:
@@ -81,13 +81,15 @@ def test_below_a_table_there_are_five_lines_at_most_the_gravest_first() -> None:
         group.window_s, group.retries, group.errors = 3.0, 2, {"timeout": 2}
         group.invalid_reasons = ["late"] if group_run.run.run == 2 else []
     lines = summarize_notes(result, False, "Open loop.", None)
-    assert len(lines) == MOST_LINES
+    assert len(lines) == 1 + MOST_NOTES + 1
     assert lines[0] == "Open loop."
     assert [line.partition(": ")[0] for line in lines[1:]] == [
         "incomplete", "invalid", "saturated", "more",
     ]  # fmt: skip
     assert lines[3].startswith("saturated: 3 runs, as in 1 worker, run 1: did not keep up with")
-    assert lines[4].endswith(" (see `results show`)")
+    assert lines[4].endswith(" (-v, or `results show`)")
+    verbose = summarize_notes(result, False, "Open loop.", None, verbose=True)
+    assert verbose == ["Open loop.", *list_notes(result, False)]
     for kind in ("retries", "short", "unstable", "few runs"):
         assert kind in lines[4]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -88,8 +89,11 @@ def test_the_verdict_is_printed_kept_and_shown(
         "Durability: an event is acknowledged in 1 place, on disk or not (it didn't tell"
         " synchronous_commit); lean client."
     )
-    assert output.count(f"  {worth}") == 2
-    assert output.count("  Trust: good.") == 2
+    assert output.count(f"\n{worth}\n") == output.count("\nTrust: good.\n") == 1
+    assert "\nundecided: two: cost per month: no price is known" in output
+    write_report(replace(night.open(), verbose=True))
+    output = capsys.readouterr().out
+    assert output.count(f"  {worth}") == output.count("  Trust: good.") == 2
     assert "All: Trust: good." in output
     assert "  undecided cost per month: no price is known" in output
     verdict = open_verdict(night.place / "out")
@@ -113,8 +117,8 @@ def test_what_there_is_after_an_interruption(
     write_report(night.open())
     output = capsys.readouterr().out
     assert "So far: 3 jobs are still to run." in output
-    assert "undecided load and inserts p99: one repetition doesn't show" in output
-    assert "undecided load, inserts p99 and cost per month: not measured yet." in output
+    assert "undecided: one: load and inserts p99: one repetition doesn't show" in output
+    assert "undecided: two: load, inserts p99 and cost per month: not measured yet." in output
 
 
 def test_requirements_that_were_changed_later_are_said(
