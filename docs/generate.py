@@ -42,6 +42,7 @@ from simulator.modules.capabilities import Capabilities, OfficialClient
 from simulator.modules.options import Options
 from simulator.workloads.definition import Definition as Workload
 from simulator.workloads.queries import Shape
+from simulator.workloads.recording.definition import RecordedDefinition
 
 FOLDER = Path("docs/reference")
 MANUAL = Path("man")
@@ -140,6 +141,7 @@ def make_keys() -> str:
         " [modules](modules.md).",
         _table(["key", "what it is"], target),
         *_describe_tree("Workload", Workload),
+        *_describe_tree("Recording", RecordedDefinition),
         *_describe_tree("Campaign", Campaign),
     )
 

@@ -47,11 +47,13 @@ def make_schema(kind: str) -> Schema:
 
 def _make_workload() -> Schema:
     from simulator.workloads.definition import Definition
+    from simulator.workloads.recording.definition import RecordedDefinition
 
-    made = describe_model(Definition)
+    made, recorded = describe_model(Definition), describe_model(RecordedDefinition)
     devices = made["properties"]["devices"]
     made["properties"]["devices"] = _allow(devices, {"type": ["integer", "string"]})
-    return made
+    parts = made.pop("$defs") | recorded.pop("$defs")
+    return {"if": {"required": ["recorded"]}, "then": recorded, "else": made, "$defs": parts}
 
 
 def _make_campaign() -> Schema:
@@ -137,7 +139,8 @@ def _make_config() -> Schema:
     }  # fmt: skip
     workload = _make_workload()
     defs |= workload.pop("$defs")
-    workload["required"].remove("name")
+    for kind in (workload["then"], workload["else"]):
+        kind["required"].remove("name")
     return {
         "type": "object",
         "required": ["targets"],

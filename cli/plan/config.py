@@ -97,7 +97,9 @@ class Config:
         for key in keys:
             node = next(below for above, below in node.value if above.value == key)
         try:
-            return check_document(node, value, str(self.path), keys, find_own_problem)
+            return check_document(
+                node, value, str(self.path), keys, find_own_problem, self.path.parent
+            )
         except OptionError as error:
             raise ConfigError(*error.problems) from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from simulator.modules.options import parse_options
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload, WorkloadOptions
 from simulator.workloads.numbering import WithHistory, add_history
+from simulator.workloads.recording import Recorded
+from simulator.workloads.recording.sources import is_address, names_recording
 
 from ..system.errors import ConfigError
 from ..system.installation import CONFIG_FILE
@@ -44,14 +47,16 @@ def choose_workload(name: str, config: Config | None) -> ChosenWorkload:
     try:
         if name in workload_names():
             return ChosenWorkload(load_workload(name))
-        if Path(name).is_file() or name.endswith(_ENDINGS):
+        if name.endswith(_ENDINGS) or (Path(name).is_file() and not names_recording(name)):
             return _read_file(name)
+        if names_recording(name) or is_address(name) or Path(name).is_dir():
+            return _read_recording(name)
     except OptionError as error:
         raise ConfigError(f"--workload: {error}") from error
     names = [*workload_names(), *(config.workload_names if config else ())]
     raise ConfigError(
         f"--workload: there is no workload {name!r}{did_you_mean(name, names)} (known:"
-        f" {', '.join(names)}; or name a file that ends in .yaml)"
+        f" {', '.join(names)}; or name a recording, such as a .csv, or a file that ends in .yaml)"
     )
 
 
@@ -64,6 +69,23 @@ def _read_file(name: str) -> ChosenWorkload:
     except OptionError as error:
         raise ConfigError(*error.problems) from error
     return ChosenWorkload(load_workload(definition["name"], definition), definition, name)
+
+
+def _read_recording(name: str) -> ChosenWorkload:
+    """The workload of a recording that is named by itself, all of which must be found."""
+    from simulator.workloads.recording.definition import RecordedDefinition
+
+    stem = re.split(r"[.*?\[]", Path(name).name)[0].lower()
+    own = re.sub(r"[^a-z0-9]+", "_", stem).strip("_")[:40] or "recording"
+    if not own[0].isalpha() or own in (*workload_names(), "id", "time"):
+        own = f"recording_{own}"
+    recording = RecordedDefinition(name=own, recorded=Recorded(file=name)).open()
+    definition = {
+        "name": own,
+        "about": f"recorded in {name}",
+        "recorded": {"file": name, "store": recording.name},
+    }
+    return ChosenWorkload(load_workload(own, definition), definition, name)
 
 
 def find_config(file: Path) -> Config | None:

@@ -14,7 +14,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from ..workloads.schema import FLOATS, Column, ColumnType, EventBlock, Tags, number_devices
+from ..workloads.schema import FLOATS, Column, ColumnType, EventBlock, Tags
 
 KEY_COLUMN = "id"
 """Column of a key that the worker makes (`--primary-key client`)."""
@@ -61,10 +61,8 @@ def iso_times(times_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
 def client_keys(block: EventBlock) -> NDArray[np.bytes_]:
     """A key per event from its natural key: device id, timestamp and sequence number if there is one. All of
     one width, so that text order is the order of device, then time."""
-    if block.schema.tags is Tags.ROW:
-        parts = [octets_of(block.devices)]
-    else:
-        parts = [digits(number_devices(block.devices), 11)]
+    is_row = block.schema.tags is Tags.ROW
+    parts = [octets_of(block.devices) if is_row else digits(block.device_ids, 11)]
     parts.append(digits(block.columns[block.schema.time], 13))
     if block.schema.sequence:
         parts.append(digits(block.columns[block.schema.sequence], 12))

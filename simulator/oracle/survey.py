@@ -351,7 +351,7 @@ def _has_these(
 ) -> bool:
     """Whether the part's devices have the numbers and times of events that were found."""
     # Each device's first event is among these, and its last one among as many at the end.
-    edge = len(names) + 2 * workload.disorder + 2
+    edge = workload.turn(part.worker) + 2 * workload.disorder + 2
     starts = [(part.first, min(edge, part.count))]
     if part.count > edge:
         size = min(edge, part.count - edge)
@@ -360,7 +360,7 @@ def _has_these(
     first = np.full(len(names), np.iinfo(np.int64).max)
     last = np.full(len(names), np.iinfo(np.int64).min)
     counts = np.zeros(len(names), dtype=np.int64)
-    in_turn = True
+    in_turn = workload.turn(part.worker) == len(names)
     stored = Stored(workload, [part])
     for block in stored.blocks(Range(0, start, start + size) for start, size in starts):
         times = block.columns[workload.schema.time]

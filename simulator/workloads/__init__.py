@@ -31,6 +31,9 @@ WORKLOADS: dict[str, type[Workload]] = {workload.name: workload for workload in 
 SHIPPED = ("machines", "trucks", "wide")
 """The workloads of this package that are YAML definitions."""
 
+RECORDED = "recorded"
+"""The key that a definition of a recording has, and no other."""
+
 _FOLDER = Path(__file__).parent
 
 
@@ -68,11 +71,18 @@ def load_options_model(name: str) -> type[WorkloadOptions]:
 @lru_cache(maxsize=8)
 def _define(document: bytes) -> type[Workload]:
     """The class of a definition in JSON."""
-    from .defined import define
-    from .definition import Definition
-
+    content = from_json(document)
     try:
-        return define(Definition.read(from_json(document)))
+        if RECORDED in content:
+            from .recording.definition import RecordedDefinition
+            from .replay import replay
+
+            recorded = RecordedDefinition.read(content)
+            return replay(recorded, recorded.open())
+        from .defined import define
+        from .definition import Definition
+
+        return define(Definition.read(content))
     except ValidationError as error:
         problem = "this version can't read the workload's definition"
         raise OptionError(f"{problem}: {one_line(error)}") from error

@@ -34,7 +34,8 @@ SCATTERED = 256
 """For fewer consecutive events than this, `pick` is faster by single events."""
 
 _DEALT_STEP = 16_384
-_DEVICE_ROWS = 10_000
+DEVICE_ROWS = 10_000
+"""Rows of the tags' table that are stored at once."""
 
 
 class WorkloadOptions(Written):
@@ -177,13 +178,23 @@ class Workload(ABC):
         """How many devices the worker has."""
         return self.device_spread
 
+    def turn(self, worker: int) -> int:
+        """How many consecutive events of the worker have all of its devices, if none is late."""
+        return self.device_count(worker)
+
+    def devices_among(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
+        """The devices that have events among [first, first + count) of a worker."""
+        if count >= self.turn(worker):
+            return self.devices(worker)
+        return np.unique(self.block(worker, first, count).devices)
+
     def device_rows(self, worker: int) -> Iterator[Mapping[str, NDArray[Any]]]:
         """The columns of `Schema.tags_row` of all of the worker's devices, some thousand at a time.
         OptionError if the devices have other names than those of this class."""
         count = self.device_count(worker)
-        for first in range(0, count, _DEVICE_ROWS):
-            columns = self._describe_devices(worker, first, min(_DEVICE_ROWS, count - first))
-            names = self.devices(worker)[first : first + _DEVICE_ROWS]
+        for first in range(0, count, DEVICE_ROWS):
+            columns = self._describe_devices(worker, first, min(DEVICE_ROWS, count - first))
+            names = self.devices(worker)[first : first + DEVICE_ROWS]
             ids = number_devices(names)
             owner, numbers = int(ids[0]) // DEVICES_APART, ids % DEVICES_APART
             if not np.array_equal(device_ids(owner, numbers), names):

@@ -43,16 +43,17 @@ _SAMPLED, _SAMPLED_TICKS = 1000, 101
 """How many events are sampled to find a high value, and how many ticks they are apart."""
 
 
-def _format_epoch(epoch_ms: int) -> str:
+def format_epoch(epoch_ms: int) -> str:
+    """A time as an option of a workload has it."""
     moment = datetime.fromtimestamp(epoch_ms / 1000, UTC)
     unit = "milliseconds" if epoch_ms % 1000 else "seconds"
     return moment.isoformat(timespec=unit).replace("+00:00", "Z")
 
 
-def _read_epoch(value: object) -> str:
+def read_epoch_option(value: object) -> str:
     """The epoch in its one form, to the millisecond at most."""
     epoch = value if value == "" else read_epoch(value)
-    return _format_epoch(epoch) if isinstance(epoch, int) else str(epoch)
+    return format_epoch(epoch) if isinstance(epoch, int) else str(epoch)
 
 
 class DefinedOptions(WorkloadOptions):
@@ -76,7 +77,7 @@ class DefinedOptions(WorkloadOptions):
         le=1,
         description="share of events that are sent late (0.02), if the workload has any",
     )
-    epoch: Annotated[str, BeforeValidator(_read_epoch)] = Field(
+    epoch: Annotated[str, BeforeValidator(read_epoch_option)] = Field(
         "", description="the first time (2024-01-01T00:00:00Z), or now"
     )
 
@@ -184,7 +185,7 @@ class Defined(Workload):
 
     @classmethod
     def begin_at(cls, options: WorkloadOptions, now_ms: int) -> WorkloadOptions:
-        return options.model_copy(update={"epoch": _format_epoch(now_ms)})
+        return options.model_copy(update={"epoch": format_epoch(now_ms)})
 
     def devices(self, worker: int) -> NDArray[np.bytes_]:
         fleet = self._fleet(worker, 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from fractions import Fraction
@@ -292,7 +292,7 @@ def round_decimals(values: NDArray[Any], decimals: int) -> NDArray[Any]:
     return units
 
 
-def _read_statements(value: object) -> object:
+def read_statements(value: object) -> object:
     """The statements of each module; ValueError if they are something else."""
     if not isinstance(value, Mapping) or not all(
         isinstance(texts, list | tuple) and all(isinstance(text, str) for text in texts)
@@ -377,7 +377,7 @@ class Definition(Part):
     queries: tuple[Query, ...] = ()
     """What is asked beside the queries that all workloads with numbers have."""
     # pydantic's models have a `schema` of their own.
-    statements: Annotated[Mapping[str, tuple[str, ...]], BeforeValidator(_read_statements)] = Field(
+    statements: Annotated[Mapping[str, tuple[str, ...]], BeforeValidator(read_statements)] = Field(
         default_factory=dict, alias="schema"
     )
     """For each module, the statements that make the workload's table instead of the module's own."""
@@ -440,7 +440,7 @@ class Definition(Part):
     def _name_what_is_there(self) -> Self:
         refuse(self._find_problems())
         # The schema needs columns that are right.
-        refuse(self._find_query_problems())
+        refuse(find_query_problems(self.queries, self.statements, self.make_schema()))
         return self
 
     def _find_problems(self) -> Iterator[Problem]:
@@ -505,14 +505,18 @@ class Definition(Part):
             problem = f"column {name!r} is the {key}: it can't have signal, missing or tag"
             yield ("columns", number), problem
 
-    def _find_query_problems(self) -> Iterator[Problem]:
-        schema, names = self.make_schema(), set()
-        for number, query in enumerate(self.queries):
-            if query.name in names:
-                yield ("queries", number), f"there are two queries {query.name!r}: rename one"
-            names.add(query.name)
-            for way, problem in schema.find_query_problems(query):
-                yield ("queries", number, *way), problem
-        for module, statements in self.statements.items():
-            for place, problem in find_schema_problems(statements, schema):
-                yield ("schema", module, *place), problem
+
+def find_query_problems(
+    queries: Sequence[Query], statements: Mapping[str, Sequence[str]], schema: Schema
+) -> Iterator[Problem]:
+    """All that is wrong with a definition's queries, and with the statements that make its table."""
+    names = set()
+    for number, query in enumerate(queries):
+        if query.name in names:
+            yield ("queries", number), f"there are two queries {query.name!r}: rename one"
+        names.add(query.name)
+        for way, problem in schema.find_query_problems(query):
+            yield ("queries", number, *way), problem
+    for module, texts in statements.items():
+        for place, problem in find_schema_problems(texts, schema):
+            yield ("schema", module, *place), problem

@@ -79,14 +79,9 @@ class Stored:
         # By how much a part's event numbers exceed the numbers among all events.
         self._ahead = [part.first for part in self.parts] - (self._events_until - counts)
         self._workers = np.array([part.worker for part in self.parts], dtype=np.int64)
-        self._names = np.concatenate([self._find_devices(part) for part in self.parts])
-
-    def _find_devices(self, part: StoredPart) -> NDArray[np.bytes_]:
-        all_devices = self.workload.devices(part.worker)
-        if part.count >= len(all_devices):
-            return all_devices
-        block = self.workload.block(part.worker, part.first, part.count)
-        return np.unique(block.devices)
+        self._names = np.concatenate(
+            [workload.devices_among(part.worker, part.first, part.count) for part in self.parts]
+        )
 
     @property
     def epoch_ms(self) -> int:
@@ -128,8 +123,7 @@ class Stored:
         # With late events, some of the first and last windows may be sent before and behind these.
         spare = 2 * self.workload.disorder if self.workload.late_share else 0
         return self._has_each_worker_once and all(
-            part.count < (count := self.workload.device_count(part.worker))
-            or part.count >= count + spare
+            part.count < (count := self.workload.turn(part.worker)) or part.count >= count + spare
             for part in self.parts
         )
 

@@ -289,6 +289,9 @@ class WithHistory(Workload):
     def device_count(self, worker: int) -> int:
         return self._base.device_count(worker)
 
+    def turn(self, worker: int) -> int:
+        return self._base.turn(worker)
+
     def device_rows(self, worker: int) -> Iterator[Mapping[str, NDArray[Any]]]:
         return self._base.device_rows(worker)
 

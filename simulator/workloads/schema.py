@@ -74,6 +74,10 @@ class Column:
     """The texts that a TEXT or JSON column takes, as far as they are known."""
     least: float | None = None
     """The lowest number that it takes, if that is known."""
+    most: float | None = None
+    """The highest one."""
+    not_finite: int = 0
+    """How many of its values are NaN or infinite."""
     path: tuple[str, ...] = ()
     """Where in the documents of a JSON column the values are; its `texts` are these documents."""
 
@@ -116,6 +120,8 @@ class Schema:
     """The table by whose name the tags' table is called; None: `table`."""
     given_indexes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Name and columns of each index, where they don't follow from the queries."""
+    repeats_instants: bool = False
+    """Whether a device has several events of one time."""
     statements: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     """Module -> the workload's own statements that make the tables."""
 
@@ -470,6 +476,13 @@ class EventBlock:
     missing: Mapping[str, NDArray[np.bool_]] = field(default_factory=dict)
     """Nullable column -> where an event has no value; the column holds some number or text there. A
     nullable column that isn't named has all its values."""
+    own_ids: NDArray[np.int64] | None = None
+    """The id of each event's device in the tags' table, if it doesn't follow from the device's name."""
+
+    @property
+    def device_ids(self) -> NDArray[np.int64]:
+        """The id of each event's device in the tags' table."""
+        return number_devices(self.devices) if self.own_ids is None else self.own_ids
 
     def __len__(self) -> int:
         return len(self.devices)
@@ -484,14 +497,17 @@ class EventBlock:
         )
         missing = {name: places[rows] for name, places in self.missing.items()}
         first, devices = self.first + start, self.devices[rows]
-        return EventBlock(self.schema, self.worker, first, columns, devices, missing)
+        own_ids = None if self.own_ids is None else self.own_ids[rows]
+        return EventBlock(self.schema, self.worker, first, columns, devices, missing, own_ids)
 
     def choose(self, rows: NDArray[np.integer[Any]]) -> EventBlock:
         """These events alone, copied, with what their rows have. `first` is not theirs."""
         names = [column.name for column in self.schema.row if column.name != ID]
         columns = {name: self.columns[name][rows] for name in names}
         missing = {name: places[rows] for name, places in self.missing.items()}
-        return replace(self, columns=columns, devices=self.devices[rows], missing=missing)
+        own_ids = None if self.own_ids is None else self.own_ids[rows]
+        devices = self.devices[rows]
+        return replace(self, columns=columns, devices=devices, missing=missing, own_ids=own_ids)
 
     @property
     def row_columns(self) -> Mapping[str, NDArray[Any]]:
@@ -499,14 +515,14 @@ class EventBlock:
         if self.schema.tags is Tags.ROW:
             return self.columns
         names = [column.name for column in self.schema.row if column.name != ID]
-        return {ID: number_devices(self.devices), **{name: self.columns[name] for name in names}}
+        return {ID: self.device_ids, **{name: self.columns[name] for name in names}}
 
     def key_of(self, row: int) -> dict[str, int | str]:
         """The natural key of one event as Python values, e.g. to look it up in the database."""
         key: dict[str, int | str] = {}
         for name in self.schema.row_key:
             if name == ID:
-                key[name] = int(number_devices(self.devices[row : row + 1])[0])
+                key[name] = int(self.part(row, row + 1).device_ids[0])
                 continue
             value = self.devices[row] if name == self.schema.device else self.columns[name][row]
             key[name] = value.decode() if isinstance(value, bytes) else int(value)
@@ -535,4 +551,7 @@ def join_blocks(blocks: Sequence[EventBlock]) -> EventBlock:
         for name in {name for block in blocks for name in block.missing}
     }
     devices = np.concatenate([block.devices for block in blocks])
-    return replace(head, columns=columns, devices=devices, missing=missing)
+    own_ids = None
+    if head.own_ids is not None:
+        own_ids = np.concatenate([block.device_ids for block in blocks])
+    return replace(head, columns=columns, devices=devices, missing=missing, own_ids=own_ids)

@@ -13,6 +13,7 @@ from pydantic_core import from_json, to_json
 from ..documents import DocumentError, Way, describe_problems, name_place, parse_yaml, read_yaml
 from ..errors import OptionError
 from .definition import Definition
+from .recording.definition import RecordedDefinition
 
 MOST_BYTES = 100_000
 """The most that a definition may take as JSON: the settings of all runs of a series go into one Kubernetes
@@ -38,7 +39,9 @@ def read_document(
         raise OptionError(f"{path} can't be read: {error.strerror}") from error
     except DocumentError as error:
         raise OptionError(error.at(path)) from error
-    definition = check_document(root, document, str(path), find_problem=find_problem)
+    definition = check_document(
+        root, document, str(path), find_problem=find_problem, base=path.parent
+    )
     if definition["name"] in taken:
         problem = f"{definition['name']} is a workload of this tool: take another name"
         raise OptionError(name_place(path, root, ["name"]) + problem)
@@ -65,16 +68,23 @@ def check_document(
     source: str,
     keys: Sequence[str] = (),
     find_problem: FindProblem | None = None,
+    base: Path | None = None,
 ) -> dict[str, Any]:
-    """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON. OptionError,
-    with everything that is wrong and its line."""
+    """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON; of a
+    recording, whose path begins at `base`, with the name of its converted form. OptionError, with everything
+    that is wrong and its line."""
     if not isinstance(root, yaml.MappingNode) or not isinstance(document, Mapping):
         where = ": ".join([f"{source}:{root.start_mark.line + 1}", *filter(None, [".".join(keys)])])
         raise OptionError(f"{where}: a definition must be keys with values, at least `name:`")
+    model = RecordedDefinition if "recorded" in document else Definition
     try:
-        definition = Definition.read(document)
+        definition = model.read(document)
+        if isinstance(definition, RecordedDefinition):
+            recording = definition.open(base)
+            definition.check(recording)
+            document["recorded"]["store"] = recording.name
     except ValidationError as error:
-        raise OptionError(*describe_problems(error, Definition, root, source, keys)) from error
+        raise OptionError(*describe_problems(error, model, root, source, keys)) from error
     own: list[tuple[Way, str]] = [
         (("queries", number, "statement", module), module)
         for number, query in enumerate(definition.queries)

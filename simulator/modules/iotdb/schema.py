@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ...encoding.columns import digits, octets_of
 from ...errors import OptionError
-from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema, Tags, number_devices
+from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema, Tags
 from .thrift import write_text
 
 
@@ -146,7 +146,7 @@ class TableColumn(NamedTuple):
         if not self.is_device:
             return block.columns[self.name]
         is_id = self.name == ID and block.schema.tags is Tags.TABLE
-        return _spell_ids(number_devices(block.devices)) if is_id else block.devices
+        return _spell_ids(block.device_ids) if is_id else block.devices
 
 
 def list_columns(schema: Schema) -> list[TableColumn]:

@@ -95,8 +95,8 @@ class _Column:
     missing: int = 0
     not_finite: int = 0
     empty: int = 0
-    least: float | None = None
-    most: float | None = None
+    least: int | float | None = None
+    most: int | float | None = None
     of_device: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
     """The text of each device, while it could be a tag."""
     could_be_tag: bool = True
@@ -111,7 +111,7 @@ class _Column:
             while self.decimals is not None and not _has_decimals(there, self.decimals):
                 self.decimals = self.decimals + 1 if self.decimals < MOST_DECIMALS else None
         if len(there):
-            low, high = float(there.min()), float(there.max())
+            low, high = there.min().item(), there.max().item()
             self.least = low if self.least is None else min(self.least, low)
             self.most = high if self.most is None else max(self.most, high)
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import OptionError
-from .settings import Duplicates, Order, Recorded, read_span
+from .settings import Duplicates, Recorded, SendingOrder, read_span
 from .store import (
     DEVICE,
     DEVICES,
@@ -110,7 +110,7 @@ def _choose_rows(folder: Path, settings: Recorded, rows: int) -> NDArray[np.int6
                 for part in chunks(rows)
             ]
         )
-    if settings.order is Order.TIME:
+    if settings.order is SendingOrder.TIME:
         order = np.arange(rows) if chosen is None else chosen
         own = times[order]
         if np.any(own[1:] < own[:-1]):

@@ -15,7 +15,7 @@ from ..queries import Part
 from ..schema import ColumnType
 
 
-class Order(StrEnum):
+class SendingOrder(StrEnum):
     """In which order a recording's events are sent."""
 
     FILE = "file"
@@ -88,18 +88,18 @@ class Recorded(Part):
     """What becomes of single columns, by their names in the file."""
     duplicates: Duplicates = Duplicates.KEEP
     """`drop`: of events of the same device and time, only the first is used."""
-    order: Order = Order.FILE
+    order: SendingOrder = SendingOrder.FILE
     """`file`: events are sent as they lie in the file; `time`: in the order of their times."""
     span: str | None = None
     """The part that is used: its length, such as 2h, from the first event on; or its first and last time, as
     in 2024-01-01T00:00Z/2024-01-02T00:00Z."""
     devices: int | None = Field(None, ge=1)
-    """Use so many of the recorded devices, chosen by chance."""
+    """How many of the recorded devices are used, chosen by chance; by default all."""
     fleet: int = Field(1, ge=1, le=1_000_000)
     """How many times each device is there: itself, and copies such as pump-7~3, each shifted in time by its
     own part of the recording."""
     speed: float = Field(1, gt=0)
-    """How many times as fast as recorded the events are sent, unless --rate or --speed says otherwise."""
+    """How many times as fast as recorded the events are sent, if neither --rate nor --speed is given."""
     repeat: bool = True
     """Begin anew, later, when the recording ends."""
     store: str | None = None

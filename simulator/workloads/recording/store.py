@@ -18,7 +18,7 @@ from pydantic_core import from_json, to_json
 
 from ...errors import OptionError
 from ..schema import ColumnType
-from .settings import Order
+from .settings import SendingOrder
 
 HEADER = "recording.json"
 VERSION = 1
@@ -61,8 +61,8 @@ class RecordedColumn(_Kept):
     """Events without a value."""
     not_finite: int = 0
     """Values that are NaN or infinite."""
-    least: float | None = None
-    most: float | None = None
+    least: int | float | None = None
+    most: int | float | None = None
     """The lowest and the highest finite number."""
     distinct: int | None = None
     """How many different texts there are."""
@@ -90,7 +90,7 @@ class Header(_Kept):
     """The device's column in the table."""
     columns: tuple[RecordedColumn, ...]
     files: tuple[SourceFile, ...]
-    order: Order = Order.FILE
+    order: SendingOrder = SendingOrder.FILE
     skipped: Mapping[str, str] = {}
     """Column of the file -> why it was left out."""
     first_ms: int
@@ -122,6 +122,10 @@ class Texts:
         counted = self.ends if self.fixed is None else self.fixed
         assert counted is not None
         return len(counted)
+
+    def all(self) -> NDArray[np.bytes_]:
+        """All of them."""
+        return self.take(np.arange(len(self), dtype=np.int32))
 
     def take(self, places: NDArray[np.int32]) -> NDArray[np.bytes_]:
         """The texts at these places."""
@@ -180,7 +184,7 @@ class Recording:
     @cached_property
     def devices(self) -> NDArray[np.bytes_]:
         """The devices' names, in an order of chance, so that the first few are a sample."""
-        return self._texts(DEVICES).take(np.arange(self.header.devices, dtype=np.int32))
+        return self._texts(DEVICES).all()
 
     def _place(self, name: str) -> tuple[int, RecordedColumn]:
         for place, column in enumerate(self.columns):
