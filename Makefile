@@ -153,13 +153,13 @@ $(VENV)/demo: requirements.txt pyproject.toml | $(BIN)/python
 	@touch $@
 
 $(VENV)/tool: requirements.txt pyproject.toml | $(BIN)/python
-	@echo "== Installing what all databases, Kubernetes, charts and files need: up to 180 MB to download"
+	@echo "== Installing what all databases, Kubernetes, charts and files need: up to 185 MB to download"
 	$(PIP_INSTALL) --require-hashes -r requirements.txt
 	$(INSTALL_EXTRAS) '.[all]'
 	@touch $@ $(VENV)/demo
 
 $(VENV)/development: pyproject.toml $(VENV)/tool
-	@echo "== Installing what the tests need, too: up to 140 MB to download"
+	@echo "== Installing what the tests need, too: up to 170 MB to download"
 	$(INSTALL_EXTRAS) '.[dev]'
 	@touch $@
 

@@ -94,8 +94,8 @@ def commands(ctx: click.Context) -> None:
     """Measure how fast databases take in and answer questions about device events.
 
     \b
-    Without a command, insert:  python run.py --target embedded
-    Help on a command:          python run.py query --help
+    Without a command, insert:  iotbench --target embedded
+    Help on a command:          iotbench query --help
     Exit status: 0 done, 1 a run failed or is invalid, 2 wrong usage or configuration,
     3 a limit was missed or not decided, 130 ended by Ctrl-C (143 by SIGTERM).
     """

@@ -110,7 +110,7 @@ def make_figures() -> str:
 
 def make_options() -> str:
     """Every command with its arguments and options."""
-    parts = ["# Commands and options", f"`iotbench` is `python run.py`. {_MADE}"]
+    parts = ["# Commands and options", f"`iotbench` is `python run.py`, too. {_MADE}"]
     for name, command in _walk_commands(commands, ()):
         context = click.Context(command, info_name=f"iotbench {name}", max_content_width=100)
         usage = command.get_usage(context).removeprefix("Usage: ")
@@ -152,7 +152,7 @@ def make_modules() -> str:
         "# Modules",
         (
             f"What each database's module can do, and its options. {_MADE} What is peculiar about each"
-            " database: [databases](databases.md). `python run.py targets TARGET` prints the options of one"
+            " database: [databases](databases.md). `iotbench targets TARGET` prints the options of one"
             " target."
         ),
         "## Options of every module",

@@ -206,6 +206,12 @@ def test_the_image_has_pinned_versions_and_its_own_user() -> None:
     assert text.rstrip().endswith('ENTRYPOINT ["iotbench"]')
 
 
+def test_the_image_of_workers_has_the_licence() -> None:
+    """Its folder is all that the build sees."""
+    for name in ("LICENSE", "NOTICE"):
+        assert (ROOT / "simulator" / name).read_bytes() == (ROOT / name).read_bytes()
+
+
 def test_make_image_builds_both() -> None:
     makefile = (ROOT / "Makefile").read_text()
     recipe = makefile.split("\nimage:\n", 1)[1].split("\n\n", 1)[0]

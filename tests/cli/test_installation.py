@@ -295,7 +295,7 @@ def test_the_demo_needs_no_more_than_what_it_installs(demo_alone: Path, tmp_path
 
 
 COMMANDS_OF_DEMO = {
-    "workloads machines": None,
+    "workloads machines --types": None,
     "workloads temperature --plot": "vl_convert",
     "ceiling --events 100 --batch 10": None,
     "targets": None,
