@@ -24,7 +24,7 @@ from simulator.modules.iotdb.schema import Model
 from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder
 from simulator.modules.questdb.server import WRITE_TARGET
 from simulator.modules.sending import Encoder
-from simulator.worker.writing import Feed
+from simulator.worker.feed import Feed
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 

@@ -29,9 +29,9 @@ from simulator.modules.options import parse_options
 from simulator.modules.postgres import Postgres
 from simulator.modules.sending import Request, Writer
 from simulator.worker import connect, garbage_collection_paused
+from simulator.worker.feed import Feed
 from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
-from simulator.worker.writing import Feed
 from simulator.workloads.base import Workload
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature

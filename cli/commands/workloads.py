@@ -236,7 +236,7 @@ def measure_encoder(
 ) -> tuple[float, float, float]:
     """CPU seconds per event of generating and of encoding, and an event's bytes in the requests: the best
     of `rounds`, since whatever else the machine does can only add to the time."""
-    from simulator.worker.writing import Feed
+    from simulator.worker.feed import Feed
 
     from ..show.workloads import count_bytes
 

@@ -361,11 +361,11 @@ class WorkerFigures(Measured):
     """Requests that could be under way at once."""
     throttled_share: Seconds | None = None
     """Share of the container's scheduling periods that its CPU limit cut short, if known."""
-    # Of writers.
     generate_s: Seconds = 0.0
     encode_s: Seconds = 0.0
-    """CPU spent making the events and payloads that were sent in the window. The first of them are
-    made before it opens, so that this is no part of `cpu_s`."""
+    """CPU spent generating events, or drawing queries, and encoding requests of them, for the window. The
+    first are made before it opens, so that this is no part of `cpu_s`."""
+    # Of writers.
     ceiling_per_s: float = Field(0.0, ge=0)
     """Events per CPU second that generating and encoding alone would reach in this worker."""
     # Of readers.

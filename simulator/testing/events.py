@@ -13,9 +13,10 @@ import orjson
 
 from ..modules.base import AnyModule, connect
 from ..modules.sending import Request, Writer
+from ..worker.feed import Feed
 from ..worker.loop import InsertLoop
 from ..worker.measure import Recorder
-from ..worker.writing import Feed, store_devices
+from ..worker.writing import store_devices
 from ..workloads import WORKLOADS
 from ..workloads.base import Workload
 from ..workloads.defined import define

@@ -86,6 +86,10 @@ class Loop(ABC):
     def resume(self, answered: bool) -> None:  # noqa: B027 - readers put nothing off
         """Do what was put off until `_resume_at`, if its time has come; `answered`: there were answers."""
 
+    def make_ahead(self, until: float) -> bool:
+        """Make some requests that will be due later, if there is time until then. Returns whether it did."""
+        return False
+
     def settle(self) -> None:
         """Do what takes long, some times a second."""
         self._recorder.settle()
@@ -146,10 +150,12 @@ class Loop(ABC):
         """Wait until then, or until the schedule is over, and take answers meanwhile. Returns the time."""
         schedule = self._schedule
         while (now := time.perf_counter()) < at and now < schedule.ends:
+            self._note_done()
+            if self.make_ahead(at):
+                continue
             if self._in_use:
-                self._wait(min(at, schedule.ends) - now)
+                self._wait(max(0.0, min(at, schedule.ends) - time.perf_counter()))
             else:
-                self._note_done()
                 schedule.await_due(at)
         return now
 

@@ -4,12 +4,11 @@ first answer to each, which is kept to be checked."""
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from itertools import islice
+from concurrent.futures import Executor
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from math import inf
 from typing import Any
 
 from ..contract import GivenAnswer, Go, WorkerAnswers
@@ -18,37 +17,59 @@ from ..modules.base import AnyModule
 from ..modules.sending import Asker, Received
 from ..oracle.answers import Malformed, describe_answer, normalize
 from ..workloads.base import SHARING_WORKERS, Workload
-from ..workloads.drawing import BoundQuery, Stored, bind, draw, draw_block, find_row_count
+from ..workloads.drawing import (
+    BoundQueries,
+    BoundQuery,
+    Stored,
+    bind,
+    draw,
+    draw_block,
+    find_row_count,
+)
 from ..workloads.queries import Query
 from ..workloads.schema import Schema
-from .schedule import lower_priority
-from .writing import short_switch_interval
+from .feed import Stock, encoding_thread, make_in_thread
 
-_FIRST_AT_ONCE, _MOST_AT_ONCE = 16, 512
-_AT_ONCE_S = 0.003
-"""How many requests are made at once, or as many as take this much CPU time. For a single one, numpy would
-cost as much as for a hundred, some 0.3 ms."""
+_FIRST_DRAWN, _MOST_DRAWN = 16, 512
+"""How many executions are drawn at once, at first and later: for a single one, numpy would cost as much as
+for a hundred, some 0.1 ms."""
+
+_DRAWN_AHEAD = 4096
+"""The same in a thread, which disturbs what is due then."""
+
+_AT_ONCE = 16
+"""How many queries of a closed loop are encoded in one go, while the database answers another."""
 
 
-@dataclass
 class _Drawn:
     """A query whose parameters are drawn, and the requests that are made of it ahead of time."""
 
-    query: Query
-    rows: int | None
-    """How many rows each right answer has, if that is known."""
-    ready: deque[Any] = field(default_factory=deque)
-    late: Iterator[Any] = field(default_factory=lambda: iter(()))
-    """Requests that are drawn, and may be encoded when they are asked for."""
-    made: int = 0
-    at_once: int = _FIRST_AT_ONCE
-    more: Future[None] | None = None
-    """The work of the thread that makes more requests."""
+    def __init__(self, query: Query, stored: Stored, reader: int, asker: Asker) -> None:
+        self.query = query
+        self.rows = find_row_count(query, stored)
+        """How many rows each right answer has, if that is known."""
+        self.generate_s = 0.0
+        """CPU time of drawing."""
+        self._stored, self._reader, self._encode = stored, reader, asker.encode
+        self._next = 0
+        self.open_stock(None)
 
-    def encode_next(self) -> None:
-        """Have a request ready, if one is drawn."""
-        if not self.ready:
-            self.ready.extend(islice(self.late, 1))
+    def open_stock(self, thread: Executor | None) -> None:
+        """Begin to make requests; `thread`: draws what those of an open loop are made of."""
+        if thread is None:
+            draw = partial(self._draw_next, _MOST_DRAWN)
+            self.stock = Stock(iter(draw, None), self._encode, 1, _AT_ONCE)
+        else:
+            draw = partial(self._draw_next, _DRAWN_AHEAD)
+            self.stock = Stock(make_in_thread(thread, draw), self._encode)
+
+    def _draw_next(self, most: int) -> BoundQueries:
+        began_s = time.thread_time()
+        count = min(max(self._next, _FIRST_DRAWN), most)
+        bounds = draw_block(self.query, self._stored, self._reader, self._next, count)
+        self._next += count
+        self.generate_s += time.thread_time() - began_s
+        return bounds
 
 
 class Questions:
@@ -77,83 +98,57 @@ class Questions:
         drawn = module.drawn_queries()
         self.names = module.choose_queries() if drawn else list(self._fixed)
         self._stored: Stored | None = None
-        self._thread: ThreadPoolExecutor | None = None
-        self._encodes_late = redraw
         self._drawn: dict[str, _Drawn] = {}
         if drawn:
             if go.sharing_workers is not None:
                 workload = workload.remake(**{SHARING_WORKERS: go.sharing_workers})
             stored = self._stored = Stored(workload, go.stored, go.before_ms, chance)
             self._drawn = {
-                name: _Drawn(query, find_row_count(query, stored)) for name, query in drawn.items()
+                name: _Drawn(query, stored, reader, asker) for name, query in drawn.items()
             }
 
     @contextmanager
     def feed(self, punctual: bool = False) -> Iterator[None]:
         """Get ready to be asked: make the first requests of each query, outside of the measured window.
-        `punctual`: requests are due by the clock, so a thread makes more of them meanwhile."""
-        self._encodes_late = self._redraw and not punctual
+        `punctual`: requests are due by the clock, so more of them are made by `make_ahead`, of parameters
+        that a thread draws."""
         if self._stored is not None and any(drawn.query.instant for drawn in self._drawn.values()):
             self._stored.prepare_events()
-        for drawn in self._drawn.values():
-            self._make_more(drawn)
-        if not punctual or not self._redraw or not self._drawn:
+        with ExitStack() as stack:
+            thread = None
+            if punctual and self._redraw:
+                thread = stack.enter_context(encoding_thread(punctual))
+            for name, drawn in self._drawn.items():
+                drawn.open_stock(thread)
+                while drawn.stock.make_ahead():
+                    pass
+                if not self._redraw:
+                    self._fixed[name] = drawn.stock.take()
             yield
-            return
-        with (
-            short_switch_interval(),
-            ThreadPoolExecutor(1, "encode", lower_priority) as self._thread,
-        ):
-            yield
-        self._thread = None
 
     def make(self, name: str) -> Any:
         """The request for the next execution of a query."""
-        if name in self._fixed:
-            return self._fixed[name]
-        drawn = self._drawn[name]
-        ready = drawn.ready
-        if not self._redraw:
-            return ready[0]
-        if self._thread is not None and len(ready) < drawn.at_once:
-            more = self._request_more(self._thread, drawn)
-            while not ready:
-                # That may have been the block before, all of which was asked before the thread was done.
-                more.result()
-                more = self._request_more(self._thread, drawn)
-        elif not ready:
-            drawn.encode_next()
-            if not ready:
-                self._make_more(drawn)
-                drawn.encode_next()
-        return ready.popleft()
+        fixed = self._fixed.get(name)
+        return self._drawn[name].stock.take() if fixed is None else fixed
 
-    def encode_next(self, name: str) -> None:
-        """Encode the next request of a query, if it is drawn: a matter of some µs, while another question is
-        under way."""
-        if name in self._drawn:
-            self._drawn[name].encode_next()
+    def make_ahead(self, until: float = inf) -> bool:
+        """Make some requests that are lacking, if there is time until then. Returns whether it did."""
+        return any(drawn.stock.make_ahead(until) for drawn in self._drawn.values())
 
-    def _request_more(self, thread: ThreadPoolExecutor, drawn: _Drawn) -> Future[None]:
-        """Have a thread make more, unless one is at work on that already; returns its work."""
-        if drawn.more is None or drawn.more.done():
-            drawn.more = thread.submit(self._make_more, drawn)
-        return drawn.more
+    @property
+    def generate_s(self) -> float:
+        """CPU time of drawing parameters."""
+        return sum(drawn.generate_s for drawn in self._drawn.values())
 
-    def _make_more(self, drawn: _Drawn) -> None:
-        assert self._stored is not None
-        began_s = time.thread_time()
-        count = drawn.at_once if self._redraw else 1
-        bounds = draw_block(drawn.query, self._stored, self._reader, drawn.made, count)
-        encoded = self._asker.encode(bounds)
-        if self._encodes_late:
-            # More is drawn when the last of these was asked for.
-            drawn.late = iter(encoded)
-        else:
-            drawn.ready.extend(encoded)
-        drawn.made += count
-        each_s = (time.thread_time() - began_s) / count
-        drawn.at_once = max(1, min(2 * count, int(_AT_ONCE_S / each_s), _MOST_AT_ONCE))
+    @property
+    def encode_s(self) -> float:
+        """CPU time of making requests of them."""
+        return sum(drawn.stock.encode_s for drawn in self._drawn.values())
+
+    def forget_costs(self) -> None:
+        """Count CPU time from here on: the warm-up is over."""
+        for drawn in self._drawn.values():
+            drawn.generate_s = drawn.stock.encode_s = 0.0
 
     def find_shortfall(self, name: str, rows: int) -> str | None:
         """What is wrong with an answer of so many rows, where that can be known without decoding it."""

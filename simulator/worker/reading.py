@@ -55,7 +55,7 @@ class ReadingWorker(Worker):
             # Readers that all began with the same query would ask it in step.
             turns = islice(take_turns(weights), number, None)
         schedule = make_schedule(load, number, self._chance)
-        recorder = Recorder(schedule, by_second=self._by_second)
+        recorder = Recorder(schedule, questions.forget_costs, self._by_second)
         own = self._number if by_number else None
         asking = QueryLoop(
             questions, asker, recorder, schedule, self._check_on, self._answers.note, own
@@ -81,7 +81,11 @@ class ReadingWorker(Worker):
                 asking.ask(turns)
                 recorder.end()
         figures = recorder.result(
-            queries=asking.results(), in_flight=asker.max_in_flight, pause_s=asking.pause_s
+            queries=asking.results(),
+            in_flight=asker.max_in_flight,
+            pause_s=asking.pause_s,
+            generate_s=questions.generate_s,
+            encode_s=questions.encode_s,
         )
         return self._result(recorder.elapsed_s(), figures, answers_follow=load.check)
 
@@ -242,6 +246,9 @@ class QueryLoop(Loop):
             number = begun[name]
             begun[name] = number + 1
             yield Request(make(name), query=name, execution=number)
+
+    def make_ahead(self, until: float) -> bool:
+        return self._questions.make_ahead(until)
 
     def settle(self) -> None:
         self._abort()

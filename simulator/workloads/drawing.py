@@ -262,6 +262,16 @@ class BoundQueries:
     def __iter__(self) -> Iterator[BoundQuery]:
         return map(self.__getitem__, range(self.count))
 
+    def part(self, start: int, stop: int) -> BoundQueries:
+        """The executions [start, stop) alone, as views."""
+        return BoundQueries(
+            self.query,
+            stop - start,
+            None if self.devices is None else self.devices[start:stop],
+            None if self.start_ms is None else self.start_ms[start:stop],
+            None if self.end_ms is None else self.end_ms[start:stop],
+        )
+
     def list_parameters(self) -> list[list[Any]]:
         """What was drawn, as a list for each parameter with a value for each execution: the first device's
         name, as UTF-8, and so on for the other devices, then the start and the end of the window, as far as

@@ -29,7 +29,7 @@ from simulator.modules.cassandra.encoding import (
     Prepared,
     random_uuids,
 )
-from simulator.worker.writing import Feed
+from simulator.worker.feed import Feed
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.schema import ColumnType, EventBlock

@@ -5,10 +5,14 @@ from __future__ import annotations
 import math
 import sys
 import threading
+import time
+from itertools import count
 
+import numpy as np
 import pytest
 
-from simulator.worker.writing import Feed
+from simulator.worker.feed import Feed, Stock
+from simulator.workloads.drawing import BoundQueries
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 
@@ -32,14 +36,14 @@ def test_a_feed_gives_each_event_once_and_in_order(count: int, batch: int) -> No
 
 def test_chunks_grow_as_long_as_one_costs_little(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fixed cost of each then counts less; chunks that cost much stay as they are."""
-    monkeypatch.setattr("simulator.worker.writing._SHORT_CHUNK_S", math.inf)
+    monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", math.inf)
     source, blocks = feed(300_000, 1000)
     assert sum(payload.events for payload in source) == 300_000
     assert [size for _, size in blocks][:4] == [17_000, 34_000, 34_000, 34_000]
     source, blocks = feed(60_000, 1000, punctual=True)
     assert sum(payload.events for payload in source) == 60_000
     assert {size for _, size in blocks[:-1]} == {17_000}
-    monkeypatch.setattr("simulator.worker.writing._SHORT_CHUNK_S", 0.0)
+    monkeypatch.setattr("simulator.worker.feed._SHORT_CHUNK_S", 0.0)
     source, blocks = feed(100_000, 1000)
     assert sum(payload.events for payload in source) == 100_000
     assert {size for _, size in blocks[:-1]} == {17_000}
@@ -62,16 +66,16 @@ def test_single_events_are_made_when_they_are_needed() -> None:
 
 def test_single_events_due_by_the_clock_are_made_one_chunk_ahead() -> None:
     """In a thread: making a chunk would take as long as the time between several requests."""
-    source, blocks = feed(2000, 0, punctual=True)
+    source, blocks = feed(5000, 0, punctual=True)
     source.prime()
-    assert blocks == [(0, 512)]
+    assert blocks == [(0, 2048)]
     payloads = iter(source)
     sent = [next(payloads)]
     eventually(lambda: len(blocks) == 2, "chunk ahead")
-    sent += [next(payloads) for _ in range(511)]
+    sent += [next(payloads) for _ in range(2047)]
     assert len(blocks) == 2
     sent += payloads
-    assert [number for payload in sent for number in payload.data] == list(range(2000))
+    assert [number for payload in sent for number in payload.data] == list(range(5000))
 
 
 def test_batches_are_made_one_chunk_ahead_in_a_thread() -> None:
@@ -130,3 +134,52 @@ def test_what_was_made_ahead_of_the_window_is_part_of_its_cost() -> None:
 
 def test_a_feed_that_made_nothing_has_no_ceiling() -> None:
     assert feed(0, 10)[0].ceiling_per_s() == 0
+
+
+# --- a stock of requests for queries ---------------------------------------------------------------
+
+
+def make_stock(low: int, most: int) -> tuple[Stock, list[int]]:
+    """A stock of blocks of 100 executions, whose requests are their starts; and how many it encoded in each
+    step."""
+    query = Temperature().schema.description("range")
+    assert query is not None
+    steps: list[int] = []
+
+    def encode(bounds: BoundQueries) -> list[int]:
+        steps.append(len(bounds))
+        return [bound.start_ms or 0 for bound in bounds]
+
+    starts = (np.arange(first, first + 100) for first in count(0, 100))
+    blocks = (BoundQueries(query, 100, None, block, block + 1) for block in starts)
+    return Stock(blocks, encode, low, most), steps
+
+
+def test_a_step_makes_as_many_requests_as_take_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("simulator.worker.feed._STEP_S", 1e6)
+    stock, steps = make_stock(low=20, most=16)
+    while stock.make_ahead():
+        pass
+    assert steps == [1, 2, 4, 8, 16]
+    assert [stock.take() for _ in range(250)] == list(range(250))
+    assert sum(steps) - 250 < 16
+    # The rest of a block is a step, too.
+    assert steps[5:12] == [16, 16, 16, 16, 5, 10, 16]
+    monkeypatch.setattr("simulator.worker.feed._STEP_S", 0.0)
+    stock, steps = make_stock(low=20, most=16)
+    assert [stock.take() for _ in range(50)] == list(range(50))
+    assert steps == [1] * 50
+
+
+def test_requests_are_made_ahead_only_if_there_is_time_and_some_are_lacking() -> None:
+    stock, steps = make_stock(low=3, most=2)
+    assert not stock.make_ahead(time.perf_counter())
+    assert not steps
+    assert stock.make_ahead(time.perf_counter() + 60)
+    while stock.make_ahead():
+        pass
+    made = sum(steps)
+    assert made >= 3
+    assert not stock.make_ahead()
+    assert stock.take() == 0
+    assert sum(steps) == made

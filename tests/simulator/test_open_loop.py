@@ -20,10 +20,10 @@ from simulator.errors import Retryable
 from simulator.histograms import Histogram
 from simulator.modules.sending import Completion, Request, Writer
 from simulator.testing.events import insert
+from simulator.worker.feed import Feed
 from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import ClosedLoop, Schedule, make_schedule
-from simulator.worker.writing import Feed
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature
 

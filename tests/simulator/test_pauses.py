@@ -24,10 +24,10 @@ from simulator.contract import (
     sum_durations_s,
 )
 from simulator.histograms import Histogram
+from simulator.worker.feed import Feed
 from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import Schedule, make_schedule
-from simulator.worker.writing import Feed
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import histogram_of, settings, worker_figures

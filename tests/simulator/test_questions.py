@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -104,13 +103,16 @@ def test_each_execution_of_each_reader_is_drawn_anew_over_what_is_stored() -> No
     assert first == [draw(query, stored, 0, execution) for execution in range(100)]
 
 
-def test_an_asker_may_encode_each_request_when_it_is_asked_for() -> None:
-    """One of them ahead, and never by drawing a block; the order is that of the executions. What a thread
-    makes is encoded there."""
+@pytest.mark.parametrize("punctual", [False, True])
+def test_requests_are_encoded_by_the_sender_some_ahead(punctual: bool) -> None:
+    """Each once, in the order of the executions; what is due by the clock is drawn in a thread, since that
+    takes longer than the time between two of them."""
     encoded: list[BoundQuery] = []
+    threads: set[int] = set()
 
     class Late(CallingAsker):
         def encode(self, bounds: BoundQueries) -> Iterator[Any]:
+            threads.add(threading.get_ident())
             for bound in bounds:
                 encoded.append(bound)
                 yield bound
@@ -118,44 +120,39 @@ def test_an_asker_may_encode_each_request_when_it_is_asked_for() -> None:
     module = make_module("point")
     asker, go = Late(module), told((0, 0, 500))
     questions = Questions(module, asker, WORKLOAD, go, 0)
-    questions.encode_next("point")
-    assert not encoded, "nothing is drawn"
+    most_ahead = 127 if punctual else 16
     requests = []
-    with questions.feed():
-        assert not encoded
+    with questions.feed(punctual):
+        assert encoded, "the first are made before anything is measured"
         for _ in range(1200):
             requests.append(questions.make("point"))
-            assert len(encoded) == len(requests)
-            questions.encode_next("point")
-            questions.encode_next("point")
-            assert len(encoded) <= len(requests) + 1
+            while questions.make_ahead():
+                pass
+            assert 0 < len(encoded) - len(requests) <= most_ahead
     assert encoded[:1200] == requests
+    assert threads == {threading.get_ident()}
     stored = Stored(WORKLOAD, [HELD[0]])
     query = WORKLOAD.schema.description("point")
     assert query is not None
     assert requests == [draw(query, stored, 0, execution) for execution in range(1200)]
     always = Questions(module, asker, WORKLOAD, go, 0, redraw=False)
-    with always.feed():
+    with always.feed(punctual):
         assert [always.make("point") for _ in range(3)] == requests[:1] * 3
-    punctual = Questions(module, asker, WORKLOAD, go, 0)
-    with punctual.feed(punctual=True):
-        assert [punctual.make("point") for _ in range(1200)] == requests
 
 
-def test_a_thread_may_come_late_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then all of its block has been asked, and it isn't known to be done."""
-    make_more = Questions._make_more
-
-    def make_late(questions: Questions, drawn: Any) -> None:
-        make_more(questions, drawn)
-        time.sleep(0.02)
-
-    monkeypatch.setattr(Questions, "_make_more", make_late)
+def test_drawing_tells_its_cost_apart_from_encoding() -> None:
     module = make_module("point")
     questions, _ = make_questions(module, told((0, 0, 500)))
-    with questions.feed(punctual=True):
-        requests = [questions.make("point") for _ in range(200)]
-    assert len({id(request) for request in requests}) == 200
+    with questions.feed():
+        drawn_s, encoded_s = questions.generate_s, questions.encode_s
+        assert drawn_s > 0
+        assert encoded_s > 0
+        for _ in range(20):
+            questions.make("point")
+        assert questions.generate_s > drawn_s
+        assert questions.encode_s > encoded_s
+        questions.forget_costs()
+        assert questions.generate_s == questions.encode_s == 0
 
 
 def test_or_all_executions_are_as_the_first() -> None:
@@ -166,7 +163,7 @@ def test_or_all_executions_are_as_the_first() -> None:
     assert len(requests) == len(module.asked) == 1
 
 
-def test_what_is_due_by_the_clock_is_made_in_a_thread_and_is_the_same() -> None:
+def test_what_is_due_by_the_clock_is_drawn_in_a_thread_and_is_the_same() -> None:
     go = told((0, 0, 500), (1, 0, 300))
     bounds = []
     for punctual in (False, True):

@@ -13,7 +13,7 @@ from simulator.modules.cassandra.encoding import BatchType, CassandraEncoder
 from simulator.modules.sending import Encoder, Request
 from simulator.oracle.answers import answer_blocks
 from simulator.testing.events import Sparse
-from simulator.worker.writing import Feed
+from simulator.worker.feed import Feed
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import BoundQuery
 from simulator.workloads.queries import Shape
@@ -48,7 +48,7 @@ def test_missing_values_are_counted_of_what_was_sent(
     monkeypatch: pytest.MonkeyPatch, sorts: bool, requests: int
 ) -> None:
     """Of chunks that were made ahead none counts, and of the last one what was sent of it."""
-    monkeypatch.setattr("simulator.worker.writing._CHUNK_EVENTS", 45)
+    monkeypatch.setattr("simulator.worker.feed._CHUNK_EVENTS", 45)
     workload = Sparse(device_spread=3)
     encoder: Encoder = sorting(workload) if sorts else NumberEncoder(BATCH)
     feed = Feed(lambda first, count: workload.block(0, first, count), encoder, 7, None)

@@ -10,7 +10,7 @@ from simulator.errors import Retryable
 from simulator.modules.sending import BlockingChannel, Request, Writer
 from simulator.testing.events import NotingRecorder
 from simulator.testing.events import insert as insert_all_of
-from simulator.worker.writing import Feed
+from simulator.worker.feed import Feed
 from simulator.workloads.base import Workload
 from simulator.workloads.schema import EventBlock
 from simulator.workloads.temperature import Temperature

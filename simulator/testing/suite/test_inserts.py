@@ -213,7 +213,7 @@ def test_encoders_follow_the_schema(
 
 def test_many_events(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than are generated in one go, in large batches."""
-    monkeypatch.setattr("simulator.worker.writing._CHUNK_EVENTS", 1000)
+    monkeypatch.setattr("simulator.worker.feed._CHUNK_EVENTS", 1000)
     workload = Temperature(device_spread=10)
     job = new_job(workload.schema, batch=1000)
     stored_as_generated(server, job, workload, count=2_300)

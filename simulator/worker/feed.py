@@ -1,0 +1,286 @@
+"""What is sent, made before it is due: a writer's `Feed` of events, and a `Stock` of each query of a reader.
+
+Whoever computes in another thread keeps the interpreter's lock from a sender that has just woken. That is
+harmless as long as it is mostly numpy's work, as events are and the parameters of queries: a thread makes
+these, many at once. To encode queries is Python's own work, a matter of some µs each: the sender does that
+itself while nothing is due, since it alone knows when that is.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from math import inf
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..modules.sending import Encoder, Request, find_unsent
+from ..workloads.drawing import BoundQueries
+from ..workloads.schema import EventBlock
+from .schedule import lower_priority
+
+T = TypeVar("T")
+
+# Least number of events that are generated and encoded at once. On a machine with a busy server, whose data
+# fill the caches, each chunk costs some 300 µs of CPU before it gets anywhere. Where that is much beside the
+# rest, chunks grow as long as one takes less than this, up to that many events: IoTDB's tablets of small rows
+# took 50 ns an event with the least number, and 35 with the most. A worker's memory stays flat.
+_CHUNK_EVENTS, _MOST_CHUNK_EVENTS = 16_384, 65_536
+_SHORT_CHUNK_S = 0.002
+
+_CHUNK_SINGLES, _CHUNK_AHEAD = 512, 2048
+"""The same for single requests: answers to those in flight have to wait while a chunk is encoded, 1 ms
+(Cassandra) to 2 ms (Elasticsearch). In a thread it disturbs some requests from its begin on, however long
+it takes, and so should come seldom."""
+
+# Options of glibc's `mallopt`, and their values: the most that it takes, and what some chunks need.
+# https://man7.org/linux/man-pages/man3/mallopt.3.html
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_TRIM_BYTES, _MMAP_BYTES = 1 << 26, 1 << 25
+
+_NO_END = 2**62
+"""A number that no run's events reach."""
+
+# How long a thread that has a request to send or an answer to take waits for the one that encodes, or reports
+# progress (Python's default is 5 ms, as long as many a request;
+# https://docs.python.org/3/library/sys.html#sys.setswitchinterval). A request costs 20 µs or more without its
+# wait: in a shorter time, the encoding thread would break into it.
+_SWITCH_INTERVAL_S = 0.00005
+
+# --- made by the sender, while it has time ----------------------------------------------------------
+
+_STEP_S = 0.00005
+"""How long a sender makes requests before it looks at the clock again."""
+
+_STOCK = 64
+"""How many requests a sender of an open loop has ready, for when there is no time to make more."""
+
+
+class Stock:
+    """Requests for the executions of a query. `blocks`: what is drawn of it, without an end."""
+
+    def __init__(
+        self,
+        blocks: Iterator[BoundQueries],
+        encode: Callable[[BoundQueries], Iterable[Any]],
+        low: int = _STOCK,
+        most: int = _STOCK,
+    ) -> None:
+        """With `low` requests or more, none are made ahead. A step makes as many as take `_STEP_S`, `most`
+        at most."""
+        self._blocks, self._encode = blocks, encode
+        self._ready: deque[Any] = deque()
+        self._low, self._most = low, most
+        self._at_once = 1
+        self._block: BoundQueries | None = None
+        self._place = 0
+        """The block that is being encoded, and how much of it is."""
+        self.encode_s = 0.0
+        """CPU time of encoding."""
+
+    def take(self) -> Any:
+        """The next request, made only now if there was no time for it."""
+        if not self._ready:
+            self._make()
+        return self._ready.popleft()
+
+    def make_ahead(self, until: float = inf) -> bool:
+        """Make some if any are lacking, and there is time until then. Returns whether it did."""
+        if len(self._ready) >= self._low or time.perf_counter() + _STEP_S >= until:
+            return False
+        self._make()
+        return True
+
+    def _make(self) -> None:
+        if self._block is None or self._place >= len(self._block):
+            self._block, self._place = next(self._blocks), 0
+        first = self._place
+        self._place = min(first + self._at_once, len(self._block))
+        count = self._place - first
+        began_s = time.thread_time()
+        self._ready.extend(self._encode(self._block.part(first, self._place)))
+        spent_s = time.thread_time() - began_s
+        self.encode_s += spent_s
+        fitting = int(count * _STEP_S / max(spent_s, 1e-9))
+        self._at_once = max(1, min(fitting, 2 * count, self._most))
+
+
+# --- made in a thread, one ahead --------------------------------------------------------------------
+
+
+def make_in_thread(thread: Executor, make: Callable[[], T]) -> Iterator[T]:
+    """What `make` gives, without an end: all but the first in a thread, while the one before is used."""
+    made = make()
+    while True:
+        more = thread.submit(make)
+        yield made
+        made = more.result()
+
+
+@contextmanager
+def encoding_thread(punctual: bool) -> Iterator[Executor]:
+    """A thread that can be waited for briefly. `punctual`: it may be interrupted by the one that sends."""
+    start = lower_priority if punctual else None
+    with short_switch_interval(), ThreadPoolExecutor(1, "encode", start) as thread:
+        yield thread
+
+
+@contextmanager
+def short_switch_interval() -> Iterator[None]:
+    """Let a thread wait only `_SWITCH_INTERVAL_S` for one that computes."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual_s)
+
+
+# --- a writer's requests ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Events that were generated and encoded at once."""
+
+    first: int
+    count: int
+    lacking: Counter[str]
+    """Nullable column -> how many of all events up to this chunk's last have no value in it."""
+
+
+class Feed:
+    """A writer's requests in order, made chunk by chunk: one chunk ahead in a thread if the encoder
+    allows. Single requests of a closed loop are made when they are needed, since they are too short to be
+    disturbed. If they are due by the clock (`punctual`), it's the chunk that would disturb them: it takes as
+    long as some of them are apart.
+
+    Keeps the CPU time of generating and encoding all that was fed, the first chunk included, though it
+    is made before the window opens (of the thread alone: waiting for a busy machine's processor is
+    not the encoder's cost).
+    """
+
+    def __init__(
+        self,
+        generate: Callable[[int, int], EventBlock],
+        encoder: Encoder,
+        first: int,
+        count: int | None,
+        punctual: bool = False,
+    ) -> None:
+        """`generate(first, count)` makes a block; events `first` to `first + count` are fed (None:
+        without end)."""
+        _keep_freed_memory()
+        self._generate = generate
+        self._encoder = encoder
+        self._first = self._next = first
+        self._stop = _NO_END if count is None else first + count
+        self._punctual = punctual
+        batch = encoder.job.load.batch
+        self._in_thread = encoder.overlaps and (punctual or batch > 0)
+        unit = encoder.unit_events or encoder.size
+        singles = _CHUNK_AHEAD if self._in_thread else _CHUNK_SINGLES
+        self._chunk = -(-(_CHUNK_EVENTS if batch else singles) // unit) * unit
+        # What numpy does with so many values at once would make requests late that are due by the clock.
+        self._most_chunk = _MOST_CHUNK_EVENTS if batch and not punctual else self._chunk
+        self._primed: deque[Request] | None = None
+        self._chunks: deque[Chunk] = deque(maxlen=2)
+        """The one that is being sent, and the one beside it."""
+        self.generate_s = 0.0
+        self.encode_s = 0.0
+        self._encoded_events = 0
+
+    def prime(self) -> None:
+        """Make the first chunk, outside the measured window."""
+        if self._primed is None:
+            self._primed = self._make_chunk()
+
+    def __iter__(self) -> Iterator[Request]:
+        self.prime()
+        chunk, self._primed = self._primed, None
+        with encoding_thread(self._punctual) as thread:
+            while chunk:
+                more = thread.submit(self._make_chunk) if self._in_thread else None
+                while chunk:
+                    yield chunk.popleft()
+                chunk = more.result() if more else self._make_chunk()
+
+    def _make_chunk(self) -> deque[Request]:
+        """The next chunk; empty if there is none."""
+        count = min(self._chunk, self._stop - self._next)
+        if not count:
+            return deque()
+        begin = time.thread_time()
+        block = self._generate(self._next, count)
+        generated = time.thread_time()
+        payloads = deque(self._encoder.encode(block))
+        encoded = time.thread_time()
+        self.encode_s += encoded - generated
+        self.generate_s += generated - begin
+        if (
+            self._in_thread
+            and encoded - begin < _SHORT_CHUNK_S
+            and 2 * self._chunk <= self._most_chunk
+        ):
+            self._chunk *= 2
+        lacking = Counter(
+            {name: np.count_nonzero(places) for name, places in block.missing.items()}
+        )
+        if self._chunks:
+            lacking += self._chunks[-1].lacking
+        self._chunks.append(Chunk(self._next, count, lacking))
+        self._next += count
+        self._encoded_events += count
+        return payloads
+
+    def find_chunk(self, sent: int) -> Chunk | None:
+        """The chunk that is being sent when so many events have been sent in all."""
+        chunk = None
+        for candidate in self._chunks:
+            if chunk is None or candidate.first < self._first + sent:
+                chunk = candidate
+        return chunk
+
+    def count_lacking(self, sent: int) -> Counter[str]:
+        """Nullable column -> how many of the events that have been sent have no value in it."""
+        chunk = self.find_chunk(sent)
+        if chunk is None:
+            return Counter()
+        sent_of_chunk = self._first + sent - chunk.first
+        if not chunk.lacking or sent_of_chunk == chunk.count:
+            return chunk.lacking
+        block = self._generate(chunk.first, chunk.count)
+        unsent = find_unsent(self._encoder, block, sent_of_chunk)
+        missing = {} if unsent is None else unsent.missing
+        return chunk.lacking - Counter(
+            {name: np.count_nonzero(places) for name, places in missing.items()}
+        )
+
+    def forget_costs(self) -> None:
+        """Count what making payloads costs from here on: the warm-up is over."""
+        self.generate_s = self.encode_s = 0.0
+        self._encoded_events = 0
+
+    def ceiling_per_s(self) -> float:
+        """Events per CPU second of generating and encoding; 0 if nothing was encoded."""
+        spent = self.generate_s + self.encode_s
+        return self._encoded_events / spent if spent else 0.0
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Let memory that is freed serve what is made next, and not go back to the kernel at once, as happens
+    with all that is larger than 128 KB: to get it again, page by page, took half of the CPU time of
+    encoding and sending large requests. Without glibc nothing happens."""
+    libc = ctypes.CDLL(None)
+    if hasattr(libc, "mallopt"):
+        libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+        libc.mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
