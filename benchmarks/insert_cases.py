@@ -287,6 +287,11 @@ def _list_inserts() -> list[Case]:
     return cases
 
 
+def _drop_indices(module: Any) -> None:
+    indices = module.options.join_indices(module.job.all_table_names)
+    module.connection.ask("DELETE", f"/{indices}?ignore_unavailable=true")
+
+
 def _drop_table(module: Any) -> None:
     module.connection.ask(f"DROP TABLE {quote_name(module.job.schema.table)}")
 
@@ -352,7 +357,7 @@ SYSTEMS = {
             "elasticsearch", _BULK_CASES, to_elasticsearch,
             {"endpoint": f"{flavor.upper()}_URL"}, "index_prefix",
             {"flavor": flavor, "shards": 1, "replicas": 0},
-            lambda module: module.drop(), shares=True, retries=RETRIES, judges_cpu_quickly=False,
+            _drop_indices, shares=True, retries=RETRIES, judges_cpu_quickly=False,
         )
         for flavor in ("elasticsearch", "opensearch")
     },

@@ -21,7 +21,8 @@ from .base import (
     support_keys,
 )
 from .kit.exactly_once import ConnectedWriter, SettlingWriter
-from .kit.http_connection import Answer, HttpRequest
+from .kit.http_answer import Answer
+from .kit.http_connection import HttpRequest
 from .kit.http_database import HttpDatabase
 from .kit.module import (
     ConnectedModule,

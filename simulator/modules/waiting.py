@@ -10,6 +10,7 @@ import struct
 import sys
 import threading
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 # --- waiting --------------------------------------------------------------------------------------
@@ -166,6 +167,20 @@ class Receiver:
             self.arrived_s = time.perf_counter()
             return size
         size, more, _, _ = self._stream.recvmsg_into([buffer], _SPACE)
+        self._note(more)
+        return size
+
+    def read(self, size: int) -> bytes:
+        """As `recv`."""
+        if not self._stamped:
+            came = self._stream.recv(size)
+            self.arrived_s = time.perf_counter()
+            return came
+        came, more, _, _ = self._stream.recvmsg(size, _SPACE)
+        self._note(more)
+        return came
+
+    def _note(self, more: Iterable[tuple[int, int, bytes]]) -> None:
         wall_ns = self._read_wall_clock()
         self.arrived_s = self._compared_s
         for _, kind, stamp in more:
@@ -173,7 +188,6 @@ class Receiver:
                 seconds, nanoseconds = _TIMESPEC.unpack(stamp)
                 ago_s = (wall_ns - seconds * 1_000_000_000 - nanoseconds) / 1e9
                 self.arrived_s -= max(0.0, ago_s)
-        return size
 
     def _read_wall_clock(self) -> int | None:
         """The time of day in ns, by which the kernel stamps; None if it may have been set since it was read

@@ -41,7 +41,7 @@ from simulator.modules.azure_data_explorer.server import (
     read_error,
 )
 from simulator.modules.base import Job
-from simulator.modules.kit.http_connection import Answer
+from simulator.modules.kit.http_answer import Answer
 from simulator.modules.options import parse_options
 from simulator.testing.server import new_job
 from simulator.testing.suite.test_answers import APART, list_queries

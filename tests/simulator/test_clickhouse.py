@@ -28,7 +28,7 @@ from simulator.modules.clickhouse.queries import (
     read_rows,
 )
 from simulator.modules.clickhouse.server import Connection, read_table_settings
-from simulator.modules.kit.http_connection import Answer
+from simulator.modules.kit.http_answer import Answer
 from simulator.modules.kit.official import list_columns
 from simulator.modules.options import parse_options
 from simulator.testing.events import Awkward, Sundry, insert_with, rows_of

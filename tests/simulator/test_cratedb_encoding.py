@@ -16,7 +16,7 @@ from simulator.modules.base import Job
 from simulator.modules.cratedb import Cratedb
 from simulator.modules.cratedb.encoding import MODES, CratedbOptions, Part, StatementEncoder
 from simulator.modules.cratedb.server import CratedbWriter
-from simulator.modules.kit.http_connection import Answer
+from simulator.modules.kit.http_answer import Answer
 from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.sending import Request
 from simulator.testing.events import Row, normalise, rows_of

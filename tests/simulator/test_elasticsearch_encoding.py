@@ -17,7 +17,7 @@ from simulator.modules.elasticsearch import MODES, Elasticsearch, ElasticsearchO
 from simulator.modules.elasticsearch.encoding import DocumentEncoder, Documents
 from simulator.modules.elasticsearch.official import configure_nodes
 from simulator.modules.elasticsearch.server import Connection, ElasticsearchWriter
-from simulator.modules.kit.http_connection import Answer
+from simulator.modules.kit.http_answer import Answer
 from simulator.modules.options import InsertMode, parse_options, parse_payload_options
 from simulator.modules.sending import Request
 from simulator.testing.events import TEXTS, Awkward, Row, normalise, rows_of

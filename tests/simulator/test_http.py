@@ -16,16 +16,10 @@ import pytest
 import trustme
 
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.kit import http, http_connection
+from simulator.modules.kit import http, http_answer, http_connection
 from simulator.modules.kit.http import HttpPool, Probe, basic_auth, interpret_no_answer
-from simulator.modules.kit.http_connection import (
-    Answer,
-    AnswerTimeout,
-    ConnectionLost,
-    NoAnswer,
-    NotConnected,
-    TlsRefused,
-)
+from simulator.modules.kit.http_answer import Answer, ConnectionLost, NoAnswer
+from simulator.modules.kit.http_connection import AnswerTimeout, NotConnected, TlsRefused
 
 from ..helpers import eventually
 from .listening import Listening
@@ -264,7 +258,7 @@ def test_what_a_server_says_last_is_kept() -> None:
 def test_an_answer_that_memory_does_not_hold_ends_its_own_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(http_connection, "most_answer_bytes", lambda: 1000)
+    monkeypatch.setattr(http_answer, "most_answer_bytes", lambda: 1000)
     long = b"HTTP/1.1 200 OK\r\ncontent-length: 2000\r\n\r\n" + bytes(2000)
     server = Scripted(answers(long), answers(OK))
     with closing(server), closing(pool_to(server)) as pool:

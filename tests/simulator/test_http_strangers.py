@@ -13,7 +13,7 @@ import pytest
 
 from simulator.errors import SimulatorError
 from simulator.modules import load_module
-from simulator.modules.kit.http_connection import Answer
+from simulator.modules.kit.http_answer import Answer
 from simulator.modules.kit.http_database import find_stranger
 from simulator.modules.options import Job, parse_options
 from simulator.workloads.temperature import Temperature

@@ -11,7 +11,7 @@ from simulator.contract import Load, PrimaryKey
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules.base import Capabilities, Job, Support
 from simulator.modules.kit.exactly_once import SettlingWriter, Wanted
-from simulator.modules.kit.http_connection import Answer
+from simulator.modules.kit.http_answer import Answer
 from simulator.modules.kit.http_database import HttpDatabase
 from simulator.modules.kit.module import MARK, MissingTable
 from simulator.modules.kit.official import Rows, RowsEncoder

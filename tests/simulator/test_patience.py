@@ -16,7 +16,7 @@ from simulator.modules.base import Job
 from simulator.modules.cassandra.pool import ConnectionPool
 from simulator.modules.cassandra.wire import Connection, Reply
 from simulator.modules.kit.http import HttpPool
-from simulator.modules.kit.http_connection import NoAnswer
+from simulator.modules.kit.http_answer import NoAnswer
 from simulator.modules.kit.module import connection_lost
 from simulator.modules.options import InsertMode, parse_options
 from simulator.modules.postgres.dialects import Dialect

@@ -19,7 +19,7 @@ from simulator.modules.cratedb.encoding import CratedbOptions
 from simulator.modules.cratedb.server import Connection as CratedbConnection
 from simulator.modules.elasticsearch import ElasticsearchOptions
 from simulator.modules.elasticsearch.server import Connection as SearchConnection
-from simulator.modules.kit.http_connection import Answer
+from simulator.modules.kit.http_answer import Answer
 from simulator.modules.kit.module import MissingTable
 from simulator.modules.options import parse_options
 from simulator.workloads.temperature import Temperature

@@ -77,7 +77,7 @@ from .queries import SHAPES, compile_query, name_field, write_number
 if TYPE_CHECKING:
     from arango.collection import StandardCollection
 
-    from ..kit.http_connection import Answer
+    from ..kit.http_answer import Answer
     from .server import Connection
 
 # A document has JSON's types.
@@ -119,7 +119,7 @@ class Arangodb(
     """ArangoDB's document store."""
 
     name = "arangodb"
-    PACKAGES = ("python-arango", "httptools")
+    PACKAGES = ("python-arango",)
     IMPORTED_LATE = ("arango", f"{__name__}.server")
     WRITER = f"{__name__}.server:ArangoWriter"
     ASKER = f"{__name__}.server:ArangoAsker"

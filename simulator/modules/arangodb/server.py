@@ -18,7 +18,8 @@ from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Span, Wanted
 from ..kit.http import Probe, parse_body
-from ..kit.http_connection import Answer, HttpRequest
+from ..kit.http_answer import Answer
+from ..kit.http_connection import HttpRequest
 from ..kit.http_database import Conversation, HttpDatabase, SqlAsker, read_json
 from ..kit.module import lost_table, missing_table, stored_by_earlier_run
 from ..kit.sql_queries import Template

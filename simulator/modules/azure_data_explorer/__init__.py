@@ -220,7 +220,7 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
     """A database of a Kusto cluster."""
 
     name = "azure_data_explorer"
-    PACKAGES = ("azure-kusto-data", "httptools")
+    PACKAGES = ("azure-kusto-data",)
     IMPORTED_LATE = ("azure.kusto.data", f"{__name__}.server")
     WRITER = f"{__name__}.server:AdxWriter"
     ASKER = f"{__name__}.server:AdxAsker"

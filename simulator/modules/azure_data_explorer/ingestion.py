@@ -28,7 +28,8 @@ from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import ID, Column, ColumnType, EventBlock, Schema
 from ..base import Job
 from ..kit.http import HttpPool, scheme_port
-from ..kit.http_connection import Answer, NoAnswer, NotConnected, TlsRefused, compress
+from ..kit.http_answer import Answer, NoAnswer
+from ..kit.http_connection import NotConnected, TlsRefused, compress
 from ..kit.http_database import SHOWN
 from ..kit.options import any_encrypted, make_tls_context
 from ..sending import Encoder, Request, deal_block, wrap_requests

@@ -37,8 +37,9 @@ from ...workloads.drawing import BoundQueries, BoundQuery
 from ..base import Job
 from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S, interpret_no_answer, scheme_port
-from ..kit.http_connection import Answer, HttpRequest, NoAnswer
+from ..kit.http_answer import Answer, NoAnswer
 from ..kit.http_connection import Connection as HttpConnection
+from ..kit.http_connection import HttpRequest
 from ..kit.http_database import SHOWN, Conversation, HttpClient, SqlAsker, find_redirect, read_json
 from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.sql_queries import Template

@@ -125,7 +125,6 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
     """A ClickHouse server, or the replicas of one shard."""
 
     name = "clickhouse"
-    PACKAGES = ("httptools",)
     IMPORTED_LATE = ("lz4.frame",)
     WRITER = f"{__name__}.server:ClickhouseWriter"
     ASKER = f"{__name__}.server:ClickhouseAsker"

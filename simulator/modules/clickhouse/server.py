@@ -12,7 +12,8 @@ from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..kit.exactly_once import ConnectedWriter
-from ..kit.http_connection import Answer, ConnectionLost, HttpRequest, NoAnswer
+from ..kit.http_answer import Answer, ConnectionLost, NoAnswer
+from ..kit.http_connection import HttpRequest
 from ..kit.http_database import Conversation, HttpDatabase, SqlAsker
 from ..kit.module import missing_table
 from ..kit.official import sent_columns

@@ -182,7 +182,6 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
     """A CrateDB cluster."""
 
     name = "cratedb"
-    PACKAGES = ("httptools",)
     WRITER = f"{__name__}.server:CratedbWriter"
     ASKER = f"{__name__}:CratedbAsker"
     options_model = CratedbOptions

@@ -13,7 +13,7 @@ from ...errors import Retryable, SimulatorError, one_line
 from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Span, TablePart, Wanted, keep_refused
 from ..kit.http import Probe, parse_body
-from ..kit.http_connection import Answer
+from ..kit.http_answer import Answer
 from ..kit.http_database import HttpDatabase
 from ..kit.module import (
     connection_lost,

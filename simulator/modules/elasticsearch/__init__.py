@@ -226,7 +226,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
     """A cluster of either kind."""
 
     name = "elasticsearch"
-    PACKAGES = ("elasticsearch", "elastic-transport", "httptools")
+    PACKAGES = ("elasticsearch", "elastic-transport")
     IMPORTED_LATE = ("elasticsearch", f"{__name__}.server")
     WRITER = f"{__name__}.server:ElasticsearchWriter"
     ASKER = f"{__name__}.server:ElasticsearchAsker"

@@ -24,7 +24,8 @@ from ...encoding.columns import bounds, client_keys
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
 from ..base import Job
-from ..kit.http_connection import AnswerTimeout, ConnectionLost, NoAnswer, TlsRefused
+from ..kit.http_answer import ConnectionLost, NoAnswer
+from ..kit.http_connection import AnswerTimeout, TlsRefused
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, Rows, list_documents
 from ..options import InsertMode
 from ..sending import Request, deal_in_turn

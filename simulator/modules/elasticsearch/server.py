@@ -36,7 +36,8 @@ from ...workloads.drawing import BoundQueries
 from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Span, TablePart, Wanted, keep_refused
 from ..kit.http import Probe, parse_body
-from ..kit.http_connection import Answer, HttpRequest
+from ..kit.http_answer import Answer
+from ..kit.http_connection import HttpRequest
 from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, read_json
 from ..kit.module import connection_lost, lost_table, missing_table, stored_by_earlier_run
 from ..kit.sql_queries import Template, make_template

@@ -177,7 +177,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
     """InfluxDB 2.x, over its HTTP API."""
 
     name = "influxdb"
-    PACKAGES = ("influxdb-client", "urllib3", "httptools")
+    PACKAGES = ("influxdb-client", "urllib3")
     IMPORTED_LATE = ("influxdb_client", f"{__name__}.server")
     WRITER = f"{__name__}.server:InfluxWriter"
     ASKER = f"{__name__}.server:InfluxAsker"

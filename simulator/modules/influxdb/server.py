@@ -22,14 +22,8 @@ from ...workloads.drawing import BoundQueries
 from ..base import Job
 from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S, parse_body
-from ..kit.http_connection import (
-    Answer,
-    AnswerTimeout,
-    ConnectionLost,
-    HttpRequest,
-    NoAnswer,
-    TlsRefused,
-)
+from ..kit.http_answer import Answer, ConnectionLost, NoAnswer
+from ..kit.http_connection import AnswerTimeout, HttpRequest, TlsRefused
 from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, read_retry_after_s
 from ..kit.module import MissingTable, missing_table
 from ..kit.sql_queries import Template, make_template

@@ -21,7 +21,8 @@ from ...workloads.drawing import BoundQueries, BoundQuery
 from ..base import Job
 from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S
-from ..kit.http_connection import HandshakeCut, NoAnswer, TlsRefused
+from ..kit.http_answer import NoAnswer
+from ..kit.http_connection import HandshakeCut, TlsRefused
 from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.options import TRUST_REMEDY
 from ..kit.series import Row

@@ -25,13 +25,12 @@ import orjson
 
 from ...errors import Retryable, SimulatorError
 from ..waiting import limit_wait
+from .http_answer import Answer, NoAnswer
 from .http_connection import (
-    Answer,
     AnswerTimeout,
     Connection,
     HandshakeCut,
     HttpRequest,
-    NoAnswer,
     NotConnected,
     TlsRefused,
     connect,
@@ -343,7 +342,7 @@ class _Node:
                 connection = self._idle.pop()
             except IndexError:
                 return None
-            if not connection.has_ended():
+            if not connection.find_events(0):
                 return connection
             connection.close()
 

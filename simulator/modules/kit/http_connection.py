@@ -2,26 +2,20 @@
 
 For a bulk request of 1,000 events, urllib3 takes about five times the CPU of what is here: it makes a
 dozen objects per request, and reads an answer's header by an e-mail parser. Here a request is one
-system call, and answers are read by llhttp (https://github.com/MagicStack/httptools), which is not asked
-for headers: few answers' are looked at. What is left out is what these servers do not use: redirects,
-cookies, compressed answers, answers that end with the connection.
+system call, and so is an answer that comes at once (`http_answer`).
 """
 
 from __future__ import annotations
 
 import gzip
-import re
 import select
 import socket
 import ssl
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from httptools import HttpParserError, HttpResponseParser
-
 from ...errors import one_line
-from ..sending import explain_length, most_answer_bytes
 from ..waiting import (
     TIMEOUTS,
     Receiver,
@@ -30,6 +24,7 @@ from ..waiting import (
     note_sending,
     stamp_arrivals,
 )
+from .http_answer import Answer, AnswerReader, ConnectionLost, NoAnswer
 
 SOCKET_OPTIONS = [
     # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
@@ -53,29 +48,8 @@ kernel's own first repetition is.
 
 _PIECE = 1 << 18
 """Bytes read at once."""
-_MOST_KNOWN = 64
-"""Heads of answers that a connection remembers."""
 _COPIED = 1 << 14
 """A body up to this size is copied behind its header: that takes less than to send from two places."""
-_END_BYTES = 1 << 14
-"""How much is kept of an answer that isn't whole."""
-_HEAD_END = b"\r\n\r\n"
-_LEAST_FINAL = 200
-"""Answers of a lower status come before another."""
-_INTERIM = re.compile(rb"HTTP/1\.\d 1\d\d")
-
-
-class NoAnswer(Exception):
-    """A request was not answered; the text says why, in one line."""
-
-
-class ConnectionLost(NoAnswer):
-    """There is no connection, or none any more: the server may have the request."""
-
-    def __init__(self, text: str, end: bytes = b"") -> None:
-        """`end`: the last part of an answer's body that came."""
-        super().__init__(text)
-        self.end = end
 
 
 class NotConnected(ConnectionLost):
@@ -103,40 +77,6 @@ class HttpRequest(NamedTuple):
     body: bytes = b""
     headers: Mapping[str, str] | None = None
     """Besides those of all requests. Where many requests have the same ones, best the same object."""
-
-
-class _Headers:
-    """An answer's headers, split when they are asked for."""
-
-    __slots__ = ("_text",)
-
-    def __init__(self, text: bytes) -> None:
-        """`text`: what came, at least up to their end; answers of status 1xx may come before."""
-        self._text = text
-
-    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
-        head, _, rest = self._text.partition(_HEAD_END)
-        while _INTERIM.match(head):
-            head, _, rest = rest.partition(_HEAD_END)
-        for line in head.split(b"\r\n")[1:]:
-            name, _, value = line.partition(b":")
-            yield name, value.strip()
-
-
-class Answer(NamedTuple):
-    """What a server answered."""
-
-    status: int
-    body: bytes
-    headers: Iterable[tuple[bytes, bytes]]
-
-    def header(self, name: str) -> str | None:
-        """The first header of that name, however it is written."""
-        lowered = name.lower().encode()
-        for key, value in self.headers:
-            if key.lower() == lowered:
-                return value.decode("latin-1")
-        return None
 
 
 def connect(
@@ -196,7 +136,7 @@ def connect_socket(host: str, port: int, timeout_s: float) -> socket.socket:
 
 
 class Connection:
-    """One connection, with one request under way at most; also the parser's way to tell what it found."""
+    """One connection, with one request under way at most."""
 
     def __init__(self, stream: socket.socket, stamped: bool = False) -> None:
         self.owner: Any = None
@@ -208,24 +148,11 @@ class Connection:
         self._tls = stream if isinstance(stream, ssl.SSLSocket) else None
         events = select.poll()
         events.register(stream, select.POLLIN)
-        self._find_events = events.poll
+        self.find_events = events.poll
+        """Tells at once, given 0, whether the server has said something. Without a request, that can be
+        nothing but that it has hung up, or an answer that nobody waits for."""
         self._timeout_s: float | None = None
-        self._bytes = bytearray(_PIECE)
-        self._buffer = memoryview(self._bytes)
-        self._fresh = True
-        """Whether nothing of an answer has come yet."""
-        self._known: dict[bytes, tuple[int, int, _Headers]] = {}
-        """Head of a recent answer that came at once -> status, length of the body, and headers."""
-        self._body: list[bytes] = []
-        # Called by the parser, which then calls nothing of Python's.
-        self.on_body = self._body.append
-        self._parser = HttpResponseParser(self)
-        self._head = b""
-        self._head_is_whole = False
-        self._received = 0
-        self._is_complete = False
-        self.keeps_alive = False
-        """Whether the server takes another request after the last one."""
+        self._reader = AnswerReader()
         self.sent_s = 0.0
         """When the last request went out."""
         self._refused: OSError | None = None
@@ -239,17 +166,11 @@ class Connection:
     def close(self) -> None:
         self._stream.close()
 
-    def has_ended(self) -> bool:
-        """Whether the server has hung up. Without a request, it can have nothing else to say."""
-        return bool(self._find_events(0))
-
     def begin(self, head: bytes, body: bytes, timeout_s: float) -> None:
         """Send a request, whose answer `receive` is to read; each of the two ends after `timeout_s`."""
         if timeout_s != self._timeout_s:
             limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
-        self._fresh = True
-        self._refused = None
         self.sent_s = time.perf_counter()
         if self._stamped:
             note_sending(self.sent_s)
@@ -276,69 +197,25 @@ class Connection:
         """Wait for something to read, and read it: the answer, if that was the rest of it. SimulatorError if
         it is longer than memory allows."""
         try:
-            size = self._receiver.receive(self._buffer)
+            came = self._receiver.read(_PIECE)
             if self._stamped:
                 note_arrival(self._receiver.arrived_s)
-            if not size:
-                raise self._explain_end()
-            if self._fresh:
-                # Most heads are the same as those of answers before, but for the time of day.
-                begin = self._bytes.find(_HEAD_END, 0, size) + len(_HEAD_END)
-                if summary := self._known.get(bytes(self._buffer[:begin])):
-                    status, length, headers = summary
-                    if begin + length == size and self._refused is None:
-                        return Answer(status, bytes(self._buffer[begin:size]), headers)
-                self._fresh = False
-                self._head, self._head_is_whole, self._received = b"", False, 0
-                self._is_complete = False
-                self._body.clear()
-            answer = self._parse(size)
+            if not came:
+                raise self._reader.explain_end()
+            answer = self._reader.take(came)
             while answer is None and self._tls is not None and self._tls.pending():
                 # Nothing else tells of what is decrypted.
-                answer = self._parse(self._receiver.receive(self._buffer))
+                answer = self._reader.take(self._receiver.read(_PIECE))
         except (OSError, NoAnswer) as error:
             if isinstance(error, NoAnswer) and self._refused is None:
                 raise
             raise self._explain(error) from error
-        if answer is not None and self._refused is not None:
-            self.keeps_alive = False
         return answer
 
-    def _parse(self, size: int) -> Answer | None:
-        """Go on with this many bytes that have come."""
-        came = self._buffer[:size]
-        at_once = not self._received
-        self._received += size
-        if self._received > most_answer_bytes():
-            raise explain_length(self._received)
-        if not self._head_is_whole:
-            self._head += came
-            self._head_is_whole = _HEAD_END in self._head
-        try:
-            self._parser.feed_data(came)
-        except HttpParserError as error:
-            raise ConnectionLost(f"the answer is not HTTP: {one_line(error)}") from error
-        if not self._is_complete:
-            return None
-        body = b"".join(self._body)
-        status = self._parser.get_status_code()
-        if at_once and self.keeps_alive and len(body) <= _COPIED and self._head.endswith(body):
-            self._remember(self._head[: size - len(body)], status, len(body))
-        return Answer(status, body, _Headers(self._head))
-
-    def _remember(self, head: bytes, status: int, length: int) -> None:
-        """Remember the head of an answer, if its body is what came behind it."""
-        if head.endswith(_HEAD_END) and head.count(_HEAD_END) == 1:
-            if len(self._known) >= _MOST_KNOWN:
-                self._known.clear()
-            self._known[head] = status, length, _Headers(head)
-
-    def on_message_complete(self) -> None:
-        if self._parser.get_status_code() < _LEAST_FINAL:
-            self._head_is_whole = False
-            return
-        self.keeps_alive = self._parser.should_keep_alive()
-        self._is_complete = True
+    @property
+    def keeps_alive(self) -> bool:
+        """Whether the server takes another request after the last one."""
+        return self._reader.keeps_alive and self._refused is None
 
     def explain_delay(self) -> AnswerTimeout:
         """The error that nothing came in time."""
@@ -350,13 +227,6 @@ class Connection:
         if isinstance(error, TIMEOUTS):
             return self.explain_delay()
         return ConnectionLost(one_line(error))
-
-    def _explain_end(self) -> ConnectionLost:
-        if self._fresh or not self._body:
-            return ConnectionLost("the server closed the connection without an answer")
-        # What a server says of an error in the middle of an answer comes last.
-        end = b"".join(self._body[-2:])[-_END_BYTES:]
-        return ConnectionLost("the server closed the connection during its answer", end)
 
 
 # Compressed requests.

@@ -26,7 +26,8 @@ from ..base import Job
 from ..own_statements import Drawn, quote_json
 from ..sending import Asker, Completion, Received, Request
 from .http import CONNECT_TIMEOUT_S, HttpPool, Probe, interpret_no_answer, scheme_port
-from .http_connection import Answer, Connection, HttpRequest, NoAnswer
+from .http_answer import Answer, NoAnswer
+from .http_connection import Connection, HttpRequest
 from .module import ConnectedModule, unreachable
 from .multiplexer import Multiplexer
 from .options import HttpOptions

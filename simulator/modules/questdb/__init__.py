@@ -90,7 +90,7 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
     """A QuestDB server."""
 
     name = "questdb"
-    PACKAGES = ("httptools", "psycopg", "psycopg-binary")
+    PACKAGES = ("psycopg", "psycopg-binary")
     options_model = QuestdbOptions
     # Why a table is suspended (`errorMessage`): https://github.com/questdb/questdb/pull/4607
     OLDEST: ClassVar[Mapping[str, str]] = {"QuestDB": "8.1"}

@@ -22,7 +22,7 @@ from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
 from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S, parse_body
-from ..kit.http_connection import Answer
+from ..kit.http_answer import Answer
 from ..kit.http_database import HttpDatabase
 from ..kit.module import connection_lost, missing_table
 from ..kit.sql_queries import quote_text

@@ -137,7 +137,6 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
     name = "victoriametrics"
     WRITER = f"{__name__}.server:VictoriaMetricsWriter"
     ASKER = f"{__name__}.server:VictoriaMetricsAsker"
-    PACKAGES = ("httptools",)
     options_model = VictoriaMetricsOptions
     # The oldest that was tried.
     OLDEST: ClassVar[Mapping[str, str]] = {"VictoriaMetrics": "1.79"}

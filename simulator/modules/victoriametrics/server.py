@@ -23,7 +23,8 @@ from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Wanted
 from ..kit.exactly_once import Span as KeySpan
 from ..kit.http import parse_body
-from ..kit.http_connection import Answer, HttpRequest
+from ..kit.http_answer import Answer
+from ..kit.http_connection import HttpRequest
 from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase
 from ..kit.sql_queries import Template
 from ..sending import Received, Request, Rows, explain_length, most_answer_bytes
