@@ -67,7 +67,11 @@ def _read_file(name: str) -> ChosenWorkload:
     try:
         definition = read_document(file, workload_names(), find_own_problem)
     except OptionError as error:
-        raise ConfigError(*error.problems) from error
+        problems = list(error.problems)
+        if not name.endswith(_ENDINGS):
+            endings = ".parquet, .csv or .jsonl, also with .gz or .zst"
+            problems.append(f"if it is a recording, give it a name that ends in {endings}")
+        raise ConfigError(*problems) from error
     return ChosenWorkload(load_workload(definition["name"], definition), definition, name)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import tarfile
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ from simulator.errors import SimulatorError
 from simulator.worker.base import CollectorClient
 from simulator.workloads.recording.delivery import Streamed, obtain, pack
 
+from ..cli.broken_recordings import zstd as compress
 from ..helpers import settings
 from .collecting import FakeDatabase, Run, play, until
 
@@ -104,6 +106,23 @@ def test_what_was_changed_is_refused(
     with pytest.raises(SimulatorError, match=said) as caught:
         obtain(delivery, lambda: io.BytesIO(content))
     assert "start the run again" in str(caught.value)
+    assert {path.name for path in there.iterdir()} == {f"{NAME}.lock"}
+
+
+@pytest.mark.parametrize("name", ["../outside", "/tmp/outside", "link"])
+def test_nothing_is_written_elsewhere(
+    packed: tuple[Delivery, Path], there: Path, name: str
+) -> None:
+    """Though its hash is checked only then."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w") as made:
+        entry = tarfile.TarInfo(name)
+        if name == "link":
+            entry.type, entry.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        made.addfile(entry, io.BytesIO())
+    content = compress(archive.getvalue())
+    with pytest.raises(SimulatorError, match="more than files of its folder"):
+        obtain(packed[0], lambda: io.BytesIO(content))
     assert {path.name for path in there.iterdir()} == {f"{NAME}.lock"}
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import io
+import shutil
 import sys
 import tarfile
 import tempfile
@@ -117,13 +118,24 @@ def _unpack(packed: BinaryIO, delivery: Delivery, store: Path) -> None:
         with zstd.ZstdFile(packed) as content:
             hashed = _Hashed(cast(BinaryIO, content), delivery.size_bytes)
             with tarfile.open(fileobj=hashed, mode="r|") as archive:
-                archive.extractall(part, filter="data")
+                for entry in archive:
+                    _extract(archive, entry, part)
             while hashed.read(_PART_BYTES):
                 pass
         digest = hashed.sha256.hexdigest()
         if digest != delivery.sha256:
             raise tarfile.TarError(f"its hash is {digest[:12]}…, not {delivery.sha256[:12]}…")
         part.rename(store)
+
+
+def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
+    """One file. `extractall` can't be told to be careful before Python 3.11.4."""
+    content = archive.extractfile(entry) if entry.isfile() else None
+    if content is None or ".." in (place := Path(entry.name)).parts or place.is_absolute():
+        raise tarfile.TarError("it has more than files of its folder")
+    (folder / place).parent.mkdir(parents=True, exist_ok=True)
+    with (folder / place).open("wb") as file:
+        shutil.copyfileobj(content, file, _PART_BYTES)
 
 
 class _Hashed(io.RawIOBase):
