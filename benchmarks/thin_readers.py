@@ -41,7 +41,7 @@ from simulator.modules.iotdb.thrift import Answer as IotdbAnswer
 from simulator.modules.iotdb.thrift import read_answer
 from simulator.modules.kit.http_connection import HttpRequest
 from simulator.modules.kit.http_database import HttpAsker
-from simulator.modules.kit.libpq_lines import Question
+from simulator.modules.kit.libpq_lines import Question, pack_values
 from simulator.worker.questions import Questions
 
 from .readers import Asked, Asking, Reader, open_asker
@@ -145,7 +145,7 @@ def libpq(reader: Reader) -> Iterator[Asking]:
         raise RuntimeError(connection.error_message.decode())
     connection.prepare(b"thin", statement.text, statement.types)
     formats = [int(pq.Format.BINARY)] * len(samples[0].values)
-    repeated = cycle([sample.values for sample in samples])
+    repeated = cycle([pack_values(sample) for sample in samples])
 
     def ask(count: int) -> Asked:
         rows = 0
@@ -173,7 +173,7 @@ def pgbench(reader: Reader) -> Iterator[Asking]:
     with scratch_folder() as folder:
         for number, sample in enumerate(samples[: _SCRIPTS if samples[0].values else 1]):
             assert sample.statement is not None
-            values = zip(sample.values, sample.statement.types, strict=True)
+            values = zip(pack_values(sample), sample.statement.types, strict=True)
             for place, (value, kind) in enumerate(values, 1):
                 text = str(struct.unpack("!q", value)[0]) if kind else value.decode()
                 command += ["-D", f"v{number}_{place}={text}"]

@@ -33,8 +33,10 @@ _BLOCKED_S = 0.001
 _OVERDUE_S = 0.1
 """How long a request whose time has come may wait for answers to others to be taken."""
 
-_SETTLED_S = 0.1
-"""How often what isn't needed for each request is done."""
+_SETTLED_S, _OVERDUE_SETTLING_S = 0.02, 0.5
+"""How often what isn't needed for each request is done: with time to spare, and without."""
+_SETTLING_S = 0.00015
+"""How long that takes."""
 
 
 class Loop(ABC):
@@ -109,6 +111,10 @@ class Loop(ABC):
                     while not places:
                         self._wait(inf)
                     now = clock()
+                    if now >= self._settle_at:
+                        # While nothing is under way, if it is one after the other.
+                        self._settle()
+                        now = clock()
                     if now < self._not_before:
                         now = self._await(self._not_before)
                     if now >= schedule.ends:
@@ -135,6 +141,11 @@ class Loop(ABC):
         due = request.due_s = schedule.next_due(now)
         while now < schedule.ends and due < schedule.ends:
             at = max(schedule.find_opening(due, now), self._not_before)
+            if now >= self._settle_at and (
+                at - now > _SETTLING_S or now >= self._settle_at + _OVERDUE_SETTLING_S
+            ):
+                self._settle()
+                now = clock()
             if not self._places:
                 self._wait(schedule.ends - now)
             elif at <= now:
@@ -192,9 +203,11 @@ class Loop(ABC):
         done, self._done = self._done, ()
         for completion in done:
             self.note(completion)
-        if time.perf_counter() >= self._settle_at:
-            self.settle()
-            self._settle_at = time.perf_counter() + _SETTLED_S
+
+    def _settle(self) -> None:
+        self._note_done()
+        self.settle()
+        self._settle_at = time.perf_counter() + _SETTLED_S
 
 
 class InsertLoop(Loop):

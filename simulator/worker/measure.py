@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     BoolArray = NDArray[bool_]
 
 
+_AT_ONCE = 4096
+"""Requests counted at once, at most: with numpy a hundred cost little more than one."""
+
+
 class Recorder:
     """Collects one worker's requests. Begins at `begin()`; its window opens after the schedule's warm-up
     and ends with the schedule, or else with the last answer.
@@ -32,7 +36,7 @@ class Recorder:
     histograms have the requests that were due within it (sent, in a closed loop), whenever they were
     answered: those that a stall holds up beyond the end are the ones that matter.
 
-    `record` is in the hot path of single-row inserts: it costs about 0.5 µs.
+    `record` is in the hot path of closed loops: it keeps what it is given, to count many at once.
     """
 
     def __init__(
@@ -45,7 +49,9 @@ class Recorder:
         second by second, too."""
         self._schedule = schedule or ClosedLoop()
         self._open_window = open_window
-        self.events = 0
+        self._pending: list[tuple[float, float, int]] = []
+        """Requests of a closed loop that aren't counted yet."""
+        self._events = 0
         self.measured = 0
         """Events acknowledged within the window."""
         self.retries = 0
@@ -106,16 +112,39 @@ class Recorder:
 
     def record(self, sent: float, answered: float, events: int) -> None:
         """One request of a closed loop: submitted and acknowledged at these `perf_counter` times."""
-        if sent >= self._from:
-            self._latency.record(answered - sent)
-            if self._by_second is not None:
-                self._by_second.record(sent - self._origin, answered - sent)
-        self._count(answered, events)
+        self._pending.append((sent, answered, events))
+        if len(self._pending) >= _AT_ONCE:
+            self.settle()
+
+    @property
+    def events(self) -> int:
+        """Events acknowledged so far. May be asked in another thread: then it may be some too high."""
+        return self._events + sum(events for _, _, events in list(self._pending))
 
     def settle(self) -> None:
-        """Do what takes long, as no request is under way. Called every 256 requests or more often, it keeps
-        `record` from doing that."""
-        self._latency.settle()
+        """Count what `record` was given."""
+        import numpy as np
+
+        if not self._pending:
+            return
+        sent, answered, events = map(np.array, zip(*self._pending, strict=True))
+        in_window = sent >= self._from
+        latencies = (answered - sent)[in_window]
+        self._latency.record_many(latencies)
+        if self._by_second is not None:
+            for at, latency in zip(sent[in_window] - self._origin, latencies, strict=True):
+                self._by_second.record(float(at), float(latency))
+        seconds = (answered - self._origin).astype(int)
+        for second in np.unique(seconds).tolist():
+            self._seconds[second] += int(events[seconds == second].sum())
+        self.measured += int(events[(self._from <= answered) & (answered <= self._to)].sum())
+        before = np.maximum.accumulate(np.append(self._last, answered))
+        for at in np.flatnonzero(answered - before[:-1] >= GAP_S).tolist():
+            gap = before[at] - self._origin, answered[at] - self._origin
+            self._gaps.append((float(gap[0]), float(gap[1])))
+        self._last = float(before[-1])
+        self._events += int(events.sum())
+        self._pending = []
 
     def record_due(
         self, due: float, free: float, sent: float, answered: float, events: int
@@ -153,7 +182,7 @@ class Recorder:
 
     def _count(self, answered: float, events: int) -> None:
         self._seconds[int(answered - self._origin)] += events
-        self.events += events
+        self._events += events
         if self._from <= answered <= self._to:
             self.measured += events
         if answered - self._last >= GAP_S:
@@ -222,6 +251,7 @@ class Recorder:
 
     def end(self) -> None:
         """Close the window."""
+        self.settle()
         for timer in self._timers:
             timer.cancel()
             timer.join()
@@ -234,7 +264,11 @@ class Recorder:
 
     def latency_so_far(self) -> Histogram:
         """Latencies of the window's requests that were answered so far. May be called in another thread."""
-        return self._latency.coarsen()
+        coarse = self._latency.coarsen()
+        waiting = [answered - sent for sent, answered, _ in self._pending if sent >= self._from]
+        if waiting:
+            coarse.add(waiting)
+        return coarse
 
     def backlog(self, events_per_request: int, most: int | None = None) -> int | None:
         """Events of an open loop, `most` of them in all, that are due and not acknowledged; None of a closed

@@ -7,8 +7,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
-from itertools import chain, islice, repeat
+from itertools import chain, cycle, islice, repeat
 from typing import Any
+
+import numpy as np
 
 from ..contract import Execution, Progress, QueryProgress, QueryResult, Stage, WorkerResult
 from ..errors import Retryable, SimulatorError, redact
@@ -96,6 +98,11 @@ class ReadingWorker(Worker):
             self._client.answers(self._answers.hand_in(self._number, self._module.job.schema))
 
 
+Noted = tuple[int, float, float, float, float, int, int]
+"""An answer: which execution it is of, from 0 on; when that had a place in flight, was due, was sent and was
+answered; rows and bytes."""
+
+
 @dataclass
 class QueryStats:
     """What one reader measured of one query."""
@@ -117,39 +124,44 @@ class QueryStats:
     cold_s: float | None = None
     warm_s: float = 0.0
     warm: int = 0
+    pause_s: float = 0.0
+    """How long the places of its executions were free within the window before they were sent, in total."""
     latency: LatencyRecorder = field(default_factory=LatencyRecorder)
     service: LatencyRecorder = field(default_factory=LatencyRecorder)
     each: list[Execution] = field(default_factory=list)
+    noted: list[Noted] = field(default_factory=list)
+    """Answers that aren't counted yet."""
 
-    def note_answer(
-        self,
-        execution: int,
-        due: float,
-        sent: float,
-        answered: float,
-        received: Received,
-        counts: bool,
-    ) -> None:
-        """Note an execution (numbered from 0 on) and the length of its answer; `counts`: it was due in the
-        window. In the hot path: it costs some 2 µs."""
-        rows, duration_s = received.rows, answered - due
-        if self.rows_min is None or rows < self.rows_min:
-            self.rows_min = rows
-        self.rows_max = max(self.rows_max, rows)
+    def settle(self, measured_from: float) -> None:
+        """Count what is noted, many at once; the window opens then."""
+        if not self.noted:
+            return
+        execution, free, due, sent, answered, rows, sizes = map(
+            np.array, zip(*self.noted, strict=True)
+        )
+        lowest = int(rows.min())
+        self.rows_min = lowest if self.rows_min is None else min(self.rows_min, lowest)
+        self.rows_max = max(self.rows_max, int(rows.max()))
+        durations, counts = answered - due, due >= measured_from
+        warm = counts.copy()
         if self.cold_s is None:
-            self.cold_s = duration_s
-        elif counts:
-            self.warm_s += duration_s
-            self.warm += 1
-        if counts:
-            self.executions += 1
-            self.rows += rows
-            self.bytes += received.bytes
-            self.latency.record(duration_s)
-            if self.is_open:
-                self.service.record(answered - sent)
+            self.cold_s = float(durations[0])
+            warm[0] = False
+        self.warm_s += float(durations[warm].sum())
+        self.warm += int(warm.sum())
+        self.pause_s += float((sent - np.maximum(free, measured_from))[sent >= measured_from].sum())
+        self.executions += int(counts.sum())
+        self.rows += int(rows[counts].sum())
+        self.bytes += int(sizes[counts].sum())
+        self.latency.record_many(durations[counts])
+        if self.is_open:
+            self.service.record_many((answered - sent)[counts])
         if self.worker is not None:
-            self._keep(execution, duration_s=duration_s, rows=rows, bytes=received.bytes)
+            for number, duration_s, row_count, size in zip(
+                *(column.tolist() for column in (execution, durations, rows, sizes)), strict=True
+            ):
+                self._keep(number, duration_s=duration_s, rows=row_count, bytes=size)
+        self.noted = []
 
     def note_error(self, execution: int, error: Exception) -> None:
         """Note an execution that failed: that a database can't answer it is a result, too. The first error's
@@ -206,9 +218,6 @@ class QueryLoop(Loop):
         self._questions = questions
         self._keep = keep
         self._is_connected = True
-        self.pause_s = 0.0
-        """How long places in flight were free within the window of a closed loop, in total: the time from an
-        answer to the next question."""
         self.stats = {name: QueryStats(name, self._is_open, worker) for name in questions.names}
 
     @property
@@ -226,9 +235,11 @@ class QueryLoop(Loop):
     def read_size(self) -> dict[str, int]:
         """Rows and bytes of the answers of the window so far. Called in another thread."""
         queries = self.stats.values()
+        noted = [answer for stats in queries for answer in list(stats.noted)]
+        counted = [answer for answer in noted if answer[2] >= self._schedule.measured_from]
         return {
-            "rows": sum(stats.rows for stats in queries),
-            "bytes": sum(stats.bytes for stats in queries),
+            "rows": sum(stats.rows for stats in queries) + sum(answer[5] for answer in counted),
+            "bytes": sum(stats.bytes for stats in queries) + sum(answer[6] for answer in counted),
         }
 
     def results(self) -> list[QueryResult]:
@@ -239,13 +250,20 @@ class QueryLoop(Loop):
         """Ask the queries of these names in turn, each when it is due, until the schedule or the turns are
         over."""
         self.run(self._make_requests(turns))
+        self.settle()
 
     def _make_requests(self, turns: Iterable[str]) -> Iterator[Request]:
         make, begun = self._questions.make, dict.fromkeys(self.stats, 0)
         for name in turns:
             number = begun[name]
             begun[name] = number + 1
-            yield Request(make(name), query=name, execution=number)
+            yield Request(make(name), 1, None, 0, name, number)
+
+    @property
+    def pause_s(self) -> float:
+        """How long places in flight were free within the window of a closed loop, in total: the time from an
+        answer to the next query."""
+        return 0.0 if self._is_open else sum(stats.pause_s for stats in self.stats.values())
 
     def make_ahead(self, until: float) -> bool:
         return self._questions.make_ahead(until)
@@ -254,7 +272,7 @@ class QueryLoop(Loop):
         self._abort()
         super().settle()
         for stats in self.stats.values():
-            stats.latency.settle()
+            stats.settle(self._schedule.measured_from)
 
     def begin(self, request: Request) -> bool:
         if self._is_connected:
@@ -273,22 +291,21 @@ class QueryLoop(Loop):
         return True
 
     def note(self, completion: Completion) -> None:
-        request, _, arrived_s, _, received, _ = completion
+        request, rows, arrived_s, _, received, _ = completion
         assert received is not None
-        sent_s = request.sent_s
-        if not self._is_open:
-            self._note_pause(request)
-        if problem := self._questions.find_shortfall(request.query, received.rows):
+        query, execution, sent_s = request.query, request.execution, request.sent_s
+        if problem := self._questions.find_shortfall(query, rows):
             self._note_error(request, SimulatorError(problem), arrived_s)
             return
-        self._keep(request.query, request.execution, received)
+        self._keep(query, execution, received)
+        free_s = request.free_s
         due_s = request.due_s if self._is_open else sent_s
-        counts = due_s >= self._schedule.measured_from
-        self.stats[request.query].note_answer(
-            request.execution, due_s, sent_s, arrived_s, received, counts
+        # A plain tuple: this is in the hot path.
+        self.stats[query].noted.append(
+            (execution, free_s, due_s, sent_s, arrived_s, rows, received.bytes)
         )
         if self._is_open:
-            self._recorder.record_due(due_s, request.free_s, sent_s, arrived_s, 1)
+            self._recorder.record_due(due_s, free_s, sent_s, arrived_s, 1)
         else:
             self._recorder.record(sent_s, arrived_s, 1)
 
@@ -298,17 +315,10 @@ class QueryLoop(Loop):
             assert error is not None
             raise error
         self.release(ended_s)
-        if not self._is_open:
-            self._note_pause(request)
         if isinstance(error, Retryable):
             self._is_connected = False
             self._reconnect_after(ended_s)
         self._note_error(request, error, ended_s)
-
-    def _note_pause(self, request: Request) -> None:
-        measured_from = self._schedule.measured_from
-        if request.sent_s >= measured_from:
-            self.pause_s += request.sent_s - max(request.free_s, measured_from)
 
     def _reconnect_after(self, failed_s: float) -> None:
         # Nothing tells when the database is back.
@@ -322,6 +332,8 @@ class QueryLoop(Loop):
 
 def take_turns(weights: Mapping[str, float]) -> Iterator[str]:
     """Names in turn without end, each as often as its weight says and spread as evenly as can be."""
+    if len(set(weights.values())) == 1:
+        yield from cycle(weights)
     credit = dict.fromkeys(weights, 0.0)
     total = sum(weights.values())
     while True:

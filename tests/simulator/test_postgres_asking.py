@@ -14,7 +14,13 @@ import pytest
 from simulator.errors import SimulatorError
 from simulator.modules.base import Job
 from simulator.modules.kit.libpq import Connection, ServerError
-from simulator.modules.kit.libpq_lines import LibpqLine, MessageLine, Question, read_rows
+from simulator.modules.kit.libpq_lines import (
+    LibpqLine,
+    MessageLine,
+    Question,
+    pack_values,
+    read_rows,
+)
 from simulator.modules.postgres import Postgres
 from simulator.modules.postgres.queries import PostgresAsker
 from simulator.modules.sending import Received
@@ -162,7 +168,7 @@ def test_a_prepared_question_has_its_values_in_the_protocols_types() -> None:
     whole = asker.module.compile(BoundQuery(query, ("bc",), 2, 4))
     filled = text.replace("$1", "'bc'").replace("$2", "2").replace("$3", "4")
     assert filled == whole
-    assert second.values == [b"bc", struct.pack("!q", 2), struct.pack("!q", 4)]
+    assert pack_values(second) == [b"bc", struct.pack("!q", 2), struct.pack("!q", 4)]
     assert asker.encode_statement("SELECT 1").statement != first.statement
     assert isinstance(first, Question)
 

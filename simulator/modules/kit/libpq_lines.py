@@ -12,6 +12,7 @@ import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
@@ -37,6 +38,9 @@ _COMPLETE = re.compile(rb"C\0\0\0.SELECT (\d+)\0Z\0\0\0\x05[ITE]\Z", re.DOTALL)
 zeros, and as a row's length and number of columns they would be more than the 1 GB that a row can have.
 Binary numbers that spell this are none that anybody stores."""
 _TAIL_BYTES = 48
+_FEW_ROWS = {b"C\0\0\0\x0dSELECT %d\0Z\0\0\0\x05I" % rows: rows for rows in range(10)}
+"""The same of most answers."""
+_FEW_BYTES = 20
 
 
 class Prepared(NamedTuple):
@@ -57,8 +61,8 @@ class Question(NamedTuple):
     """None: by the simple protocol, `message` has its text."""
     message: bytes
     """What is sent without TLS."""
-    values: Sequence[bytes]
-    """Over TLS: the parameters."""
+    values: Sequence[bytes | int]
+    """The parameters: names, and times."""
 
 
 def make_text_question(statement: str) -> Question:
@@ -74,15 +78,16 @@ class Line(ABC):
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.descriptor = connection.descriptor
-        self.columns: dict[Prepared, Sequence[int]] = {}
-        """The statements that are prepared, and the types of their answers' columns."""
+        self.columns: dict[bytes, Sequence[int]] = {}
+        """The names of the statements that are prepared, and the types of their answers' columns."""
 
     def prepare(self, statement: Prepared) -> Sequence[int]:
         """Prepare a statement, unless it is; the types of its answers' columns."""
-        if statement not in self.columns:
-            self.connection.prepare(statement.name, statement.text, statement.types)
-            self.columns[statement] = self.connection.describe(statement.name)
-        return self.columns[statement]
+        name = statement.name
+        if name not in self.columns:
+            self.connection.prepare(name, statement.text, statement.types)
+            self.columns[name] = self.connection.describe(name)
+        return self.columns[name]
 
     arrived_s: float = 0.0
     """When the last of what was received came."""
@@ -116,7 +121,7 @@ class MessageLine(Line):
         statement = question.statement
         self._types = None
         if statement is not None:
-            self._types = self.columns.get(statement)
+            self._types = self.columns.get(statement.name)
             if self._types is None:
                 self._types = self.prepare(statement)
         self._socket.sendall(question.message)
@@ -132,11 +137,13 @@ class MessageLine(Line):
         if not size:
             raise lost("the server closed the connection")
         chunk = bytes(buffer[:size])
-        if not self._chunks and (
-            complete := _COMPLETE.search(chunk, size - _TAIL_BYTES if size > _TAIL_BYTES else 0)
-        ):
+        if not self._chunks:
             # Most answers come as a whole.
-            return Received(int(complete[1]), size, (self._types, [chunk]))
+            rows = _FEW_ROWS.get(chunk[-_FEW_BYTES:])
+            if rows is not None:
+                return Received(rows, size, (self._types, [chunk]))
+            if complete := _COMPLETE.search(chunk, max(0, size - _TAIL_BYTES)):
+                return Received(int(complete[1]), size, (self._types, [chunk]))
         self._chunks.append(chunk)
         self._size += size
         tail = chunk[-_TAIL_BYTES:]
@@ -183,8 +190,9 @@ class LibpqLine(Line):
                 pg.send_query(question.message[HEADER.size : -1])
             else:
                 self.prepare(statement)
-                formats = [int(pq.Format.BINARY)] * len(question.values)
-                pg.send_query_prepared(statement.name, question.values, formats, statement.results)
+                values = pack_values(question)
+                formats = [int(pq.Format.BINARY)] * len(values)
+                pg.send_query_prepared(statement.name, values, formats, statement.results)
             pg.flush()
         except psycopg.Error as error:
             raise lost(error) from error
@@ -197,6 +205,11 @@ class LibpqLine(Line):
         result = self.connection.finish()
         # libpq doesn't say how long an answer was.
         return Received(result.ntuples, 0, (list_types(result), result))
+
+
+def pack_values(question: Question) -> list[bytes]:
+    """A question's parameters as the protocol has them."""
+    return [_INT8.pack(value) if isinstance(value, int) else value for value in question.values]
 
 
 def walk(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -215,19 +228,26 @@ def make_binder(
 ) -> Callable[..., Question]:
     """What makes a question of an execution's parameters, of which the statement has those at `places`. The
     first `devices` are names, which are sent as texts; the others are times, sent as numbers of 64 bits."""
+    named = sum(place < devices for place in places)
+    pick: Callable[[Sequence[Any]], Sequence[Any]] = (
+        itemgetter(*places) if len(places) > 1 else lambda values: [values[at] for at in places]
+    )
     count = _SHORT.pack(len(places))
     formats = b"".join(_SHORT.pack(place >= devices) for place in places)
     begin = b"\0" + statement.name + b"\0" + count + formats + count
     # Without the description of the columns, which the connection keeps; all of them are to be the same.
     end = _SHORT.pack(0) if statement.results is pq.Format.TEXT else _ALL_BINARY
+    numbers = struct.Struct("!" + "iq" * (len(places) - named))
+    sizes_and_numbers = [_INT8.size] * (2 * (len(places) - named))
+    rest, end = len(begin) + numbers.size + len(end) + 4, end + _EXECUTE
 
     def bind(*parameters: Any) -> Question:
-        values = [
-            parameters[place] if place < devices else _INT8.pack(parameters[place])
-            for place in places
-        ]
-        body = begin + b"".join([_LENGTH.pack(len(value)) + value for value in values]) + end
-        message = HEADER.pack(b"B", len(body) + 4) + body + _EXECUTE
+        values = pick(parameters)
+        names = b"".join([_LENGTH.pack(len(name)) + name for name in values[:named]])
+        sized = sizes_and_numbers.copy()
+        sized[1::2] = values[named:]
+        head = HEADER.pack(b"B", rest + len(names))
+        message = b"".join((head, begin, names, numbers.pack(*sized), end))
         return Question(statement, message, values)
 
     return bind
