@@ -17,6 +17,7 @@ from simulator.units import format_count
 
 from ..plan.request import JobId
 from ..system.errors import ConfigError
+from ..system.installation import missing_package
 from .caveats import Kind
 from .conditions import find_durability
 from .kept import is_kept, unpack
@@ -129,7 +130,7 @@ def _find_problems(result: Result) -> Iterator[str]:
     for caveat in (*find_skipped_faults(result), *find_busy(result)):
         yield f"{caveat.kind}: {_shorten(caveat.text)}"
     yield from _find_unverified(result)
-    yield from (f"option {name} shows a secret" for name in _find_shown_secrets(result))
+    yield from _find_shown_secrets(result)
 
 
 def _find_unverified(result: Result) -> Iterator[str]:
@@ -163,10 +164,13 @@ def _is_finding(run: RunResult, group: GroupResult) -> bool:
 
 
 def _find_shown_secrets(result: Result) -> Iterator[str]:
-    """Options that the module keeps secret and that the result shows nevertheless."""
+    """A problem for each option that the module keeps secret and that the result shows nevertheless."""
     try:
         fields = load_module(result.module).options_model.model_fields
-    except (OptionError, ImportError):
+    except OptionError:
+        return
+    except ModuleNotFoundError as error:
+        yield f"secrets can't be looked for: {missing_package(error) or error}"
         return
     options = result.settings.module
     for name, option in fields.items():
@@ -174,7 +178,7 @@ def _find_shown_secrets(result: Result) -> Iterator[str]:
         # Addresses are kept without their passwords.
         secret = not option.repr and re.search("password|token|secret|key", name)
         if secret and value not in (None, HIDDEN) and not str(value).startswith("${"):
-            yield name
+            yield f"option {name} shows a secret"
 
 
 @dataclass

@@ -11,9 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from cli.commands.results import results
+from cli.results import publication
 from cli.results.model import Result
 from cli.results.publication import check_publication
 from simulator.contract import Answers, Machine, Verification
+from simulator.errors import DriverMissing
 
 from ..made import ENVIRONMENT, capacity, disturbed, inserts, of_job, queries
 
@@ -225,6 +227,19 @@ def test_secrets_are_found(
         (problem,) = problems
         assert problem.startswith(f"{name}:2 may contain a secret: ")
         assert "hush" not in problem and "abc" not in problem
+
+
+def test_a_module_that_is_not_installed_leaves_secrets_unseen(
+    tmp_path: Path, good: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(name: str) -> None:
+        raise DriverMissing("driver", name)
+
+    keep(tmp_path, good)
+    monkeypatch.setattr(publication, "load_module", refuse)
+    (problem,) = find_problems(tmp_path)
+    assert "secrets can't be looked for: the Python package driver is needed" in problem
+    assert f"[{good.module}]'" in problem
 
 
 def test_a_folder_without_results_is_a_mistake(tmp_path: Path) -> None:
