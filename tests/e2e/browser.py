@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page
 
 
@@ -15,6 +18,20 @@ def set_size(page: Page, width: int, height: int) -> None:
     page.set_viewport_size({"width": width, "height": height})
     page.wait_for_function("(width) => innerWidth === width", arg=width)
     await_frame(page)
+
+
+def find_barriers(page: Page) -> list[Any]:
+    """What breaks a rule of https://github.com/dequelabs/axe-core, contrast among them, with all details
+    open. Within charts colours are those of series."""
+    closed = page.locator("details:not([open])").element_handles()
+    toggle = "(all, open) => all.forEach((one) => { one.open = open; })"
+    page.evaluate(f"([all, open]) => ({toggle})(all, open)", [closed, True])
+    results = Axe().run(page, context={"exclude": [["figure svg"]]})
+    page.evaluate(f"([all, open]) => ({toggle})(all, open)", [closed, False])
+    return [
+        (violation["id"], violation["help"], [node["html"][:200] for node in violation["nodes"]])
+        for violation in results.response["violations"]
+    ]
 
 
 class WatchedPage:

@@ -25,7 +25,7 @@ from cli.run.campaign.reporting import make_page, rank
 from cli.show.campaign import make_campaign_report
 
 from ..cli.run.campaign.stored_campaign import CANDIDATES, make_campaign
-from .browser import await_frame, set_size
+from .browser import await_frame, find_barriers, set_size
 from .test_report_page import (
     CUT_OFF,
     OVERLAPS,
@@ -181,6 +181,12 @@ def test_nothing_is_cut_off_or_too_small(opened: Opened, width: int) -> None:
         assert page.evaluate(CUT_OFF) == []
     for details in page.locator("#figures details").all():
         details.evaluate("(one) => { one.open = false; }")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(opened: Opened, scheme: Any) -> None:
+    opened.page.emulate_media(color_scheme=scheme, media="screen")
+    assert find_barriers(opened.page) == []
 
 
 @each_scheme

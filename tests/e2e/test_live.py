@@ -17,6 +17,7 @@ import httpx
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from .browser import find_barriers
 from .live import find_url
 from .server import Server
 from .tool import Tool, eventually
@@ -91,6 +92,7 @@ def test_a_run_is_seen_in_a_browser(tool: Tool, server: Server, page: Page) -> N
     running = tool.start(
         "mixed", "-t", "users", "-w", 1, "--batch", 10, "--rate", 500, "--runs", 1,
         "--readers", 1, "--queries", "count-events", "--query-rate", 60, "--prefill", 1000,
+        "--limit", "p99=5s", "--limit", "query:count-events:p99=5s",
         "--duration", "60s", "--disturb", "1s run true", "--prometheus", "scrape.yml",
     )  # fmt: skip
     url = find_url(running)
@@ -118,7 +120,11 @@ def test_a_run_is_seen_in_a_browser(tool: Tool, server: Server, page: Page) -> N
     for chart in ("events", "queries", "write-times", "read-times", "backlog", "cpus"):
         line = page.locator(f"#chart-{chart} path").first
         expect(line).to_have_attribute("d", re.compile(r"M.*L"))
+    for chart in ("write-times", "read-times"):
+        assert "p99=5s" in page.locator(f"#chart-{chart}").inner_text()
+    assert page.evaluate("listPoints()[0].at >= state.since - 20")
     assert page.evaluate("document.documentElement.scrollWidth") == 400
+    assert find_barriers(page) == []
 
     # Broken, and mended; what was missed is there.
     connection = page.locator("#connection")

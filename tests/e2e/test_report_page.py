@@ -15,7 +15,7 @@ from cli.show.report import make_report
 from cli.show.tables import format_ms
 
 from ..cli.made import inserts, queries, steps, stored
-from .browser import WatchedPage, await_frame, set_size
+from .browser import WatchedPage, await_frame, find_barriers, set_size
 from .test_stored_results import Kept, keep
 from .tool import Done, Tool
 
@@ -209,6 +209,12 @@ def test_it_is_readable_in_dark_light_and_on_paper(
         label=("#figure-workers .role-axis-label text", "fill"),
         line=("#figure-workers .mark-line path", "stroke"),
     )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing(opened: Opened, scheme: Any) -> None:
+    opened.page.emulate_media(color_scheme=scheme)
+    assert find_barriers(opened.page) == []
 
 
 def test_it_prints_with_all_details(opened: Opened) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeAlias, TypeVar
 
-from simulator.contract import CarriedState, GroupResult, Load, Role, RunResult, Status
+from simulator.contract import CarriedState, GroupResult, Load, Role, RunLimit, RunResult, Status
 
 from ...plan.disturbances import add_pauses, check_pauses, check_times
 from ...plan.planning import PlannedRun, PlannedSeries, share_devices
@@ -24,7 +24,7 @@ from ...show.progress import Display, make_display
 from ...system.errors import EXIT_FAILED, EXIT_LIMIT, ConfigError, NotStarted, RunFailed, RunGivenUp
 from ...system.output import note, print_text
 from ...system.processes import Interrupted, Interrupts
-from ..live import live_page, publish_end
+from ..live import live_page, note_limits, publish_end
 from .context import RunContext, new_token, open_context
 from .long_runs import UnfinishedRun, coarsen_run
 from .session import Session, open_session
@@ -65,6 +65,11 @@ class Experiment(ABC, Generic[AnyRequest]):
         experiment = cls(request, open_session(request))
         experiment.check()
         return experiment
+
+    @property
+    def limits(self) -> Sequence[RunLimit]:
+        """What its runs must keep to."""
+        return getattr(self.request, "limits", ())
 
     @property
     def command(self) -> str:
@@ -180,6 +185,7 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
             experiment.lengths, live_page.get(), experiment.keeps_history, session.request.quiet
         ) as display,
     ):
+        note_limits(experiment.limits)
         runner = Runner(experiment, context, display)
         try:
             runner.make_all()

@@ -17,6 +17,8 @@ from ...system.output import note
 from ...system.processes import Interrupted, Interrupts
 
 if TYPE_CHECKING:
+    from simulator.contract import RunLimit
+
     from .server import LiveServer
     from .state import JobState, LiveState
 
@@ -55,6 +57,12 @@ def note_time_left(text: str) -> None:
     """Show how long the whole campaign still takes, if there is a page."""
     if (live := live_page.get()) is not None:
         live.note_time_left(text)
+
+
+def note_limits(limits: Sequence[RunLimit]) -> None:
+    """Draw these limits, if there is a page."""
+    if (live := live_page.get()) is not None:
+        live.note_limits(limits)
 
 
 def publish_end(error: BaseException) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from simulator.contract import GroupStatus, Mark, Phase, Role, Status
+from simulator.contract import GroupStatus, Mark, Phase, Role, RunLimit, Status
 
 from ...show.status import describe_extent, describe_phase, describe_quiet, find_share
 
@@ -102,8 +102,10 @@ class _Run:
     number: int
     status: Status | None = None
     left: Sequence[str] = ()
+    begun: float = 0.0
+    """As seconds since 1970."""
     origin: float | None = None
-    """When its workers began together, as seconds since 1970."""
+    """When its workers began together, likewise."""
     totals: dict[Role, Totals] = field(default_factory=dict)
 
 
@@ -134,6 +136,7 @@ class LiveState:
         self._marks: _Section = _Section({})
         self._jobs = _Section({})
         self._jobs_left: str | None = None
+        self._limits: Sequence[RunLimit] = ()
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -144,7 +147,8 @@ class LiveState:
             self._runs_begun += self._run is None or self._run.status is not None
             jobs = self._jobs.content.items()
             job = next((name for name, entry in jobs if entry["state"] is JobState.RUNNING), None)
-            self._run = _Run(f"{job}: {label}" if job else label, self._runs_begun)
+            label = f"{job}: {label}" if job else label
+            self._run = _Run(label, self._runs_begun, begun=self._clock())
 
     def follow(self, status: Status, left: Sequence[str] = ()) -> None:
         """Where the run is; `left`: how long things still take, in words."""
@@ -218,6 +222,11 @@ class LiveState:
             self._jobs.content[name] = {"state": state, "said": detail}
             self._jobs.serial = self.serial
 
+    def note_limits(self, limits: Sequence[RunLimit]) -> None:
+        """What the runs to come must keep to."""
+        with self._change():
+            self._limits = limits
+
     def note_time_left(self, text: str) -> None:
         """How long all jobs still take, in words."""
         with self._change():
@@ -263,6 +272,15 @@ class LiveState:
                 "command": self._command,
                 "target": self._target,
                 "ended": self._ended,
+                "limits": [
+                    {
+                        "role": Role.READ if limit.query else Role.WRITE,
+                        "at_most": limit.at_most,
+                        "text": str(limit),
+                    }
+                    for limit in self._limits
+                    if limit.measure.is_time
+                ],
                 "run": None if self._run is None else _describe_run(self._run),
                 "points": [point for point in self._points if point["serial"] > after],
             }
@@ -298,9 +316,10 @@ class LiveState:
 def _describe_run(run: _Run) -> dict[str, Any]:
     status = run.status
     if status is None:
-        return {"label": run.label, "phase": "", "groups": []}
+        return {"label": run.label, "phase": "", "groups": [], "since": run.begun}
     return {
         "label": run.label,
+        "since": run.origin or run.begun,
         "phase": describe_phase(status),
         "share": find_share(status),
         "words": [*describe_extent(status), *run.left],

@@ -3,9 +3,10 @@
 const SILENT_MS = 6000; // The server sends something every two seconds.
 const AGAIN_MS = 1000;
 const DRAW_MS = 900;
-const SHORTEST_S = 60;
+const SHORTEST_S = 20, BEFORE_S = 2;
 const MOST_POINTS = 1200;
 const GAP_S = 3;
+const MOST_AWAY = 4;
 const HEIGHT = 150, LEFT = 46, RIGHT = 8, TOP = 14, BOTTOM = 20;
 
 const UNITS = { write: "events", fill: "events", read: "queries" };
@@ -18,14 +19,14 @@ const CHARTS = [
   { id: "queries", title: "Queries per second", lines: [["answered", rate("read")]] },
   { id: "rows", title: "Rows of answers per second", lines: [["rows", time("read", "rows")]] },
   { id: "bytes", title: "Answers, MB per second", lines: [["MB", (point) => point.read?.bytes == null ? null : point.read.bytes / 1e6]] },
-  { id: "write-times", title: "Times of inserts, ms", lines: [["p50", time("write", "p50")], ["p99", time("write", "p99")]] },
-  { id: "read-times", title: "Times of queries, ms", lines: [["p50", time("read", "p50")], ["p99", time("read", "p99")]] },
+  { id: "write-times", title: "Times of inserts, ms", limited: "write", lines: [["p50", time("write", "p50")], ["p99", time("write", "p99")]] },
+  { id: "read-times", title: "Times of queries, ms", limited: "read", lines: [["p50", time("read", "p50")], ["p99", time("read", "p99")]] },
   { id: "backlog", title: "Backlog", lines: [["events", time("write", "backlog")], ["queries", time("read", "backlog")]] },
   { id: "cpus", title: "CPUs that the database uses", lines: [["in use", (point) => point.cpus]] },
 ];
 const COLOURS = ["first", "second", "third"];
 
-const state = { points: [], runs: [], marks: [], jobs: [] };
+const state = { points: [], runs: [], marks: [], jobs: [], limits: [], since: 0 };
 const token = new URLSearchParams(location.search).get("token") ?? "";
 const find = (id) => document.getElementById(id);
 
@@ -68,6 +69,7 @@ setInterval(() => {
 function take(changes) {
   const points = changes.whole ? changes.points : state.points.concat(changes.points);
   Object.assign(state, changes, { points: points.slice(-MOST_POINTS) });
+  state.since = state.run?.since ?? state.since; // Between runs the one before stays.
   if (state.ended != null) {
     source.close();
     tell(`the command has ended: ${state.ended}`, false);
@@ -224,18 +226,30 @@ function movePointer(x) {
   CHARTS.forEach(drawChart);
 }
 
+// The points of the run under way, without its prefill once its workers have begun: else these would flatten it.
+function listPoints() {
+  if (find("all").checked || !state.points.length) return state.points;
+  const first = Math.min(state.since - BEFORE_S, state.points.at(-1).at - SHORTEST_S);
+  return state.points.filter((point) => point.at >= first);
+}
+
 function drawChart(chart) {
-  const used = chart.lines.filter(([, read]) => state.points.some((point) => read(point) != null));
+  const points = listPoints();
+  const used = chart.lines.filter(([, read]) => points.some((point) => read(point) != null));
   if (!used.length) {
     find(`chart-${chart.id}`)?.remove();
     return;
   }
   const figure = findChart(chart), svg = figure.querySelector("svg");
   const width = figure.clientWidth;
-  const last = state.points.at(-1).at;
-  const first = Math.min(state.points[0].at, last - SHORTEST_S);
+  const last = points.at(-1).at;
+  const first = Math.min(points[0].at, last - SHORTEST_S);
   const toX = (at) => LEFT + (width - LEFT - RIGHT) * (at - first) / (last - first);
-  const highest = Math.max(...used.flatMap(([, read]) => state.points.map((point) => read(point) ?? 0)));
+  const measured = Math.max(...used.flatMap(([, read]) => points.map((point) => read(point) ?? 0)));
+  // A limit that is far away would flatten the lines: it is named only.
+  const limits = state.limits.filter((limit) => limit.role === chart.limited);
+  const near = limits.filter((limit) => limit.at_most <= MOST_AWAY * measured);
+  const highest = Math.max(measured, ...near.map((limit) => limit.at_most));
   const [top, step] = chooseScale(highest);
   const toY = (value) => HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / top;
 
@@ -256,12 +270,18 @@ function drawChart(chart) {
     add("text", { class: "mark", x: toX(mark.at), y: TOP - 3, "text-anchor": "middle" }, String(mark.number));
   }
 
-  const nearest = findNearest(pointer, toX);
+  for (const limit of near) {
+    const y = toY(limit.at_most);
+    add("line", { class: "limit", x1: LEFT, x2: width - RIGHT, y1: y, y2: y });
+    add("text", { class: "limit", x: width - RIGHT, y: y - 3, "text-anchor": "end" }, limit.text);
+  }
+
+  const nearest = findNearest(points, pointer, toX);
   const keys = [make("h3", {}, chart.title)];
   for (const [name, read] of used) {
     const colour = COLOURS[chart.lines.findIndex(([label]) => label === name)];
-    add("path", { class: colour, d: trace(read, toX, toY) });
-    const shown = nearest ?? state.points.at(-1);
+    add("path", { class: colour, d: trace(points, read, toX, toY) });
+    const shown = nearest ?? points.at(-1);
     keys.push(make("span", { class: `key ${colour}` }, `${name} ${write(read(shown))}`));
     if (nearest && read(nearest) != null) add("circle", { class: colour, cx: toX(nearest.at), cy: toY(read(nearest)), r: 3 });
   }
@@ -269,21 +289,22 @@ function drawChart(chart) {
     line("cursor", nearest.at);
     keys.push(make("span", {}, clock(nearest.at)));
   }
+  for (const limit of limits) if (!near.includes(limit)) keys.push(make("span", {}, `limit ${limit.text}, far above`));
   figure.querySelector("figcaption").replaceChildren(...keys);
   svg.setAttribute("aria-label", keys.map((key) => key.textContent).join(", "));
   svg.replaceChildren(...parts);
 }
 
-function findNearest(x, toX) {
+function findNearest(points, x, toX) {
   if (x === null) return null;
   const distance = (point) => Math.abs(toX(point.at) - x);
-  return state.points.reduce((best, point) => (distance(point) < distance(best) ? point : best));
+  return points.reduce((best, point) => (distance(point) < distance(best) ? point : best));
 }
 
 // The line has a gap where nothing was measured.
-function trace(read, toX, toY) {
+function trace(points, read, toX, toY) {
   let text = "", before = null;
-  for (const point of state.points) {
+  for (const point of points) {
     const value = read(point), goesOn = before !== null && point.at - before < GAP_S;
     if (value != null) text += `${goesOn ? "L" : "M"}${toX(point.at).toFixed(1)} ${toY(value).toFixed(1)}${goesOn ? "" : "h.1"}`;
     before = value == null ? null : point.at;
@@ -307,4 +328,5 @@ function shorten(value) {
 
 document.addEventListener("visibilitychange", () => { if (!document.hidden && state.points.length) show(); });
 addEventListener("resize", draw);
+find("all").addEventListener("change", () => CHARTS.forEach(drawChart));
 connect();

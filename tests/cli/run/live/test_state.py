@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from cli.run.live.state import MOST_POINTS, JobState, LiveState, Totals
-from simulator.contract import DatabaseUse, GroupStatus, Mark, Phase, Role, Status
+from simulator.contract import (
+    DatabaseUse,
+    GroupStatus,
+    Mark,
+    Measure,
+    Phase,
+    Role,
+    RunLimit,
+    Status,
+)
 
 
 class Clock:
@@ -46,6 +55,29 @@ def test_totals_only_rise_over_all_runs() -> None:
     assert [total["done"] for total in totals] == [10, 30, 30, 40, 60, 60]
     assert state.read_figures().totals == {Role.WRITE: Totals(done=60, retries=4)}
     assert state.read_figures().runs_ended == 2
+
+
+def test_a_page_begins_with_the_run_under_way_and_has_its_limits() -> None:
+    """Once workers have begun together with that, without the prefill before it."""
+    clock = Clock()
+    state = make_state(clock)
+    state.note_limits([
+        RunLimit(measure=Measure.P99, at_most=100),
+        RunLimit(measure=Measure.P90, query="range", at_most=1000),
+        RunLimit(measure=Measure.ERROR_SHARE, at_most=0.01),
+    ])  # fmt: skip
+    assert state.describe()["limits"] == [
+        {"role": "write", "at_most": 100.0, "text": "p99=100ms"},
+        {"role": "read", "at_most": 1000.0, "text": "query:range:p90=1s"},
+    ]
+    clock.now = 1010.0
+    state.begin_run("run 1")
+    clock.now = 1020.0
+    state.follow(status(Phase.PREFILL, writers(5)))
+    assert state.describe()["run"]["since"] == 1010.0
+    clock.now = 1030.0
+    state.follow(status(Phase.RUN, writers(5), elapsed_s=4.0))
+    assert state.describe()["run"]["since"] == 1026.0
 
 
 def test_only_what_is_new_is_told_again() -> None:
