@@ -135,16 +135,13 @@ class HttpPool:
         timeout_s = limit_wait(timeout_s or self._timeout_s)
         live = self._live
         node = live[next(self._turn) % len(live)] if live else self._choose(())
-        connection = node.take()
-        if connection is None:
-            try:
-                connection = node.connect(timeout_s)
-            except NotConnected as error:
-                node, connection = self._connect_elsewhere(node, error, timeout_s)
+        connection = node.take() or self._connect(node, timeout_s)
         try:
-            connection.begin(self._head(node, request), request.body, timeout_s)
-        except BaseException as error:
-            self._lose(connection, error)
+            connection.begin(self._head(connection.owner, request), request.body, timeout_s)
+        except NoAnswer as error:
+            raise self.drop(connection, error)  # noqa: B904 - it may be this very error
+        except BaseException:
+            connection.close()
             raise
         return connection
 
@@ -153,8 +150,10 @@ class HttpPool:
         is none. The connection is the caller's no more once there is an answer, or an error."""
         try:
             answer = connection.receive()
-        except BaseException as error:
-            self._lose(connection, error)
+        except NoAnswer as error:
+            raise self.drop(connection, error)  # noqa: B904 - it may be this very error
+        except BaseException:
+            connection.close()
             raise
         if answer is not None:
             node: _Node = connection.owner
@@ -184,16 +183,18 @@ class HttpPool:
         """As `exchange`, with a request that is put together here."""
         return self.exchange(HttpRequest(method, target, body, headers), timeout_s)
 
-    def drop(self, connection: Connection) -> AnswerTimeout:
-        """Wait no longer for an answer; the error that this is. Its node is dead until it answers a probe."""
-        error = connection.explain_delay()
-        self._lose(connection, error)
-        return error
-
-    def _lose(self, connection: Connection, error: BaseException) -> None:
+    def drop(self, connection: Connection, error: NoAnswer | None = None) -> Exception:
+        """Wait no longer for an answer, which is late (None) or can't come; the error that this is. A node
+        that is late is dead until it passes a probe."""
         connection.close()
+        error = error or connection.explain_delay()
         if isinstance(error, AnswerTimeout):
             self._declare_dead(connection.owner, error)
+        return self.explain_silence(error)
+
+    def explain_silence(self, error: NoAnswer) -> Exception:
+        """What is raised if there is no answer."""
+        return error
 
     def _head(self, node: _Node, request: HttpRequest) -> bytes:
         """What comes before the body."""
@@ -208,23 +209,22 @@ class HttpPool:
             node.head = method, target, headers, lines
         return b"%b%d\r\n\r\n" % (lines, len(body))
 
-    def _connect_elsewhere(
-        self, node: _Node, error: NotConnected, timeout_s: float
-    ) -> tuple[_Node, Connection]:
-        """A connection to the next node that can be reached, as this one can't; raises the last one's error
-        if none can."""
+    def _connect(self, node: _Node, timeout_s: float) -> Connection:
+        """A connection to this node, or to the next one that can be reached; the last one's error if none
+        can."""
         deadline = time.monotonic() + timeout_s
         tried: list[_Node] = []
         while True:
-            self._declare_dead(node, error)
-            tried.append(node)
-            if len(tried) == len(self._nodes) or time.monotonic() >= deadline:
-                raise error
-            node = self._choose(tried)
             try:
-                return node, node.connect(timeout_s)
-            except NotConnected as another:
-                error = another
+                return node.connect(timeout_s)
+            except NoAnswer as error:
+                if isinstance(error, NotConnected):
+                    self._declare_dead(node, error)
+                    tried.append(node)
+                    if len(tried) < len(self._nodes) and time.monotonic() < deadline:
+                        node = self._choose(tried)
+                        continue
+                raise self.explain_silence(error)  # noqa: B904 - it may be this very error
 
     def _choose(self, tried: Sequence[_Node]) -> _Node:
         """The live node whose turn it is, or a dead one if there is no other, but none of `tried`."""

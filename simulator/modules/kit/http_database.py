@@ -40,25 +40,8 @@ HttpOptionsT = TypeVar("HttpOptionsT", bound=HttpOptions)
 
 
 class HttpClient(HttpPool, ABC):
-    """A pool whose errors are what they mean for a run."""
-
-    def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
-        """Retryable if it can't be sent, or SimulatorError without TLS."""
-        try:
-            return super().begin(request, timeout_s)
-        except NoAnswer as error:
-            raise self.explain_silence(error) from error
-
-    def receive(self, connection: Connection) -> Answer | None:
-        """Retryable if there is no answer."""
-        try:
-            return super().receive(connection)
-        except NoAnswer as error:
-            raise self.explain_silence(error) from error
-
-    def give_up(self, connection: Connection) -> Retryable | SimulatorError:
-        """Wait no longer for an answer; returns what that means."""
-        return self.explain_silence(self.drop(connection))
+    """A pool whose errors are what they mean for a run: `begin` and `receive` raise Retryable if there is no
+    answer, or SimulatorError without TLS."""
 
     @abstractmethod
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
@@ -356,7 +339,7 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
         for descriptor, question in list(self._asked.items()):
             if question.connection.sent_s + self._timeout_s <= now_s:
                 self._forget(descriptor)
-                error = self.database.give_up(question.connection)
+                error = self.database.drop(question.connection)
                 self._end(question.request, error, now_s, question.sent_s)
 
     def _end(
