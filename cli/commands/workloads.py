@@ -9,6 +9,7 @@ import click
 
 from ..plan.request import Request
 from ..plan.values import Duration, WorkerCounts
+from .learning import learn
 from .options import Parsed, debug_option, find_given, options_of, output_option, whole
 
 if TYPE_CHECKING:
@@ -16,7 +17,27 @@ if TYPE_CHECKING:
     from simulator.workloads.base import Workload
 
 
-@click.command()
+class _ShowByDefault(click.Group):
+    """`workloads machines` means `workloads show machines`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not args or args[0] not in {"--help", *self.commands}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group(cls=_ShowByDefault)
+def workloads() -> None:
+    """List the workloads, show one of them, or learn one from a file of recorded data.
+
+    Without a subcommand: show.
+    """
+
+
+workloads.add_command(learn)
+
+
+@workloads.command(short_help="List the workloads, or show one.")
 @click.argument("workload", required=False)
 @options_of(Request, "config_file", help="Config file with further workloads.")
 @options_of(Request, "workload_pairs")
@@ -52,7 +73,7 @@ if TYPE_CHECKING:
 @options_of(Request, "extra_options")
 @debug_option
 @click.pass_context
-def workloads(
+def show(
     ctx: click.Context,
     workload: str | None,
     config_file: Path,

@@ -13,10 +13,10 @@ from simulator.contract import DataSet, Timestamps
 from simulator.errors import OptionError, did_you_mean
 from simulator.modules import find_own_problem
 from simulator.modules.options import parse_options
-from simulator.workloads import load_workload, workload_names
+from simulator.workloads import RECORDED, load_workload, workload_names
 from simulator.workloads.base import Workload, WorkloadOptions
 from simulator.workloads.numbering import WithHistory, add_history
-from simulator.workloads.recording import Recorded
+from simulator.workloads.recording import Recorded, Recording, find_recording
 from simulator.workloads.recording.sources import is_address, names_recording
 
 from ..system.errors import ConfigError
@@ -90,6 +90,16 @@ def _read_recording(name: str) -> ChosenWorkload:
         "recorded": {"file": name, "store": recording.name},
     }
     return ChosenWorkload(load_workload(own, definition), definition, name)
+
+
+def choose_recording(name: str) -> tuple[str, Recording]:
+    """The recording that a file, a folder, an address or a definition names, and the name of its workload.
+    ConfigError if it is none."""
+    chosen = choose_workload(name, None)
+    recorded = (chosen.definition or {}).get(RECORDED)
+    if recorded is None:
+        raise ConfigError(f"{name} is no recording: name a file such as a .parquet, .csv or .jsonl")
+    return chosen.kind.name, find_recording(recorded["store"])
 
 
 def find_config(file: Path) -> Config | None:

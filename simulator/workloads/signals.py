@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from abc import abstractmethod
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import pairwise
-from statistics import NormalDist
 from typing import Annotated, Any, Literal, Self
 
 import numpy as np
@@ -22,6 +22,7 @@ from .noise import (
     Points,
     Words,
     cell_words,
+    device_keys,
     device_words,
     event_words,
     find_cells,
@@ -29,8 +30,11 @@ from .noise import (
     uniform,
 )
 from .queries import Part
+from .schema import FIRST_TIMESTAMP_MS
 
 MAX_VALUES = 1000
+
+_SAMPLED = 1 << 16
 
 _SHARE = re.compile(r"(-?\d+(?:\.\d+)?) ?%")
 _PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
@@ -170,6 +174,16 @@ class _Drifting(Numbers):
         return total
 
 
+@lru_cache(maxsize=16)
+def _sample_drift(roughness: float, octaves: int) -> Noise:
+    """Drifts of many devices at a time: how they are spread doesn't depend on the period."""
+    keys = device_keys(0, 0, np.arange(_SAMPLED, dtype=np.int64))
+    signal = Wander.model_construct(
+        period=2.0**octaves * 1000, roughness=roughness, octaves=octaves
+    )
+    return signal.drift(Points(np.full(_SAMPLED, FIRST_TIMESTAMP_MS), *keys), 0)
+
+
 class Wander(_Drifting, _Between):
     """Drifts up and down, as most sensors' values do: a sum of lattice noises."""
 
@@ -215,10 +229,7 @@ class Percentiles(_Drifting):
         shares, values = self._table
         if self.period is None:
             return np.interp(uniform(points, salt, 0, 1), shares, values)
-        # Sums of noises are nearly normal, but they end: a noise's variance is 1/3, interpolated 2/9.
-        octaves = range(self.octaves if self.roughness else 1)
-        normal = NormalDist(0, (2 / 9 * sum(self.roughness ** (2 * k) for k in octaves)) ** 0.5)
-        inner = [max(-self.reach, min(normal.inv_cdf(p), self.reach)) for p in shares[1:-1]]
+        inner = np.quantile(_sample_drift(self.roughness, self.octaves), shares[1:-1])
         return np.interp(self.drift(points, salt), [-self.reach, *inner, self.reach], values)
 
 

@@ -1,0 +1,142 @@
+"""When devices send: the interval, how far they keep it, and how late their events arrive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .samples import Sample
+
+_GAP = 1.5
+"""Of so many intervals a time without an event is a gap."""
+_TAIL = 3.0
+"""Of uniform delays the 99th percentile is twice the mean, of exponential ones 4.6 times."""
+_MOST_LATE = 0.5
+"""If more events than that come after one of a later time, a clock is wrong or the file is put together."""
+
+
+@dataclass(frozen=True)
+class Delays:
+    """How late events arrive that are late."""
+
+    share: float
+    most_ms: float
+    mean_ms: float | None
+    """Of exponential delays; None: they are uniform."""
+
+
+@dataclass(frozen=True)
+class Clock:
+    """When the recorded devices sent."""
+
+    first_ms: int
+    last_ms: int
+    interval_ms: int
+    jitter_ms: int
+    """By how much events come later than the earliest of their tick."""
+    late: Delays | None
+    gap_share: float
+    """The part of the time in which an event should have come and did not."""
+    gaps: int
+    duplicates: int
+    """Events of a device and time that it had before."""
+    by_device: bool
+    """Whether the file has one device behind the other."""
+
+
+def read_clock(sample: Sample) -> Clock:
+    """The clock of a recording of two events at least."""
+    times, devices = sample.sorted_times_ms, sample.sorted_devices
+    same = devices[1:] == devices[:-1]
+    steps = np.diff(times)[same]
+    moved = steps[steps > 0]
+    typical = float(np.median(moved)) if len(moved) else 1000.0
+    # How many ticks each step is; so the interval is known from whole spans, not from single steps.
+    ticks = np.maximum(np.rint(moved / typical), 1)
+    near = ticks < 1000
+    interval = float(moved[near].sum() / ticks[near].sum()) if near.any() else typical
+    if np.mean(np.abs(moved - typical) > typical / 2) > 0.2:
+        # Not by a clock, but when something happens: as often on average.
+        interval = float(moved[moved < 20 * moved.mean()].mean())
+    interval = _round_near(interval)
+    gap_steps = moved[moved > _GAP * interval]
+    span = float(moved.sum()) or 1.0
+    interval_ms = max(1, round(interval))
+    by_device = np.count_nonzero(np.diff(sample.devices)) < 2 * sample.device_count
+    return Clock(
+        first_ms=int(times.min()),
+        last_ms=int(times.max()),
+        interval_ms=interval_ms,
+        jitter_ms=min(_find_jitter(sample, interval), interval_ms - 1),
+        late=_find_delays(sample, interval, bool(by_device)),
+        gap_share=float((gap_steps - interval).sum() / span),
+        gaps=len(gap_steps),
+        duplicates=int(np.count_nonzero(steps == 0)),
+        by_device=bool(by_device),
+    )
+
+
+def _round_near(value: float) -> float:
+    """A rounder number that is within a thousandth."""
+    for digits in (1, 2, 3):
+        rounded = float(f"{value:.{digits}g}")
+        if abs(rounded - value) <= value / 1000:
+            return rounded
+    return value
+
+
+def _find_jitter(sample: Sample, interval: float) -> int:
+    """How far the times of a device's ticks are spread. Of a uniform jitter, which is what is made, the
+    middle eight tenths are as wide as eight tenths of it."""
+    spreads, weights = [], []
+    for start, stop in zip(sample.starts[:-1], sample.starts[1:], strict=True):
+        if stop - start < 10:
+            continue
+        times = sample.sorted_times_ms[start : min(stop, start + 5000)].astype(np.float64)
+        # Some hundred ticks at a time: a clock that drifts is no jitter.
+        for first in range(0, len(times) - 9, 200):
+            part = times[first : first + 200] - times[first]
+            offsets = part - np.cumsum(np.rint(np.diff(part, prepend=0.0) / interval)) * interval
+            low, high = np.percentile(offsets, [10, 90])
+            spreads.append((high - low) / 0.8)
+            weights.append(len(part))
+        if len(spreads) > 500:
+            break
+    if not spreads:
+        return 0
+    jitter = float(np.average(spreads, weights=weights))
+    return 0 if jitter < 1 else round(_round_near(jitter))
+
+
+def _find_delays(sample: Sample, interval: float, by_device: bool) -> Delays | None:
+    """What the order of the file tells: an event is late by as much as the newest one before it is newer.
+
+    A batch of devices sends at each tick, so a delay of less than an interval shows as a whole one, in that
+    part of the cases. So the mean of what shows is the mean delay, and fewer events show than are late.
+    """
+    if not by_device:
+        lateness = np.maximum.accumulate(sample.times_ms) - sample.times_ms
+        by_device = float(np.mean(lateness > interval / 2)) > _MOST_LATE
+    if by_device:
+        lateness = _find_lateness_by_device(sample)
+    shown = lateness[lateness > interval / 2].astype(np.float64)
+    if not len(shown):
+        return None
+    mean, total = float(shown.mean()), float(shown.sum()) / len(lateness)
+    most = _round_near(float(shown.max()))
+    if np.percentile(shown, 99) > _TAIL * mean:
+        mean_delay = -interval / np.log1p(-min(interval / mean, 0.99))
+        return Delays(min(1.0, total / mean_delay), most, min(float(mean_delay), most))
+    longest = mean + np.sqrt(max(mean**2 - mean * interval, 0.0))
+    return Delays(min(1.0, float(2 * total / longest)), max(float(longest), 1.0), None)
+
+
+def _find_lateness_by_device(sample: Sample) -> NDArray[np.int64]:
+    order = np.argsort(sample.devices, kind="stable")
+    times, devices = sample.times_ms[order], sample.devices[order]
+    # Far enough apart that no device's newest time is above the next one's first.
+    apart = int(times.max() - times.min()) + 1
+    lifted = times - times.min() + devices * apart
+    return np.asarray(np.maximum.accumulate(lifted) - lifted)

@@ -1,0 +1,126 @@
+"""Recorded events against those that a learnt definition makes of as many devices."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simulator.workloads.defined import Defined, define
+from simulator.workloads.schema import ColumnType, EventBlock
+
+from .clock import Clock, read_clock
+from .describing import Learnt
+from .nearness import Portrait, portray
+from .samples import Choices, Sample, Series, Walk
+
+_MOST_DEVICES, _MOST_RUN = 60, 4000
+"""Devices of which events are made, and events of each."""
+_DRAWN = 200
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A column, recorded and made."""
+
+    name: str
+    kind: str
+    """Of its signal."""
+    recorded: Portrait
+    made: Portrait
+
+
+@dataclass(frozen=True)
+class Line:
+    """Some values of a device, from the recording's begin on."""
+
+    seconds: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What was recorded, and what is made instead."""
+
+    recorded: Clock
+    made: Clock
+    pairs: Sequence[Pair]
+    lines: dict[str, tuple[Line, Line]]
+    """Column of numbers -> values of a recorded device, and of a made one."""
+
+
+def compare(learnt: Learnt) -> Comparison:
+    """Make events of the definition and put them beside the recorded ones."""
+    sample = learnt.sample
+    devices = min(sample.device_count, _MOST_DEVICES)
+    longest = int(np.diff(sample.starts).max())
+    run = min(max(2, round(len(sample.order) / sample.device_count)), longest, _MOST_RUN)
+    workload = define(learnt.definition)(devices=devices)
+    assert isinstance(workload, Defined)
+    made = sample_block(workload.block(0, 0, devices * run))
+    pairs, lines = [], {}
+    columns = learnt.definition.columns[2:]
+    for column, series, other in zip(columns, sample.columns, made.columns, strict=True):
+        if series.tag:
+            continue
+        assert column.signal is not None
+        own, others = sample.walk(series), made.walk(other)
+        if not len(own) or not len(others):
+            continue
+        both = [
+            portray(walk.part(devices, run), series.type, texts.texts)
+            for walk, texts in ((own, series), (others, other))
+        ]
+        pairs.append(Pair(column.name, column.signal.kind, *both))
+        if series.choices is None:
+            lines[column.name] = _draw(own), _draw(others)
+    return Comparison(learnt.clock, read_clock(made), pairs, lines)
+
+
+def _draw(walk: Walk) -> Line:
+    """The values of the device in the middle, few enough to be drawn."""
+    starts = walk.starts
+    place = (len(starts) - 1) // 2
+    rows = np.arange(starts[place], starts[place + 1])[: 4 * _DRAWN]
+    chosen = rows[np.unique(np.linspace(0, len(rows) - 1, _DRAWN).astype(np.int64))]
+    times = walk.times_ms[chosen]
+    return Line((times - times[0]) / 1000, walk.values[chosen])
+
+
+def sample_block(block: EventBlock) -> Sample:
+    """Made events as if they had been recorded."""
+    schema = block.schema
+    _, first, devices = np.unique(block.devices, return_index=True, return_inverse=True)
+    columns = []
+    for column in schema.columns:
+        if column.name in (schema.time, schema.device):
+            continue
+        values, choices = block.columns[column.name], None
+        if column.tag:
+            values = values[first]
+        if column.type is ColumnType.BOOL:
+            choices = Choices()
+        elif column.type in (ColumnType.TEXT, ColumnType.JSON):
+            texts, values = np.unique(values, return_inverse=True)
+            choices = Choices(texts, column.type is ColumnType.JSON)
+        absent = block.missing.get(column.name, np.zeros(len(values), dtype=np.bool_))
+        columns.append(
+            Series(
+                column.name,
+                column.name,
+                column.type,
+                values.astype(np.float64),
+                absent,
+                choices,
+                column.decimals,
+                column.tag,
+            )
+        )
+    widths = (block.devices.itemsize,) * 2
+    count = len(first)
+    return Sample(
+        block.columns[schema.time], devices.astype(np.int64), tuple(columns), schema.time,
+        schema.device, widths, count, len(block),
+    )  # fmt: skip
