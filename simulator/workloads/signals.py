@@ -178,8 +178,9 @@ class _Drifting(Numbers):
 def _sample_drift(roughness: float, octaves: int) -> Noise:
     """Drifts of many devices at a time: how they are spread doesn't depend on the period."""
     keys = device_keys(0, 0, np.arange(_SAMPLED, dtype=np.int64))
-    signal = Wander.model_construct(
-        period=2.0**octaves * 1000, roughness=roughness, octaves=octaves
+    values = {"low": -1, "high": 1, "period": f"{2**octaves}s"}
+    signal = Wander.model_validate(
+        {"kind": "wander", **values, "roughness": roughness, "octaves": octaves}
     )
     return signal.drift(Points(np.full(_SAMPLED, FIRST_TIMESTAMP_MS), *keys), 0)
 

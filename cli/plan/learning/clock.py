@@ -64,7 +64,8 @@ def read_clock(sample: Sample) -> Clock:
     gap_steps = moved[moved > _GAP * interval]
     span = float(moved.sum()) or 1.0
     interval_ms = max(1, round(interval))
-    by_device = np.count_nonzero(np.diff(sample.devices)) < 2 * sample.device_count
+    count = sample.device_count
+    by_device = count > 1 and np.count_nonzero(np.diff(sample.devices)) < 2 * count
     return Clock(
         first_ms=int(times.min()),
         last_ms=int(times.max()),
@@ -78,13 +79,13 @@ def read_clock(sample: Sample) -> Clock:
     )
 
 
-def _round_near(value: float) -> float:
-    """A rounder number that is within a thousandth."""
-    for digits in (1, 2, 3):
-        rounded = float(f"{value:.{digits}g}")
-        if abs(rounded - value) <= value / 1000:
-            return rounded
-    return value
+def _round_near(duration_ms: float) -> float:
+    """The duration in the largest unit of which it has a whole number, to a thousandth."""
+    for unit_ms in (86_400_000, 3_600_000, 60_000, 1000, 100, 10, 1):
+        rounded = round(duration_ms / unit_ms) * unit_ms
+        if rounded and abs(rounded - duration_ms) <= duration_ms / 1000:
+            return float(rounded)
+    return duration_ms
 
 
 def _find_jitter(sample: Sample, interval: float) -> int:

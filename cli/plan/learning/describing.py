@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import to_json
 
 from simulator.errors import OptionError, one_line
+from simulator.units import format_count
 from simulator.workloads.definition import Definition
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.yaml_source import MOST_BYTES
@@ -31,6 +32,7 @@ from .signals import (
 )
 
 _LEAST_ROWS = 20
+_COARSER = "with these, values repeat as often as recorded"
 _IN_RUNS = 1.5
 """Missing for so many intervals, values aren't missing one by one."""
 _FEWER_CHOICES = (1000, MOST_CHOICES, 20, 5)
@@ -189,13 +191,14 @@ def _assemble(
     title = "recording" if disguise else name
     rows, devices = sample.recorded_rows, sample.recorded_devices
     span = show_ms(max(clock.last_ms - clock.first_ms, 1))
-    head = [f"Learnt from {rows:,} events of {devices:,} devices in {span}."]
+    events = f"{format_count(rows, 'event')} of {format_count(devices, 'device')}"
+    head = [f"Learnt from {events} in {span}."]
     if len(sample.times_ms) < rows:
-        head.append(f"Read: those of {sample.device_count:,} devices.")
+        head.append(f"Read: those of {format_count(sample.device_count, 'device')}.")
     head += _describe_what_is_not_made(sample, clock)
     lines: list[Line] = [
         ("name", title, ""),
-        ("about", f"As {rows:,} recorded events of {devices:,} devices", ""),
+        ("about", f"As {events}, recorded", ""),
         ("table", title, ""),
         ("time", names[sample.time], ""),
         ("device", names[sample.device], ""),
@@ -232,7 +235,10 @@ def _assemble(
 
 def show_exact_ms(duration_ms: int) -> str:
     """A duration in whole milliseconds."""
-    return f"{duration_ms // 1000}s" if duration_ms % 1000 == 0 else f"{duration_ms}ms"
+    for unit, length_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
+        if duration_ms % length_ms == 0:
+            return f"{duration_ms // length_ms}{unit}"
+    return f"{duration_ms}ms"
 
 
 def _describe_what_is_not_made(sample: Sample, clock: Clock) -> list[str]:
@@ -277,8 +283,10 @@ def _describe_column(
     lines: list[Line] = [("name", name, about), ("type", str(series.type), "as in the file")]
     if column.tag:
         lines.append(("tag", True, "the same in all of a device's events"))
-    if series.decimals is not None:
-        lines.append(("decimals", series.decimals, "no value has more"))
+    decimals = column.found.decimals
+    if decimals is not None:
+        about = "no value has more" if decimals == series.decimals else _COARSER
+        lines.append(("decimals", decimals, about))
     share, lasts_ms = column.missing
     if share:
         counted = int(np.count_nonzero(series.missing))

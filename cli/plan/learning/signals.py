@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from statistics import NormalDist
 from typing import Any
@@ -12,7 +12,7 @@ import numpy as np
 
 from simulator.workloads.definition import ColumnDefinition
 from simulator.workloads.noise import Points, device_keys
-from simulator.workloads.schema import ColumnType
+from simulator.workloads.schema import FLOATS, ColumnType
 from simulator.workloads.signals import MAX_VALUES
 
 from .drift import Drift, fit_drift, fit_sine
@@ -33,6 +33,8 @@ _JUMPS = 0.5
 """A held value's change is as large as that of values drawn by chance; one that drifts changes less."""
 _BY_PARAMETER = 0.004
 """What each number of a signal must win in nearness."""
+_MOST_MARGIN, _COARSER = 0.08, 0.1
+"""The most that chance accounts for; and what rounding must win."""
 _MOST_DROPS, _STEADY = 0.1, 0.001
 """The share of steps of a counter that may fall: if it begins anew, and if it doesn't."""
 _YEAR_MS = 366 * 86_400_000
@@ -48,6 +50,8 @@ class Found:
     """How many numbers it has."""
     margin: float = 0.0
     """By how much nearer than others it must be: as chance spreads the percentiles of what drifts."""
+    decimals: int | None = None
+    """To which its values are rounded."""
 
 
 def show_ms(duration_ms: float) -> str:
@@ -108,11 +112,8 @@ def find_choice(series: Series, walk: Walk, interval_ms: float) -> Found | None:
         changed = float((steps[usual] != 0).mean()) if usual.any() else 1.0
         lasts_ms = float(apart_ms[usual].mean()) * differ / changed if changed else _YEAR_MS
         if lasts_ms > _LASTS * interval_ms:
-            signal = {
-                "kind": "hold",
-                "lasts": show_ms(max(lasts_ms, 1000)),
-                **signal | {"kind": "hold"},
-            }
+            lasts = {"kind": "hold", "lasts": show_ms(max(lasts_ms, 1000))}
+            signal = lasts | signal | lasts
             about += f"; the next event has another in {show_share(changed)}"
     return Found(signal, about, len(values) + 1)
 
@@ -138,16 +139,24 @@ def find_tag(series: Series) -> Found:
 def find_signal(series: Series, walk: Walk, interval_ms: float, epoch_ms: int) -> Found:
     """The signal of a column of numbers that isn't a tag: the nearest of those that are possible."""
     chosen = find_choice(series, walk, interval_ms)
-    if chosen and len(chosen.signal.get("values", ())) <= _FEW:
-        return chosen
-    counter = _find_counter(series, walk, epoch_ms)
+    if chosen is None or len(chosen.signal.get("values", ())) > _FEW:
+        counter = _find_counter(series, walk, epoch_ms)
+    else:
+        counter = chosen
     if counter is not None:
-        return counter
+        return replace(counter, decimals=series.decimals)
     found = [*([chosen] if chosen else []), *_list_numbers(series, walk, interval_ms)]
-    if len(found) == 1:
-        return found[0]
     judge = _make_judge(series, walk, epoch_ms)
-    return min(found, key=lambda one: judge(one) + _BY_PARAMETER * one.numbers + one.margin)
+    found = [replace(one, decimals=series.decimals) for one in found]
+    best = min(found, key=lambda one: judge(one) + _BY_PARAMETER * one.numbers + one.margin)
+    if series.type not in FLOATS or best.signal["kind"] in ("choice", "hold") or not walk.repeats:
+        return best
+    # A sensor's resolution may be no power of ten: as many decimals as make values repeat as often.
+    width = float(np.ptp(walk.values))
+    fewer = range(9 if series.decimals is None else series.decimals)
+    coarser = [replace(best, decimals=digits) for digits in fewer if 10.0**-digits < width / 10]
+    nearest = min(coarser, key=judge, default=best)
+    return nearest if judge(nearest) < judge(best) - _COARSER else best
 
 
 def _make_judge(series: Series, walk: Walk, epoch_ms: int) -> Callable[[Found], float]:
@@ -163,7 +172,7 @@ def _make_judge(series: Series, walk: Walk, epoch_ms: int) -> Callable[[Found], 
 
     def judge(one: Found) -> float:
         column = {
-            "name": series.name, "type": series.type, "decimals": series.decimals,
+            "name": series.name, "type": series.type, "decimals": one.decimals,
             "signal": one.signal,
         }  # fmt: skip
         make = ColumnDefinition.model_validate(column).make_maker(series.name, epoch_ms)
@@ -214,7 +223,7 @@ def _list_numbers(series: Series, walk: Walk, interval_ms: float) -> Iterator[Fo
             signal = {"kind": "percentiles", "values": table, **_show_drift(drift)}
             about = "percentiles, and how ranks differ that are some time apart"
             seen = len(walk) * interval_ms / drift.period_ms
-            yield Found(signal, about, 11, margin=max(seen, 1) ** -0.5)
+            yield Found(signal, about, 11, margin=min(seen**-0.5, _MOST_MARGIN))
 
 
 def _show_drift(drift: Drift) -> dict[str, Any]:
