@@ -79,7 +79,7 @@ sbom: $(VENV)/release
 # What the tool itself costs, each as a ratio measured in one run, and how far its verdicts hold.
 bench: $(VENV)/development
 	for name in client_cost insert_limit read_limit overhead \
-	    many_workers memory schedule_cost fidelity generate false_alarms live_cost; do \
+	    many_workers memory schedule_cost fidelity generate learning false_alarms live_cost; do \
 	  echo "== $$name"; $(BIN)/python -m benchmarks.$$name || failed=1; done; exit $${failed:-0}
 
 # The measured examples of README.md and docs/: twenty minutes or so on a machine that does nothing else.

@@ -16,8 +16,8 @@ from .describing import Learnt
 from .nearness import Portrait, portray
 from .samples import Choices, Sample, Series, Walk
 
-_MOST_DEVICES, _MOST_RUN = 60, 4000
-"""Devices of which events are made, and events of each."""
+_MOST_DEVICES, _MOST_ROWS = 60, 240_000
+"""Devices of which events are made, and events of all of them."""
 _DRAWN = 200
 
 
@@ -56,7 +56,9 @@ def compare(learnt: Learnt) -> Comparison:
     sample = learnt.sample
     devices = min(sample.device_count, _MOST_DEVICES)
     longest = int(np.diff(sample.starts).max())
-    run = min(max(2, round(len(sample.order) / sample.device_count)), longest, _MOST_RUN)
+    run = min(
+        max(2, round(len(sample.order) / sample.device_count)), longest, _MOST_ROWS // devices
+    )
     workload = define(learnt.definition)(devices=devices)
     assert isinstance(workload, Defined)
     made = sample_block(workload.block(0, 0, devices * run))

@@ -81,6 +81,10 @@ def measure_distance(
     width = float(percentiles[-1] - percentiles[0]) or float(np.ptp(recorded.values)) or 1.0
     apart = np.percentile(spread, JUDGED) - percentiles
     distance = 2 * float(np.minimum(np.abs(apart) / width, 1).mean())
+    # What never was, such as a negative flow, shouldn't be made.
+    low, high = percentiles[0] - width / 4, percentiles[-1] + width / 4
+    inside = (recorded.values >= low) & (recorded.values <= high)
+    distance += 2 * max(0.0, float(((spread < low) | (spread > high)).mean() - (~inside).mean()))
     for lag in LAGS:
         pair = recorded.autocorrelation(lag), made.autocorrelation(lag)
         if not any(map(isnan, pair)):
