@@ -73,6 +73,8 @@ def public_load(load: Load) -> dict[str, Any]:
         shown.pop("arrivals")
     if not load.stages:
         shown.pop("stages")
+    if load.speed is None:
+        shown.pop("speed", None)
     if load.duration_s is not None:
         for name in ("num_inserts", "runs"):
             shown.pop(name, None)

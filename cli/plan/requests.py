@@ -35,6 +35,7 @@ from .values import (
     Limit,
     Number,
     Share,
+    Speed,
     StagedRate,
     Whole,
     WorkerCounts,
@@ -93,6 +94,7 @@ class InsertRequest(Storing):
     rate_per_s: float | list[RateStage] | None = of(
         Load, "rate_per_s", kind=StagedRate(), about=_RATE
     )
+    speed: float | None = of(Load, "speed", kind=Speed())
     arrivals: Arrivals = of(Load, "arrivals")
     duration_s: float | None = of(Load, "duration_s")
     warm_up_s: float = of(Load, "warm_up_s")
@@ -187,6 +189,7 @@ class MixedRequest(Storing, Asking):
         kind=StagedRate(),
         about=f"Events per second of all writers together; default: as fast as possible. {_STAGES}",
     )
+    speed: float | None = of(Load, "speed", kind=Speed())
     query_rate: float | list[RateStage] | None = _query_rate(StagedRate(), "In stages, too.")
     arrivals: Arrivals = of(Load, "arrivals")
     baseline: bool = option(

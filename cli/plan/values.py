@@ -158,6 +158,17 @@ class StagedRate(Rate):
         return parse_stages(text) if ":" in text else super().parse(text)
 
 
+class Speed(Rate):
+    """A factor above 0, or `max`."""
+
+    def __init__(self) -> None:
+        super().__init__(0, above=True)
+        self.name = "NUMBER|max"
+
+    def parse(self, text: str) -> float:
+        return 0.0 if text == "max" else super().parse(text)
+
+
 class Pair(Kind):
     """`KEY=VALUE`."""
 

@@ -417,7 +417,8 @@ def _count_most(
         if load.role is Role.READ:
             return load.workers * load.runs
         return load.workers * math.ceil(load.events / load.events_per_request)
-    if load.rate_per_s is not None:
+    # A recording's events may be due at once in any part of its time.
+    if load.rate_per_s is not None and load.arrivals is not Arrivals.RECORDED:
         due = load.count_due(0.0 if whole else load.warm_up_s, load.duration_s)
         mean = share * due / load.events_per_request
         chance = _DEVIATIONS * math.sqrt(mean) if load.arrivals is Arrivals.POISSON else 0.0

@@ -14,6 +14,7 @@ from ..contract import (
     LEAST_JUDGED_S,
     LEAST_OWN_DELAY_MS,
     MIN_ACHIEVED,
+    Arrivals,
     Client,
     GroupResult,
     LatencyMs,
@@ -68,7 +69,8 @@ def judge_offer(
     expected, until = offered.due, end
     if load.duration_s is None:
         # All that was due is done in the end, and the window lasts until then.
-        expected = round(load.rate_per_s * (window[1] - window[0]))
+        if load.arrivals is not Arrivals.RECORDED:
+            expected = round(load.rate_per_s * (window[1] - window[0]))
         until = min(end, max(due_seconds, default=0))
     in_window = [entry for entry in backlog if window[0] < entry[0] + 1 <= until]
     half = in_window[len(in_window) // 2 :]

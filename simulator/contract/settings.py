@@ -64,6 +64,8 @@ class Arrivals(StrEnum):
     """At equal intervals, the workers' interleaved."""
     POISSON = "poisson"
     """Independently of each other, as those of many devices that aren't in step."""
+    RECORDED = "recorded"
+    """As those of the recording that is sent."""
 
 
 class Role(StrEnum):
@@ -213,7 +215,15 @@ class Load(Message):
         [], "The rate changes: `rate_per_s` is its mean, `duration_s` how long all stages take."
     )
     arrivals: Annotated[Arrivals, Condition.LOAD] = _option(
-        Arrivals.POISSON, "With --rate: at equal intervals, or independently of each other."
+        Arrivals.POISSON,
+        "With --rate: at equal intervals, independently of each other, or as they were recorded.",
+    )
+    speed: Annotated[float | None, Condition.LOAD] = _option(
+        None,
+        "Send a recording by its own clock, so many times as fast; max: as fast as the database takes"
+        " its events. Default: what the definition says.",
+        Role.WRITE,
+        ge=0,
     )
     in_flight: Annotated[int | None, Condition.CLIENT] = _option(
         None,

@@ -12,7 +12,7 @@ from ..contract import ANY_ALLOCATION, STEPS, Allocation, PrimaryKey, Retention
 from ..errors import OptionError
 from ..workloads import WORKLOADS
 from ..workloads.queries import EXACT_PERCENTILES, Exactness, Function, Percentiles, Shape
-from ..workloads.schema import ColumnType, Schema, Tags
+from ..workloads.schema import Column, ColumnType, Schema, Tags
 
 
 class Support(StrEnum):
@@ -43,7 +43,8 @@ def find_refused_text(refused_texts: Iterable[RefusedText], schema: Schema) -> s
     """What of that the workload's texts have, after `it has`, as far as they are known."""
     for refused in refused_texts:
         for column in schema.columns:
-            texts = column.texts if column.tag or not refused.tags_only else ()
+            describes = column.tag or column.name == schema.device
+            texts = column.texts if describes or not refused.tags_only else ()
             if any(re.search(refused.pattern, text) for text in texts):
                 return f"{refused.what} in {column.name}, {refused.why}: use another value"
     return None
@@ -219,6 +220,8 @@ class Capabilities:
     """How many columns a table can have for a workload; None: as many as a definition."""
     system_columns: Collection[str] = ()
     """Columns that every table has, so that none of a workload's can be called so."""
+    not_finite: bool = False
+    """Whether NaN and infinite numbers are stored as they are."""
     missing_values: bool = True
     """Whether events without a value in a nullable column can be stored."""
     empty_texts: bool = True
@@ -289,7 +292,14 @@ class Capabilities:
         """What the database itself can't store, after `it has`."""
         if problem := find_refused_text(self.refused_texts, schema):
             return problem
+        if schema.repeats_instants and self.repeated_timestamps is not Support.FULL:
+            return (
+                "several events of one device and time, of which the database keeps one: set"
+                " recorded.duplicates to drop"
+            )
         for column in schema.columns:
+            if problem := self._find_number_limit(column):
+                return problem
             if column.name in self.system_columns:
                 return f"a column {column.name}, which is the database's own: give it another name"
             describes = column.tag or column.name == schema.device
@@ -307,6 +317,25 @@ class Capabilities:
                     f" {self.float64_digits}: give the column `decimals`"
                 )
         return None
+
+    def _find_number_limit(self, column: Column) -> str | None:
+        """What of a column's known numbers the database can't store, after `it has`."""
+        remedy = f"set recorded.columns.{column.name} to `missing: [NaN, inf, -inf]`, or skip it"
+        if column.not_finite and not self.not_finite:
+            return (
+                f"{column.not_finite:,} NaN or infinite numbers in {column.name}, which the database can't"
+                f" store: {remedy}"
+            )
+        ranges = {ColumnType.INT32: self.int32_range, ColumnType.INT64: self.int64_range}
+        if column.type not in ranges or column.least is None or column.most is None:
+            return None
+        least, most = ranges[column.type]
+        if least <= column.least and column.most <= most:
+            return None
+        return (
+            f"numbers from {column.least} to {column.most} in {column.name}, but the database's end at"
+            f" {least} and {most}: take it `as: text`, or skip it"
+        )
 
     def _find_problem(self, schema: Schema) -> str | None:
         """Why such events can't be stored, after `it has`."""

@@ -321,6 +321,8 @@ def _differ(right: Values, actual: Values) -> NDArray[np.bool_]:
     """Which values aren't the right ones."""
     if right.slack is None:
         wrong = np.asarray(right.array != actual.array, dtype=bool)
+        if right.array.dtype.kind == "f" and actual.array.dtype.kind == "f":
+            wrong &= ~(np.isnan(right.array) & np.isnan(actual.array))
     else:
         # Whole numbers as floats: where these aren't exact, the slack is larger than that.
         numbers, right_numbers = (side.array.astype(np.float64) for side in (actual, right))

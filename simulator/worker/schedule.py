@@ -10,7 +10,7 @@ import sys
 import time
 from abc import ABC, abstractmethod
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import inf
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     FloatArray = NDArray[floating[Any]]
+    FindDue = Callable[[int, int], FloatArray]
+    """Number of the first request, and of how many -> when they are due, in s since the common start."""
 
 _PR_SET_TIMERSLACK = 29
 """https://github.com/torvalds/linux/blob/master/include/uapi/linux/prctl.h"""
@@ -42,6 +44,9 @@ _LONGEST_SLEEP_S = 0.5
 # Gaps drawn at once: numpy's cost for one would be as much as a request's. Drawing so many takes some
 # 40 µs, in which no request can leave.
 _DRAWN_AT_ONCE = 4096
+
+# The same of a recording, whose requests may have a thousand events each.
+_FOUND_AT_ONCE = 64
 
 # The same for what was never sent, of which there may be millions.
 _LEFT_AT_ONCE = 1 << 18
@@ -284,8 +289,11 @@ class OpenLoop(Schedule):
         duration_s: float | None = None,
         stages: Sequence[RateStage] = (),
         pauses: Sequence[FleetPause] = (),
+        find_due_s: FindDue | None = None,
     ) -> None:
+        """`find_due_s`: with recorded arrivals."""
         super().__init__(warm_up_s, duration_s)
+        self._find_due_s = find_due_s
         self.pauses = Pauses(pauses) if pauses else None
         self._stages = stages
         self._pace = Pace(stages) if stages else None
@@ -299,7 +307,7 @@ class OpenLoop(Schedule):
         self._drawn_even = 0
         self._asked = 0
         """For how many requests `next_due` has returned the time."""
-        if not self._even:
+        if arrivals is Arrivals.POISSON:
             import numpy as np
 
             self._random = np.random.default_rng(seed)
@@ -353,6 +361,7 @@ class OpenLoop(Schedule):
         shorter = OpenLoop(
             self._gap_s, self._lag_s, self._arrivals, self._seed,
             duration_s=self._measure_length_s(until), stages=self._stages,
+            find_due_s=self._find_due_s,
         )  # fmt: skip
         shorter.begin(self.begins)
         return shorter.remaining()
@@ -378,7 +387,11 @@ class OpenLoop(Schedule):
 
     def _draw(self, count: int) -> FloatArray:
         """The due times of the next requests, counted from the common start."""
-        due = self._draw_even(count) if self._even else self._draw_poisson(count)
+        if self._find_due_s is not None:
+            due = self._find_due_s(self._drawn_even, _FOUND_AT_ONCE)
+            self._drawn_even += len(due)
+        else:
+            due = self._draw_even(count) if self._even else self._draw_poisson(count)
         return due if self._pace is None else self._pace.stretch(due)
 
     def _draw_even(self, count: int) -> FloatArray:
@@ -396,8 +409,11 @@ class OpenLoop(Schedule):
         return due
 
 
-def make_schedule(load: Load, worker: int, seed: int) -> Schedule:
-    """The schedule of worker number `worker` of a group (0: its first) with this load.
+def make_schedule(
+    load: Load, worker: int, seed: int, find_due_s: FindDue | None = None
+) -> Schedule:
+    """The schedule of worker number `worker` of a group (0: its first) with this load. `find_due_s`: with
+    recorded arrivals, when the requests of a recording are due.
 
     A request is a batch of events or a query; `load.rate_per_s` counts events or queries.
     """
@@ -415,6 +431,7 @@ def make_schedule(load: Load, worker: int, seed: int) -> Schedule:
         load.duration_s,
         load.stages,
         load.pauses,
+        find_due_s,
     )
 
 

@@ -6,9 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from itertools import count
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from ..contract import Progress, Role, Stage, Timestamps, WorkerResult
+import numpy as np
+from numpy.typing import NDArray
+
+from ..contract import Arrivals, Progress, Role, Stage, Timestamps, WorkerResult
 from ..errors import GaveUp, Retryable, SimulatorError
 from ..modules.base import AnyModule, connect
 from ..modules.sending import Writer
@@ -26,6 +29,9 @@ from .feed import Feed
 from .loop import InsertLoop, choose_backoff_s
 from .measure import Recorder
 from .schedule import Schedule, make_schedule, sharpen_sleep
+
+if TYPE_CHECKING:
+    from .schedule import FindDue
 
 # The rows of a worker's devices in the tags' table, stored before anything is measured.
 
@@ -72,7 +78,12 @@ class WritingWorker(Worker):
         if load.role is Role.FILL:
             elapsed_s = time.perf_counter() - self._await_start(prefill)
             return self._result(elapsed_s, lacking=lacking)
-        schedule = make_schedule(load, self._number - self._group.first, self._chance)
+        schedule = make_schedule(
+            load,
+            self._number - self._group.first,
+            self._chance,
+            self._make_recorded(first + prefill) if load.arrivals is Arrivals.RECORDED else None,
+        )
         events = load.events if load.duration_s is None else None
         with connect(self._module.writer()) as writer:
             feed = Feed(generate, writer.encoder, first + prefill, events, schedule.is_open)
@@ -104,6 +115,24 @@ class WritingWorker(Worker):
             chunk=chunk and (chunk.first, chunk.count),
             lacking=lacking,
         )
+
+    def _make_recorded(self, first: int) -> FindDue:
+        """When requests are due whose first event has this number: each when its last event is, at the load's
+        rate in the place of the recording's own."""
+        load, worker = self._load, self._number
+        # One of its own, as the feed may use the other in its thread.
+        workload = self._workload.remake()
+        own_per_s, size = workload.own_rate_per_s, load.events_per_request
+        assert own_per_s is not None
+        assert load.rate_per_s is not None
+        per_ms = own_per_s / load.rate_per_s / 1000
+        begin_ms = int(workload.find_due_ms(worker, np.array([first]))[0]) if first else 0
+
+        def find_due_s(request: int, count: int) -> NDArray[np.floating[Any]]:
+            last = first + size * (np.arange(request, request + count) + 1) - 1
+            return (workload.find_due_ms(worker, last) - begin_ms) * per_ms
+
+        return find_due_s
 
     def _insert_all(
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule

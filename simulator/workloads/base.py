@@ -142,6 +142,18 @@ class Workload(ABC):
         """The mean time from one event of a device to the next."""
         return self.event_interval_ms * self.clock_factor * self.device_spread
 
+    own_rate_per_s: float | None = None
+    """How many events all devices have per second by a clock of their own, at its speed; None: they have
+    none, and are due when the load says."""
+    own_length_s: float = 0.0
+    """How long that goes on before it begins anew."""
+    own_speed: float = 1.0
+    """How many times as fast they are sent if nobody says otherwise."""
+
+    def find_due_ms(self, worker: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """When events are due by that clock, in ms since its beginning. OptionError if they have none."""
+        raise OptionError(f"workload {self.name} has no clock of its own")
+
     @abstractmethod
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         """Events [first, first + count) of a worker. Event `time_origin` gets the first timestamp."""
@@ -274,7 +286,8 @@ def describe_queries(
     values exceed."""
     names = {query.name for query in own}
     common = _describe_common(schema, device_interval_ms, high) if schema.fields else ()
-    return (*own, *(query for query in common if query.name not in names))
+    possible = (query for query in common if not any(schema.find_query_problems(query)))
+    return (*own, *(query for query in possible if query.name not in names))
 
 
 def _describe_common(
@@ -284,7 +297,9 @@ def _describe_common(
     hour = HOUR_MS * max(1, round(60 * device_interval_ms / HOUR_MS))
     day = 24 * hour
     fields = tuple(schema.fields[:MOST_FIELDS])
-    first = high[0] if high else fields[0]
+    # Databases differ in what they compute of NaN.
+    finite = [name for name in fields if not schema.column(name).not_finite]
+    first = high[0] if high else next(iter(finite), fields[0])
     event = (schema.time, *fields)
     mean = (Aggregate(function=Function.AVG, column=first),)
     statistics = tuple(

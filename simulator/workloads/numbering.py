@@ -260,6 +260,8 @@ class WithHistory(Workload):
         self.device_spread = base.device_spread
         self.clock_factor = base.clock_factor
         self.disorder = base.disorder
+        self.own_rate_per_s, self.own_length_s = base.own_rate_per_s, base.own_length_s
+        self.own_speed = base.own_speed
 
     def remake(self, **changes: Any) -> Workload:
         return WithHistory(self._base.remake(**changes), self.history)
@@ -294,6 +296,9 @@ class WithHistory(Workload):
 
     def device_rows(self, worker: int) -> Iterator[Mapping[str, NDArray[Any]]]:
         return self._base.device_rows(worker)
+
+    def find_due_ms(self, worker: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        return self._base.find_due_ms(worker, numbers + self._ahead(worker))
 
     def _ahead(self, worker: int) -> int:
         """By how much the workload's numbers exceed those of the same events behind the history."""

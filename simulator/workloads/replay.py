@@ -161,6 +161,9 @@ class Replayed(Workload):
             epoch_ms = wanted
         self.schema = replace(self.schema, devices_per_worker=self.device_spread, epoch_ms=epoch_ms)
         self.disorder = self._find_disorder()
+        self.own_length_s = self._period_ms / 1000
+        self.own_rate_per_s = header.rows / header.devices * in_all / self.own_length_s
+        self.own_speed = self.recorded.speed
         self._shares: dict[int, _Share] = {}
         self._merged: OrderedDict[tuple[int, int, int], _Events] = OrderedDict()
 
@@ -365,10 +368,8 @@ class Replayed(Workload):
             done += len(own)
         return np.concatenate(names)[places], times
 
-    def find_due_ms(self, worker: int, first: int, count: int) -> Rows:
-        """When events are due, in ms since the recording's beginning at its own speed."""
-        share = self._share(worker)
-        return self._find(worker, share, np.arange(first, first + count)).due
+    def find_due_ms(self, worker: int, numbers: Rows) -> Rows:
+        return self._find(worker, self._share(worker), numbers).due
 
     def _list(self, worker: int, share: _Share, place: int, until: int) -> _Events:
         """Consecutive events of a repetition."""
@@ -513,6 +514,8 @@ def _find_high(recording: Recording, schema: Schema) -> tuple[str, float] | None
     """The first field whose values differ, and a value that about a tenth of them exceed."""
     rows = np.unique(np.linspace(0, len(recording) - 1, _SAMPLED).astype(np.int64))
     for name in schema.fields:
+        if schema.column(name).not_finite:
+            continue
         values = recording.values(name)[rows].astype(np.float64)
         missing = recording.missing(name)
         there = values if missing is None else values[~missing[rows]]

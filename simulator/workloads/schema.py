@@ -275,6 +275,7 @@ class Schema:
             yield from self._require_text(query.where.column, "where", "column")
         elif query.where:
             yield from self._require_number(query.where.column, "where", "column")
+        yield from self._find_newest_problems(query)
         alone = self.has_one_device_per_row(query)
         for number, aggregate in enumerate(query.compute):
             yield from self._check_aggregate(aggregate, alone, "compute", number)
@@ -296,6 +297,12 @@ class Schema:
         for module, text in query.statement.items():
             for problem in find_problems(text, query.parameters):
                 yield ("statement", module), problem
+
+    def _find_newest_problems(self, query: Query) -> Iterator[Problem]:
+        asks_last = any(aggregate.function is Function.LAST for aggregate in query.compute)
+        if self.repeats_instants and (query.newest or asks_last):
+            problem = "a device may have several events at its newest time, of which any is right"
+            yield ("newest" if query.newest else "compute",), problem
 
     def _check_aggregate(
         self, aggregate: Aggregate, alone: bool, *way: str | int
@@ -320,6 +327,11 @@ class Schema:
         column = yield from self._require_column(name, *way)
         if column and not column.is_number:
             yield way, f"{name} is of type {column.type}, not a number"
+        elif column and column.not_finite:
+            problem = (
+                f"{name} has NaN or infinite numbers, with which each database computes otherwise"
+            )
+            yield way, problem
 
     def _require_text(self, name: str, *way: str | int) -> Iterator[Problem]:
         column = yield from self._require_column(name, *way)

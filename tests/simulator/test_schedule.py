@@ -146,7 +146,7 @@ def test_the_start_only_shifts() -> None:
 # --- ends -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("arrivals", Arrivals)
+@pytest.mark.parametrize("arrivals", [Arrivals.EVEN, Arrivals.POISSON])
 @pytest.mark.parametrize("asked", [0, 1, 4095, 4096, 4097, 20_000])
 def test_each_due_time_is_told_once(arrivals: Arrivals, asked: int) -> None:
     """By `next_due`, or of what it has not told yet by `remaining`, whenever that begins."""
@@ -158,7 +158,7 @@ def test_each_due_time_is_told_once(arrivals: Arrivals, asked: int) -> None:
     assert [*first, *left(schedule)] == pytest.approx(whole, abs=1e-6)
 
 
-@pytest.mark.parametrize("arrivals", Arrivals)
+@pytest.mark.parametrize("arrivals", [Arrivals.EVEN, Arrivals.POISSON])
 def test_what_remains_ends(arrivals: Arrivals) -> None:
     """Many at a time: millions may be left."""
     schedule = open_loop(rate_per_s=1e6, batch=0, arrivals=arrivals, duration_s=2.0)
@@ -171,7 +171,7 @@ def test_what_remains_ends(arrivals: Arrivals) -> None:
     assert gaps.max() < (1.5e-6 if arrivals is Arrivals.EVEN else 25e-6)
 
 
-@pytest.mark.parametrize("arrivals", Arrivals)
+@pytest.mark.parametrize("arrivals", [Arrivals.EVEN, Arrivals.POISSON])
 def test_nothing_remains_of_a_schedule_that_is_over(arrivals: Arrivals) -> None:
     schedule = open_loop(arrivals=arrivals)
     told(schedule)
@@ -222,3 +222,16 @@ def test_who_sleeps_sharply_may_interrupt_who_computes_patiently() -> None:
     with ThreadPoolExecutor(1) as thread:
         own, other = thread.submit(sleeping).result()
     assert own < other
+
+
+def test_recorded_arrivals_are_due_as_the_recording_says() -> None:
+    def find_due_s(request: int, count: int) -> Any:
+        return np.arange(request, request + count) ** 2 / 10
+
+    load = Load(rate_per_s=10, arrivals=Arrivals.RECORDED, duration_s=5)
+    schedule = make_schedule(load, 0, 0, find_due_s)
+    schedule.begin(100.0)
+    assert [schedule.next_due(0.0) for _ in range(4)] == pytest.approx([100, 100.1, 100.4, 100.9])
+    assert schedule.count_due(100.5) == 3
+    left = np.concatenate(list(schedule.remaining()))
+    assert left.tolist() == pytest.approx([100 + number**2 / 10 for number in (4, 5, 6, 7)])

@@ -16,6 +16,7 @@ from simulator.contract import CarriedState, GroupResult, Load, Role, RunLimit, 
 
 from ...plan.disturbances import add_pauses, check_pauses, check_times
 from ...plan.planning import PlannedRun, PlannedSeries, share_devices
+from ...plan.replaying import follow_recording
 from ...plan.request import Request
 from ...plan.workloads import check_history
 from ...results.answers import Outcome, sum_up
@@ -50,9 +51,12 @@ class Experiment(ABC, Generic[AnyRequest]):
         if session.disturbances:
             load = add_pauses(load, session.disturbances)
         asks = load.role is Role.READ
+        data = session.complete(request.data, existing=asks or not request.data.clean)
+        if "speed" in type(request).model_fields:
+            load = follow_recording(load, data, request.given)
         self.request = request.with_work(
             session.choose_queries(load) if asks else load,
-            session.complete(request.data, existing=asks or not request.data.clean),
+            data,
             readers and session.choose_queries(readers),
         )
         self.session = session

@@ -1,0 +1,58 @@
+"""A recording that is replayed by its own clock: when its events are due, and how long that takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from simulator.contract import Arrivals, DataSet, Load
+from simulator.units import format_in_unit
+
+from ..system.errors import ConfigError
+from .planning import share_devices
+from .workloads import make_workload_of
+
+MOST_UNASKED_S = 600.0
+"""How long a run may take that nobody has said the length of."""
+
+AS_FAST_AS_POSSIBLE = 0.0
+"""The speed `max`."""
+
+
+def follow_recording(load: Load, data: DataSet, given: Collection[str]) -> Load:
+    """The load of writers who send a recording by its own clock, unless a rate is given, or the speed `max`:
+    an open loop at the recording's mean rate times the speed, to the recording's end if nobody says how long.
+    All other loads stay. ConfigError if it is asked of another workload, or takes long unasked."""
+    workload = make_workload_of(share_devices(data, load.workers))
+    own_per_s, asked = workload.own_rate_per_s, load.speed is not None
+    if own_per_s is None:
+        if asked or load.arrivals is Arrivals.RECORDED:
+            option = "--speed" if asked else "--arrivals recorded"
+            raise ConfigError(
+                f"{option} is for recordings: workload {data.workload} has no clock of its own; use --rate"
+            )
+        return load
+    if load.rate_per_s is not None:
+        if asked:
+            raise ConfigError("--rate and --speed both say when events are due: give one of them")
+        return load
+    speed = workload.own_speed if load.speed is None else load.speed
+    if speed == AS_FAST_AS_POSSIBLE:
+        return load.model_copy(update={"speed": None})
+    rate_per_s = float(f"{own_per_s * speed:.6g}")
+    changes: dict[str, object] = {
+        "speed": speed, "rate_per_s": rate_per_s, "arrivals": Arrivals.RECORDED,
+    }  # fmt: skip
+    length_s = workload.own_length_s / speed
+    if load.duration_s is not None:
+        pass
+    elif "events" in given:
+        length_s = load.events * load.workers / rate_per_s
+    else:
+        changes["duration_s"] = length_s
+    if load.duration_s is None and not asked and length_s > MOST_UNASKED_S:
+        raise ConfigError(
+            f"the recording has {rate_per_s:.3g} events/s: a run takes {format_in_unit(length_s)} at"
+            f" this speed; give --speed {max(2, round(length_s / 60))} or the like, --duration, --rate, or"
+            " --speed max (as fast as the database takes them)"
+        )
+    return load.model_copy(update=changes)
