@@ -11,7 +11,8 @@ from .samples import Floats, Walk
 _LAGS = 28
 _PERIODS, _ROUGHNESSES = 48, 21
 _MOST_OCTAVES = 12
-_SHORTEST_MS = 1000
+_SHORTEST_MS = 1010
+"""A definition's minimum, with what writing a period in three digits may take off."""
 _MODEL_ERROR = 1e-5
 """What recorded values differ from any such drift by, at least, from one lag to the next: 0.3 %."""
 _BY_OCTAVE = 0.1
@@ -85,6 +86,8 @@ def _search(
     periods = np.geomspace(least_ms, most_ms, _PERIODS)
     roughnesses = np.linspace(0, 1, _ROUGHNESSES)
     octaves = np.arange(_MOST_OCTAVES)
+    # What is quicker than half an interval is one noise to the events, however many it is.
+    shortest_ms = max(least_ms / 4, _SHORTEST_MS)
     weights = 1 / (errors[1:] + _MODEL_ERROR)
     best = None
     for _ in range(3):
@@ -94,7 +97,7 @@ def _search(
         models = np.cumsum(powers[:, None, :, None] * single, axis=2)
         apart = np.log(gammas / np.maximum(models, 1e-300))
         misses = (np.diff(apart) ** 2 * weights).sum(-1) + _BY_OCTAVE * octaves
-        misses[:, periods[:, None] / 2.0**octaves < _SHORTEST_MS] = np.inf
+        misses[:, periods[:, None] / 2.0**octaves < shortest_ms] = np.inf
         place = np.unravel_index(np.argmin(misses), misses.shape)
         rough, slow, last = (int(part) for part in place)
         period, roughness = float(periods[slow]), float(roughnesses[rough])

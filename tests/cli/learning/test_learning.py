@@ -75,7 +75,7 @@ def test_values_that_are_spread_unevenly(period: str) -> None:
     assert found.values["p50"] == pytest.approx(0, abs=1)
     assert found.values["p90"] == pytest.approx(10, rel=0.2)
     if period:
-        assert 10 * 60_000 < found.period < 60 * 60_000
+        assert 10 * 60_000 < found.period < 120 * 60_000
     else:
         assert found.period is None
 
@@ -86,6 +86,15 @@ def test_values_that_are_missing_for_a_time() -> None:
         found = relearn(make(signal, f"type: float64, missing: 8%{lasts}")).definition.columns[2]
         assert found.missing == pytest.approx(0.08, rel=0.1)
         assert found.missing_lasts == expected
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_random_walk_is_described_by_periods_that_can_be_made(seed: int) -> None:
+    """Its noises get ever shorter; a definition's last a second at least, written in three digits."""
+    steps = np.random.default_rng(seed).normal(0, 1, (4000, 4)).cumsum(axis=0)
+    found = signal_of(learn(record({"x": steps.ravel()}, 4), name="pumps"))
+    assert found.kind in ("wander", "percentiles")
+    assert found.period / 2 ** (found.octaves - 1) >= 4990
 
 
 def test_columns_without_any_value_are_kept() -> None:
