@@ -30,22 +30,28 @@ class Disguise:
             for key in hidden.keys() & {"value", "values"}:
                 hidden[key] = self._hide_value(hidden[key])
             return hidden
-        numbers = series.values[np.isfinite(series.values)]
+        numbers = series.values[~series.missing]
         if not len(numbers):
             return hidden
         low, high = float(numbers.min()), float(numbers.max())
         margin = max(_WIDER * (high - low), series.quantum, abs(high) * 1e-3) or 1.0
         lowest, highest = (self._round(end, series) for end in (low - margin, high + margin))
-        if isinstance(hidden.get("values"), list):
-            listed = np.linspace(lowest, highest, len(hidden["values"]))
-            hidden["values"] = [self._round(float(value), series) for value in listed]
-        elif isinstance(hidden.get("values"), dict):
-            hidden["values"] |= {"p0": lowest, "p100": highest}
+        ends = {low: lowest, high: highest, shorten(low, 9): lowest, shorten(high, 9): highest}
+
+        def move(value: float) -> float:
+            """Off the recorded ends."""
+            return ends.get(value, value)
+
+        listed = hidden.get("values")
+        if isinstance(listed, list):
+            even = np.linspace(lowest, highest, len(listed)).tolist()
+            hidden["values"] = [move(self._round(value, series)) for value in even]
+        elif isinstance(listed, dict):
+            hidden["values"] = {key: move(value) for key, value in listed.items()}
         if "value" in hidden:
             hidden["value"] = highest
-        for key in ("low", "high", "mean", "start"):
-            if key in hidden and hidden[key] in (shorten(low, 9), shorten(high, 9), low, high):
-                hidden[key] = highest if key == "high" else lowest
+        for key in hidden.keys() & {"low", "high", "mean", "start"}:
+            hidden[key] = move(hidden[key])
         return hidden
 
     def _hide_value(self, value: Any) -> Any:

@@ -19,8 +19,8 @@ Floats = NDArray[np.float64]
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
-MOST_ROWS = 2_000_000
-"""Events that are looked at, of whole devices."""
+MOST_ROWS, MOST_VALUES = 2_000_000, 20_000_000
+"""Events that are looked at, of whole devices, and values of all their columns."""
 
 MOST_PAIRS = 200_000
 """Pairs of events from which a statistic is taken."""
@@ -130,8 +130,9 @@ class Sample:
         return Walk(series.values[rows], self.sorted_times_ms[there], devices)
 
 
-def take_sample(recording: Recording, most_rows: int = MOST_ROWS) -> Sample:
-    """All events of a recording, or, if there are more, those of as many devices."""
+def take_sample(recording: Recording, most_values: int = MOST_VALUES) -> Sample:
+    """All events of a recording, or, if there are too many, those of as many devices as can be looked at."""
+    most_rows = min(MOST_ROWS, most_values // max(len(recording.columns), 1))
     numbers = recording.device_numbers
     counts = np.bincount(numbers, minlength=recording.header.devices)
     # Devices are in an order of chance.

@@ -207,9 +207,16 @@ def test_an_anonymous_definition_has_no_names_texts_or_extremes() -> None:
         "gleich": np.full(count, 4711.0),
         "skewed": np.exp(generator.normal(3, 1, count)).round(3),
         "rising": 50_123.0 + np.arange(count) // 20 * 7,
+        "dry": np.where(np.arange(count) % 3, 61.5, generator.uniform(61.5, 88.25, count)).round(2),
+        "parts": generator.integers(2003, 2012, count).astype(np.float64),
         "steady": (100 + 10 * np.sin(np.arange(count) // 20 / 9)).round(1),
     }
-    sample = record(numbers)
+    lost = generator.random(count) < 0.1
+    sample = record({name: np.where(lost, np.nan, values) for name, values in numbers.items()})
+    # Where a value is missing, the recording has some other.
+    parts = tuple(replace(part, values=np.nan_to_num(part.values)) for part in sample.columns)
+    numbers = {name: values[~lost] for name, values in numbers.items()}
+    sample = replace(sample, columns=parts)
     sites = generator.integers(0, 4, 20)
     own = Series("werk", "Werk", ColumnType.TEXT, sites.astype(np.float64), np.zeros(20, np.bool_),
                  Choices(texts), tag=True)  # fmt: skip

@@ -148,6 +148,9 @@ def test_cpu_with_its_tags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     file = tmp_path / "cpu.parquet"
     pyarrow.parquet.write_table(pa.table(columns), file)
     recording = open_recording(Recorded(file=str(file), device="hostname"))
+    few = take_sample(recording, 100_000)
+    # Five devices of a hundred, with all their events.
+    assert (few.device_count, len(few.times_ms), few.recorded_devices) == (5, 5000, 100)
     definition = learn(take_sample(recording), name="cpu").definition
     learned = signals(definition)
     for name in METRICS:
