@@ -132,6 +132,29 @@ def test_answers_come_in_any_order_and_no_thread_waits_for_them() -> None:
             assert completion.sent_s is not None and completion.sent_s <= completion.arrived_s
 
 
+@pytest.mark.parametrize("in_flight", [1, 2])
+@pytest.mark.parametrize("is_late", [False, True])
+def test_an_answer_that_comes_twice_is_taken_for_no_other(is_late: bool, in_flight: int) -> None:
+    taken = {name: threading.Event() for name in "abc"}
+
+    def answering(question: str, stream: socket.socket) -> None:
+        answer = answer_of(ONE_ROW * (1 + "abc".index(question)))
+        stream.sendall(answer if is_late else answer + answer)
+        if is_late:
+            assert taken[question].wait(20)
+            stream.sendall(answer)
+
+    with asking(answering, in_flight) as (asker, server):
+        for name in "abc":
+            submit(asker, name)
+            assert collect(asker, 1)[name].done == 1 + "abc".index(name)
+            taken[name].set()
+            if is_late:
+                [connection] = asker.database._nodes[0]._idle
+                eventually(lambda: bool(connection.find_events(0)), "second answer")  # noqa: B023
+        assert server.connections >= 3
+
+
 def test_an_answer_is_over_when_its_end_has_come() -> None:
     """The answer comes in pieces: header, chunk and end."""
     asked_for = threading.Semaphore(0)
