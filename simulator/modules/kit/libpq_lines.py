@@ -8,10 +8,12 @@ libpq.
 from __future__ import annotations
 
 import re
+import socket
 import struct
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -32,6 +34,8 @@ _ALL_BINARY = _SHORT.pack(1) + _SHORT.pack(pq.Format.BINARY)
 """How many formats a Bind names for the columns of the answer, and the only one."""
 _MOST_BYTES = 1 << 18
 """Read at once."""
+_CHECKED = 64
+"""How many questions apart it is checked that the connection is silent."""
 _READY = (b"Z\0\0\0\x05I", b"Z\0\0\0\x05T", b"Z\0\0\0\x05E")
 _COMPLETE = re.compile(rb"C\0\0\0.SELECT (\d+)\0Z\0\0\0\x05[ITE]\Z", re.DOTALL)
 """How an answer ends. Within rows of text values these bytes can't be, wherever a read ends: texts have no
@@ -114,6 +118,7 @@ class MessageLine(Line):
         self._size = 0
         self._tail = b""
         self._types: Sequence[int] | None = None
+        self._sent = 0
         # A call that blocks is one; libpq's own, for statements to prepare, stay within their limits as well.
         limit_waits(self._socket, timeout_s)
 
@@ -124,7 +129,16 @@ class MessageLine(Line):
             self._types = self.columns.get(statement.name)
             if self._types is None:
                 self._types = self.prepare(statement)
+        self._sent += 1
+        if self._sent % _CHECKED == 2:
+            self._check_silence()
         self._socket.sendall(question.message)
+
+    def _check_silence(self) -> None:
+        """Make sure that no answer is left over, which would be taken for the next one."""
+        with suppress(BlockingIOError):
+            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            raise lost("the server sent an answer that nobody asked for, or closed the connection")
 
     def receive(self) -> Received | None:
         """Waits, if nothing has come."""

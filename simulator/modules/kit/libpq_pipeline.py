@@ -338,6 +338,8 @@ class MessagePipeline(Pipeline):
         self.arrived_s = self._receiver.arrived_s
         if not data:
             raise lost(self._error or "the server closed the connection")
+        if not self.under_way:
+            raise lost("the server sent an answer that nobody asked for")
         is_begun = self._rest or self._rows or self._error
         if data == _ONE_STORED and not is_begun and self._ready[0] == 1:
             self._ready.popleft()

@@ -68,6 +68,9 @@ class Multiplexer(ABC):
         if self._only is not None:
             while not self.found and self._only is not None:
                 self.serve(self._only, select.POLLIN)
+                if not self.found:
+                    # An answer that comes byte by byte.
+                    self.end_late(time.perf_counter())
             self._only = None
         elif not self.found:
             self._await_any(time.perf_counter() + timeout_s)
