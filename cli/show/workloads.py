@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from textwrap import indent, shorten
 from typing import Any
 
@@ -12,9 +13,10 @@ from simulator.contract import Load
 from simulator.modules import module_names
 from simulator.modules.base import AnyModule, Capabilities, Encoding, Job, Support
 from simulator.modules.options import parse_payload_options
-from simulator.units import join_words
+from simulator.units import format_count, format_in_unit, join_words
 from simulator.workloads import load_workload, workload_names
 from simulator.workloads.base import Workload
+from simulator.workloads.replay import Replayed
 from simulator.workloads.schema import Column, ColumnType, EventBlock, Schema, Tags
 
 from ..plan.config import Config
@@ -60,9 +62,33 @@ def describe_workload(workload: Workload, types: bool = False) -> str:
         f"Workload {workload.name}, table {schema.table}": _tabulate_columns(
             workload.block(0, 0, BATCH)
         ),
+        **({"Recording": _describe_recording(workload)} if isinstance(workload, Replayed) else {}),
         "Queries": queries if schema.queries else "none",
     }
     return "\n\n".join(f"{title}\n{text}" for title, text in parts.items())
+
+
+def _describe_recording(workload: Replayed) -> str:
+    """What is known of a recording, and what was left out."""
+    header = workload.recording.header
+    begin, end = (
+        datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+        for ms in (header.first_ms, header.last_ms)
+    )
+    duplicates = f"{header.duplicates:,} events of a device and time that it had before"
+    rows = [
+        ["events", f"{header.rows:,} of {format_count(header.devices, 'device')}"],
+        ["times", f"{begin} to {end}"],
+        [
+            "interval",
+            f"{format_in_unit(header.interval_ms / 1000)} between a device's events (median)",
+        ],
+        ["gaps", f"{header.gaps:,} intervals are over ten times as long"],
+        ["late", f"{header.late:,} events, by up to {format_in_unit(header.latest_ms / 1000)}"],
+        ["duplicates", duplicates if header.duplicates else "none"],
+        *([f"without {name}", why] for name, why in header.skipped.items()),
+    ]
+    return tabulate(rows, tablefmt="plain", disable_numparse=True)
 
 
 def _describe_types(workload: Workload) -> str:

@@ -54,8 +54,8 @@ class IotdbTreeUnderTest(IotdbUnderTest):
         )
         events = []
         for time, device, *values in rows:
-            # No name of a device is quoted, or has a dot in it.
-            event = {schema.device: device.rpartition(".")[2], schema.time: time}
+            # No name of a device has a dot in it; one of other letters than those from a to z is quoted.
+            event = {schema.device: device.rpartition(".")[2].strip("`"), schema.time: time}
             event |= dict(zip(names, values, strict=True))
             for column in schema.columns:
                 if column.type is ColumnType.JSON and event[column.name] is not None:

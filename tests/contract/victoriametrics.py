@@ -87,7 +87,8 @@ class VictoriaMetricsUnderTest(HttpServerUnderTest):
             series = json.loads(line)
             labels = series["metric"]
             assert labels.pop("_db") == self.db
-            table, column = self._metrics[labels.pop("__name__")]
+            name = labels.pop("__name__")
+            table, column = self._metrics.get(name) or name.split(":", 1)
             if table in tables:
                 result.append({**series, "table": table, "column": column})
         return result

@@ -145,6 +145,8 @@ def read_span(text: str, first_ms: int) -> tuple[int, int]:
     start, stop = (
         round(time.replace(tzinfo=time.tzinfo or UTC).timestamp() * 1000) for time in times
     )
+    if start < 0:
+        raise ValueError(f"{text!r}: times before 1970 can't be stored")
     if stop <= start:
         raise ValueError(f"{text!r}: the end isn't after the beginning")
     return start, stop

@@ -59,7 +59,8 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
             f"recorded.columns: {{{name}: {{as: timestamp_ms}}}} cuts them", count=parts,
         )  # fmt: skip
     outside = int(np.count_nonzero((times < 0) | (times > LATEST_MS)))
-    if outside:
+    # A span between two times leaves them out.
+    if outside and "/" not in (settings.span or ""):
         problems.add(
             name, "times are before 1970 or after 9999",
             "set recorded.span to a part that can be stored, or recorded.unit", count=outside,
