@@ -161,6 +161,8 @@ class StagedRate(Rate):
 class Speed(Rate):
     """A factor above 0, or `max`."""
 
+    made = float
+
     def __init__(self) -> None:
         super().__init__(0, above=True)
         self.name = "NUMBER|max"

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from cli.commands.options import Since
-from cli.plan.values import Amount, Label, Pair, Rate
+from cli.commands.options import Parsed, Since
+from cli.plan.values import Amount, Label, Pair, Rate, Speed
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,13 @@ def test_amounts(text: object, amount: int) -> None:
 def test_what_is_no_amount(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         Amount(1, 10**9).parse(str(text))
+
+
+def test_a_speed_that_was_read_is_taken_as_it_is() -> None:
+    """click converts what it has converted again."""
+    kind = Parsed(Speed())
+    for text, speed in (("max", 0.0), ("2.5", 2.5)):
+        assert kind.convert(kind.convert(text, None, None), None, None) == speed
 
 
 def test_rates() -> None:
