@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import re
 import shlex
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,6 +56,7 @@ SHORT_FILE = {
     "every": "8h",
 }
 """The same of keys in files; and a campaign has two repetitions."""
+MAKES = "examples/recorded/make.py"
 INSERT = "insert --target embedded --workers 1 --runs 1 --duration 2s --batch 100"
 PREPARED = {
     "read-results.md": [
@@ -74,10 +77,10 @@ class Block:
     text: str
 
     def list_commands(self) -> list[list[str]]:
-        """The arguments of each command of the tool."""
+        """The words of each command of the tool, and of what makes data."""
         lines = re.sub(r" \\\n *", " ", self.text).splitlines()
         words = [shlex.split(line, comments=True) for line in lines]
-        return [line[2:] for line in words if line[:2] == ["python", "run.py"]]
+        return [line for line in words if line[:1] == ["iotbench"] or line[1:2] == [MAKES]]
 
 
 def read_blocks(page: Path) -> list[Block]:
@@ -142,7 +145,8 @@ def _split(words: list[str], mark: str) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.parametrize("page", GUIDES, ids=lambda page: page.stem)
-def test_a_guide_works_as_printed(tool: Tool, page: Path) -> None:
+def test_a_guide_works_as_printed(tool: Tool, page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IOTBENCH_RECORDINGS", str(tool.place / "recordings"))
     tool.may_lack_results = True
     tool.outputs += [tool.place / "campaigns" / "decide" / "results"]
     for line in PREPARED.get(page.name, []):
@@ -157,8 +161,12 @@ def test_a_guide_works_as_printed(tool: Tool, page: Path) -> None:
             begin = printed.index(shown[0])
             assert printed[begin : begin + len(shown)] == shown
         elif block.language == "bash" and block.mark != "needs":
-            for words in block.list_commands():
-                done = run(tool, words)
+            for program, *words in block.list_commands():
+                if program == "iotbench":
+                    done = run(tool, words)
+                else:
+                    make = [sys.executable, str(ROOT / words[0]), *words[1:]]
+                    subprocess.run(make, check=True, cwd=tool.place)
 
 
 def list_first_cells(printed: str) -> list[str]:

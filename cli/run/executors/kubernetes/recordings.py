@@ -55,6 +55,7 @@ def find_delivery(
     if source:
         if source.startswith(("/", "http://", "https://")):
             place = f"{source.rstrip('/')}/{packed.name}"
+            note(f"pods read the recording from {place}: if it isn't there, copy {packed} to it")
         else:
             place = Address(source).lend(packed)
         return delivery.model_copy(update={"source": place}), packed
