@@ -110,6 +110,7 @@ class ClientWriter(ConnectedWriter[ConnectionT]):
         self._client = self.make_client()
 
     def close(self) -> None:
+        self.end_threads()
         if self._client is not None:
             self.close_client(self._client)
             self._client = None
