@@ -242,7 +242,11 @@ def _find_clients_limit(
     busy = client.cpu_share >= BOUND_CPU_SHARE
     one_at_a_time = client.in_flight == 1 and not at_leisure
     if offered and (late := find_own_delay(offered, latency)):
-        return late
+        made_s = client.generate_s + client.encode_s
+        if 2 * made_s <= client.cpu_s:
+            return late
+        share = min(1.0, made_s / client.cpu_s) if client.cpu_s else 1.0
+        return f"{late}; making them took {share:.0%} of its CPU time"
     if client.pause_share is not None and client.pause_share >= BOUND_PAUSE_SHARE:
         return client.describe_pause()
     if busy or (one_at_a_time and client.cpu_share >= BOUND_CPU_SHARE_ONE_IN_FLIGHT):

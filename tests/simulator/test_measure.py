@@ -377,7 +377,7 @@ def test_histograms_of_the_same_requests_are_filled_in_turns() -> None:
     filled: Counter[int] = Counter()
     histograms = (recorder._latency, recorder._service, recorder._own_delay)
     before = [0, 0, 0]
-    for number in range(2_000):
+    for number in range(16_000):
         due = number * 0.001
         recorder.record_due(due, due, due + 0.0001, due + 0.0002, 1)
         after = [histogram._histogram.count for histogram in histograms]

@@ -334,10 +334,22 @@ def test_saturation_is_a_true_result() -> None:
 
 
 def test_a_client_that_was_late_binds_the_run() -> None:
-    run = merged(open_loop(own_delay=histogram_of(*[50_000] * 100)), load=offering(1))
+    late = open_loop(own_delay=histogram_of(*[50_000] * 100)) | {"cpu_s": 4.0}
+    run = merged(late, load=offering(1))
     assert run.client is not None
     assert run.client.bound_reason == (
         "the load generator was late: it sent requests up to 50 ms (p99) after they were due"
+    )
+
+
+def test_a_client_that_could_not_make_requests_in_time_says_so() -> None:
+    changes = {"cpu_s": 4.0, "generate_s": 1.0, "encode_s": 2.0}
+    late = open_loop(own_delay=histogram_of(*[50_000] * 100)) | changes
+    run = merged(late, load=offering(1))
+    assert run.client is not None
+    assert run.client.bound_reason == (
+        "the load generator was late: it sent requests up to 50 ms (p99) after they were due;"
+        " making them took 75% of its CPU time"
     )
 
 

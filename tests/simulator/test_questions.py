@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, ClassVar
 
 import pytest
 
-from simulator.contract import DataSet, Go, Load, Role, RunSettings, StoredPart, Timestamps
+from simulator.contract import (
+    DataSet,
+    Go,
+    LatencyMs,
+    Load,
+    Role,
+    RunSettings,
+    StoredPart,
+    Timestamps,
+)
 from simulator.contract.settings import make_groups
 from simulator.errors import OptionError, SimulatorError
 from simulator.modules.base import Job, Query
@@ -17,7 +28,10 @@ from simulator.modules.blackhole import Blackhole
 from simulator.modules.sending import Asker, CallingAsker
 from simulator.oracle.answers import answer
 from simulator.oracle.survey import Beginning, find_stored
+from simulator.worker.measure import Recorder
 from simulator.worker.questions import Questions
+from simulator.worker.reading import QueryLoop
+from simulator.worker.schedule import OpenLoop
 from simulator.workloads import load_workload
 from simulator.workloads.drawing import BoundQueries, BoundQuery, Stored, draw
 from simulator.workloads.queries import Shape
@@ -153,6 +167,35 @@ def test_drawing_tells_its_cost_apart_from_encoding() -> None:
         assert questions.encode_s > encoded_s
         questions.forget_costs()
         assert questions.generate_s == questions.encode_s == 0
+
+
+def test_a_reader_that_can_not_make_requests_in_time_is_late_for_its_own_reasons() -> None:
+    """One is due each ms, and making one takes 10."""
+
+    class Slow(CallingAsker):
+        def encode_statement(self, statement: Any) -> Any:
+            until_s = time.thread_time() + 0.01
+            while time.thread_time() < until_s:
+                pass
+            return statement
+
+    module = make_module("point")
+    asker = Slow(module)
+    questions = Questions(module, asker, WORKLOAD, told((0, 0, 500)), 0)
+    schedule = OpenLoop(0.001, duration_s=60)
+    recorder = Recorder(schedule)
+    with questions.feed(punctual=True):
+        questions.forget_costs()
+        recorder.begin(time.perf_counter())
+        # The first 64 are there already.
+        QueryLoop(questions, asker, recorder, schedule).ask(repeat("point", 80))
+        recorder.end()
+    figures = recorder.result(encode_s=questions.encode_s)
+    assert figures.encode_s > 0.1
+    assert figures.offered is not None
+    late = LatencyMs.of(figures.offered.own_delay)
+    assert late is not None
+    assert late.p90 > 9
 
 
 def test_or_all_executions_are_as_the_first() -> None:

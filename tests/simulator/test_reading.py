@@ -53,6 +53,9 @@ class Answers(Asker, BlockingChannel):
     def make(self, name: str) -> str:
         return name
 
+    def make_ahead(self, until: float) -> bool:
+        return False
+
     def find_shortfall(self, name: str, rows: int) -> str | None:
         return None if self.right_rows in (None, rows) else f"{rows} rows"
 
