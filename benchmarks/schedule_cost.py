@@ -11,9 +11,9 @@ machine itself does. The best of some rounds of each counts, since other work on
 add to it.
 
 A reader's life is measured alike, at 1,000, 2,000 and 5,000 questions per second: `last-value` of
-`temperature`, its devices drawn and its statement made, of an asker that answers at once, with several in
-flight by threads as a vendor's client has them. And a writer is measured with such a reader beside it, which
-asks 1,000 questions per second: what its inserts lose to the client is not to be more by that.
+`temperature`, its devices drawn and its statement made, of an asker that answers at once. And a writer is
+measured with such a reader beside it, which asks 1,000 questions per second: what its inserts lose to the
+client is not to be more by that.
 
 Columns: share of the requests that left within 0.2 ms of their due time, percentiles of the lateness in
 ms, CPU per request in µs (sleeping included, which costs some 10 µs). The goal: 99 % of single requests, and
