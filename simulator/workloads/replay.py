@@ -39,7 +39,8 @@ _FINEST = 64
 stretches it by less than one in so many."""
 _MOST_MERGED = 16_000_000
 """The most events of a slot: more of them lie so near each other that no slots tell them apart."""
-_KEPT_SLOTS = 64
+_KEPT_EVENTS = 1_000_000
+"""About how many events are kept of slots that have been merged."""
 _SAMPLED = 100_000
 
 
@@ -166,6 +167,7 @@ class Replayed(Workload):
         self.own_speed = self.recorded.speed
         self._shares: dict[int, _Share] = {}
         self._merged: OrderedDict[tuple[int, int, int], _Events] = OrderedDict()
+        self._merged_events = 0
 
     @classmethod
     def begins_now(cls, options: WorkloadOptions) -> bool:
@@ -442,8 +444,10 @@ class Replayed(Workload):
         order = np.argsort(joined.due, kind="stable")
         merged = joined.take(order)
         self._merged[key] = merged
-        if len(self._merged) > _KEPT_SLOTS:
-            self._merged.popitem(last=False)
+        self._merged_events += len(merged.due)
+        while self._merged_events > _KEPT_EVENTS and len(self._merged) > 1:
+            _, oldest = self._merged.popitem(last=False)
+            self._merged_events -= len(oldest.due)
         return merged
 
     def _make(self, worker: int, first: int, share: _Share, events: _Events) -> EventBlock:

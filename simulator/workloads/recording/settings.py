@@ -59,7 +59,7 @@ class ColumnSettings(Part):
 
 
 class Recorded(Part):
-    """A recording: where it is, what its columns mean, and how it is replayed."""
+    """A recording: where it is, what its columns mean, how it is replayed. At its end it begins anew."""
 
     file: str = Field(min_length=1)
     """A file, a folder or a pattern of several, or an address such as https://… or s3://…, of Parquet, CSV or
@@ -100,15 +100,13 @@ class Recorded(Part):
     own part of the recording."""
     speed: float = Field(1, gt=0)
     """How many times as fast as recorded the events are sent, if neither --rate nor --speed is given."""
-    repeat: bool = True
-    """Begin anew, later, when the recording ends."""
     store: str | None = None
     """Set by the tool: the name of the converted recording, which follows from what it holds."""
 
     @property
     def reading(self) -> dict[str, Any]:
         """What decides about the converted recording, besides the files' content."""
-        replayed = {"file", "devices", "fleet", "speed", "repeat", "store"}
+        replayed = {"file", "devices", "fleet", "speed", "store"}
         return self.model_dump(mode="json", exclude=replayed, exclude_defaults=True, by_alias=True)
 
     @field_validator("zone")
