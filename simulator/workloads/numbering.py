@@ -331,6 +331,11 @@ def add_history(workload: Workload, data: DataSet) -> Workload:
     """The workload with the history of a data set that has one. OptionError if such a history can't be."""
     if data.prefill_span_s is None or data.prefill_every_s is None:
         return workload
+    if workload.own_rate_per_s is not None:
+        raise OptionError(
+            "--prefill-span makes a history of events at one interval, which a recording lacks: use --prefill"
+            " with a number of events"
+        )
     interval_ms = workload.device_interval_ms
     every_ms, span_ms = round(1000 * data.prefill_every_s), round(1000 * data.prefill_span_s)
     every, span = format_duration(data.prefill_every_s), format_duration(data.prefill_span_s)

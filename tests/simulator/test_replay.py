@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.contract import StoredPart
+from simulator.contract import DataSet, StoredPart
 from simulator.errors import OptionError
 from simulator.oracle.answers import answer_blocks
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import Stored, bind
+from simulator.workloads.numbering import add_history
 from simulator.workloads.queries import Aggregate, Function, Query
 from simulator.workloads.schema import EventBlock
 
@@ -204,6 +205,12 @@ def test_a_clock_factor_and_an_epoch_move_all_times(tmp_path: Path) -> None:
     assert [event[0] for event in _list(moved.block(0, 0, 12))] == [
         7000 + 3 * time for time in plain
     ]
+
+
+def test_a_recording_has_no_history_at_one_interval(tmp_path: Path) -> None:
+    data = DataSet(prefill_span_s=3600, prefill_every_s=60)
+    with pytest.raises(OptionError, match="use --prefill with a number"):
+        add_history(_make(tmp_path), data)
 
 
 def test_tags_can_have_a_table_of_their_own(tmp_path: Path) -> None:
