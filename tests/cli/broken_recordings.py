@@ -306,8 +306,12 @@ def answer(arguments: list[str]) -> dict[str, Any]:
 
 def main() -> None:
     """One command after another."""
-    import cli.main  # noqa: F401 - once for all
+    # Imported once for all.
+    import simulator.workloads.recording.converting  # noqa: F401
 
+    from .mutations import run_command
+
+    run_command(["workloads", "temperature"])
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line))), flush=True)  # noqa: T201
 
