@@ -136,7 +136,7 @@ def show_plan(campaign: Campaign) -> None:
     for job in campaign.jobs:
         alike.setdefault((str(job.candidate), job.step), []).append(job)
     rows: list[list[object]] = []
-    for (candidate, step), jobs in sorted(alike.items()):
+    for (candidate, step), jobs in alike.items():
         site = campaign.sites.get(jobs[0].name)
         if site is not None and f"install {site}" not in [row[0] for row in rows]:
             rows.append(
