@@ -299,7 +299,7 @@ class Asker(Channel):
         one by one, just before a question is due. Needs no connection; a module that can do better than
         compile each anew does so."""
         make = self.module.make_statement
-        return [self.encode_statement(make(bound)) for bound in bounds]
+        return (self.encode_statement(make(bound)) for bound in bounds)
 
     @abstractmethod
     def encode_statement(self, statement: Any) -> Any:

@@ -17,6 +17,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from math import inf
 from typing import Any, TypeVar
 
@@ -60,6 +61,9 @@ _SWITCH_INTERVAL_S = 0.00005
 _STEP_S = 0.00005
 """How long a sender makes requests before it looks at the clock again."""
 
+_PART = 64
+"""How many requests an encoder is asked for; it makes each of them when it is taken."""
+
 _STOCK = 64
 """How many requests a sender of an open loop has ready, for when there is no time to make more."""
 
@@ -76,13 +80,11 @@ class Stock:
     ) -> None:
         """With `low` requests or more, none are made ahead. A step makes as many as take `_STEP_S`, `most`
         at most."""
-        self._blocks, self._encode = blocks, encode
         self._ready: deque[Any] = deque()
         self._low, self._most = low, most
         self._at_once = 1
-        self._block: BoundQueries | None = None
-        self._place = 0
-        """The block that is being encoded, and how much of it is."""
+        self._draw_s = 0.0
+        self._late = self._encode_all(blocks, encode)
         self.encode_s = 0.0
         """CPU time of encoding."""
 
@@ -100,17 +102,25 @@ class Stock:
         return True
 
     def _make(self) -> None:
-        if self._block is None or self._place >= len(self._block):
-            self._block, self._place = next(self._blocks), 0
-        first = self._place
-        self._place = min(first + self._at_once, len(self._block))
-        count = self._place - first
-        began_s = time.thread_time()
-        self._ready.extend(self._encode(self._block.part(first, self._place)))
-        spent_s = time.thread_time() - began_s
+        began_s, drew_s, count = time.thread_time(), self._draw_s, self._at_once
+        self._ready.extend(islice(self._late, count))
+        spent_s = time.thread_time() - began_s - (self._draw_s - drew_s)
         self.encode_s += spent_s
         fitting = int(count * _STEP_S / max(spent_s, 1e-9))
         self._at_once = max(1, min(fitting, 2 * count, self._most))
+
+    def _encode_all(
+        self,
+        blocks: Iterator[BoundQueries],
+        encode: Callable[[BoundQueries], Iterable[Any]],
+    ) -> Iterator[Any]:
+        while True:
+            began_s = time.thread_time()
+            block = next(blocks)
+            self._draw_s += time.thread_time() - began_s
+            # What an encoder does for many at once would cost most of them several times as much for each.
+            for first in range(0, len(block), _PART):
+                yield from encode(block.part(first, min(first + _PART, len(block))))
 
 
 # --- made in a thread, one ahead --------------------------------------------------------------------

@@ -53,7 +53,7 @@ def test_searches_ask_what_is_compiled(workload: Workload) -> None:
     asker = ElasticsearchAsker(module, 1)
     differing = 0
     for bounds in draw_blocks(workload):
-        requests = asker.encode(bounds)
+        requests = list(asker.encode(bounds))
         alone = [asker.encode_statement(module.compile(bound)) for bound in bounds]
         assert [request[:5] for request in requests] == [request[:5] for request in alone]
         assert {type(request.plan) for request in requests} == {

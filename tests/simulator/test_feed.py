@@ -6,6 +6,7 @@ import math
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from itertools import count
 
 import numpy as np
@@ -140,46 +141,48 @@ def test_a_feed_that_made_nothing_has_no_ceiling() -> None:
 
 
 def make_stock(low: int, most: int) -> tuple[Stock, list[int]]:
-    """A stock of blocks of 100 executions, whose requests are their starts; and how many it encoded in each
-    step."""
+    """A stock of blocks of 100 executions, whose requests are their starts, and are made when they are taken;
+    and which were."""
     query = Temperature().schema.description("range")
     assert query is not None
-    steps: list[int] = []
+    made: list[int] = []
 
-    def encode(bounds: BoundQueries) -> list[int]:
-        steps.append(len(bounds))
-        return [bound.start_ms or 0 for bound in bounds]
+    def encode(bounds: BoundQueries) -> Iterator[int]:
+        assert len(bounds) <= 64
+        for bound in bounds:
+            made.append(bound.start_ms or 0)
+            yield made[-1]
 
     starts = (np.arange(first, first + 100) for first in count(0, 100))
     blocks = (BoundQueries(query, 100, None, block, block + 1) for block in starts)
-    return Stock(blocks, encode, low, most), steps
+    return Stock(blocks, encode, low, most), made
 
 
 def test_a_step_makes_as_many_requests_as_take_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("simulator.worker.feed._STEP_S", 1e6)
-    stock, steps = make_stock(low=20, most=16)
+    stock, made = make_stock(low=20, most=16)
+    steps = []
     while stock.make_ahead():
-        pass
-    assert steps == [1, 2, 4, 8, 16]
+        steps.append(len(made))
+    assert steps == [1, 3, 7, 15, 31]
     assert [stock.take() for _ in range(250)] == list(range(250))
-    assert sum(steps) - 250 < 16
-    # The rest of a block is a step, too.
-    assert steps[5:12] == [16, 16, 16, 16, 5, 10, 16]
+    assert len(made) - 250 < 16
     monkeypatch.setattr("simulator.worker.feed._STEP_S", 0.0)
-    stock, steps = make_stock(low=20, most=16)
-    assert [stock.take() for _ in range(50)] == list(range(50))
-    assert steps == [1] * 50
+    stock, made = make_stock(low=20, most=16)
+    for number in range(50):
+        assert stock.take() == number
+        assert len(made) == number + 1
 
 
 def test_requests_are_made_ahead_only_if_there_is_time_and_some_are_lacking() -> None:
-    stock, steps = make_stock(low=3, most=2)
+    stock, made = make_stock(low=3, most=2)
     assert not stock.make_ahead(time.perf_counter())
-    assert not steps
+    assert not made
     assert stock.make_ahead(time.perf_counter() + 60)
     while stock.make_ahead():
         pass
-    made = sum(steps)
-    assert made >= 3
+    ready = len(made)
+    assert ready >= 3
     assert not stock.make_ahead()
     assert stock.take() == 0
-    assert sum(steps) == made
+    assert len(made) == ready

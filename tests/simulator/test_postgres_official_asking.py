@@ -77,7 +77,7 @@ def test_questions_are_the_lean_paths_statements_with_parameters(
     with_values = 0
     for query in schema.descriptions:
         bounds = bind_twice(query)
-        questions = asker.encode(bounds)
+        questions = list(asker.encode(bounds))
         assert [fill(question) for question in questions] == [
             built.compile(bound) for bound in bounds
         ]

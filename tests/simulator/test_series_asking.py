@@ -70,7 +70,7 @@ def test_flux_asks_what_is_compiled(workload: Workload) -> None:
     asker = InfluxAsker(module, 1)
     differing = 0
     for bounds in draw_blocks(workload):
-        requests = asker.encode(bounds)
+        requests = list(asker.encode(bounds))
         bodies = [http.body for _, http in requests]
         assert list(map(read_flux, bodies)) == [module.compile(bound).text for bound in bounds]
         differing += len(set(bodies)) > 1
@@ -100,7 +100,7 @@ def test_forms_ask_what_is_compiled(workload: Workload) -> None:
         if bounds.devices is not None:
             names = np.char.add(bounds.devices, 'a.b"|\\ &+%ä'.encode())
             bounds = replace(bounds, devices=names)
-        requests = asker.encode(bounds)
+        requests = list(asker.encode(bounds))
         for bound, (asked, bodies) in zip(bounds, requests, strict=True):
             question = module.compile(bound)
             assert list(bodies) == [write_form(form) for form in question.forms]

@@ -341,11 +341,11 @@ class AdxAsker(SqlAsker[Connection]):
         super().open()
         self.database.reach(self.database.log_in)
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Question]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Question]:
         name = bounds.query.name
         if name not in self._reads:
             self._reads[name] = self.module.make_statement(bounds[0]).reads
-        return [Question(request, self._reads[name]) for request in super().encode(bounds)]
+        return (Question(request, self._reads[name]) for request in super().encode(bounds))
 
     def encode_statement(self, statement: Compiled) -> Question:
         return Question(super().encode_statement(statement.text), statement.reads)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import chain
@@ -114,21 +114,22 @@ def encode_executions(statement: Statement, parameters: Sequence[Row]) -> list[E
     return [Execution(values[0] if of_partition else None, _join(values)) for values in packed]
 
 
-def encode_block(selection: Selection, bounds: BoundQueries) -> list[list[Execution]]:
+def encode_block(selection: Selection, bounds: BoundQueries) -> Iterator[list[Execution]]:
     """The executions of each of a block's questions about devices, which differ from the first, `selection`,
     in devices and windows alone."""
     assert bounds.devices is not None
-    windows, behind = [b""] * len(bounds), 1
+    windows: Iterator[bytes] = iter([b""] * len(bounds))
+    behind = 1
     if bounds.start_ms is not None and bounds.end_ms is not None:
         pack = _VALUES[ColumnType.TIMESTAMP_MS]
         starts = map(pack, bounds.start_ms.tolist())
         ends = map(pack, (bounds.end_ms - 1).tolist())
-        windows, behind = list(map(_join, zip(starts, ends, strict=True))), 3
+        windows, behind = map(_join, zip(starts, ends, strict=True)), 3
     limits = _join(_pack(selection.statement, selection.parameters[0])[behind:])
-    return [
+    return (
         [Execution(name, _join([name]) + window + limits) for name in names]
         for names, window in zip(bounds.devices.tolist(), windows, strict=True)
-    ]
+    )
 
 
 def _pack(statement: Statement, values: Row) -> list[bytes]:
@@ -250,7 +251,7 @@ class CassandraAsker(PooledChannel, Asker):
         if is_own or isinstance(first, Plan) or bounds.devices is None or not first.parameters:
             return super().encode(bounds)
         statement = self._expect(first.statement)
-        return [Executions(statement, executions) for executions in encode_block(first, bounds)]
+        return (Executions(statement, executions) for executions in encode_block(first, bounds))
 
     def encode_statement(self, statement: Selection | Plan) -> Executions:
         if isinstance(statement, Plan):

@@ -334,7 +334,7 @@ class ElasticsearchAsker(HttpAsker[Connection]):
         self._headers = Connection.name_requests(module.job)
         self._made: dict[str, tuple[Template, Plan]] = {}
 
-    def encode(self, bounds: BoundQueries) -> Sequence[SearchRequest]:
+    def encode(self, bounds: BoundQueries) -> Iterable[SearchRequest]:
         name = bounds.query.name
         if name not in self._made:
             compiled = self.module.compile
@@ -345,7 +345,7 @@ class ElasticsearchAsker(HttpAsker[Connection]):
             self._made[name] = template, compiled(bounds[0]).plan
         template, plan = self._made[name]
         filled = template.fill(bounds, JSON_LITERALS.text, JSON_LITERALS.instant)
-        return [self._make_request(begin.encode(), plan) for begin in filled]
+        return (self._make_request(begin.encode(), plan) for begin in filled)
 
     def encode_statement(self, statement: Statement) -> SearchRequest:
         return self._make_request(statement.begin, statement.plan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import urlencode
@@ -278,19 +278,19 @@ class InfluxAsker(HttpAsker[Connection]):
         self._made: dict[str, tuple[Question, Template]] = {}
         """The question and template of each query whose executions are read alike."""
 
-    def encode(self, bounds: BoundQueries) -> Sequence[FluxRequest]:
+    def encode(self, bounds: BoundQueries) -> Iterable[FluxRequest]:
         name = bounds.query.name
         if name not in self._made:
             question = self.module.compile(bounds[0])
             if not question.is_scanned:
-                return [self.encode_statement(self.module.compile(bound)) for bound in bounds]
+                return (self.encode_statement(self.module.compile(bound)) for bound in bounds)
             template = make_template(
                 bounds, lambda bound: self.module.compile(bound).text, _LITERALS
             )
             self._made[name] = question, template
         question, template = self._made[name]
         filled = template.fill(bounds, quote_text, write_time)
-        return [(question, make_question(self._target, text)) for text in filled]
+        return ((question, make_question(self._target, text)) for text in filled)
 
     def encode_statement(self, statement: Question) -> FluxRequest:
         return statement, make_question(self._target, statement.text)

@@ -360,7 +360,7 @@ class IotdbAsker(Asker, BlockingChannel):
             self._templates[name] = template, first if isinstance(first, Selection) else None
         template, selection = self._templates[name]
         filled = template.fill(bounds, self._literals.text, self._literals.instant)
-        return [Question(statement, selection) for statement in filled]
+        return (Question(statement, selection) for statement in filled)
 
     def _write(self, bound: BoundQuery) -> str:
         return self.module.describe_statement(self.module.make_statement(bound))

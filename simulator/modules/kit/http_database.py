@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
@@ -385,13 +385,13 @@ class SqlAsker(HttpAsker[DatabaseT]):
         self._templates: dict[str, Template] = {}
         """Each query's template, escaped."""
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Any]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Any]:
         name = bounds.query.name
         if name not in self._templates:
             template = make_template(bounds, self.write_statement, self._dialect)
             self._templates[name] = self.prepare(template)
         filled = self._templates[name].fill(bounds, self.write_text, self.write_instant)
-        return list(map(self.make_request, filled))
+        return map(self.make_request, filled)
 
     def encode_statement(self, statement: Any) -> Any:
         whole = self.prepare(Template((statement,), (), 0))

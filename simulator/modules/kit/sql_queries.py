@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from operator import itemgetter
 from typing import ClassVar
 
 import numpy as np
@@ -443,17 +444,18 @@ class Template:
 
     def fill(
         self, bounds: BoundQueries, text: Callable[[str], str], instant: Callable[[int], str]
-    ) -> list[str]:
-        """The statement of each execution, with what these make of a name and of a time."""
+    ) -> Iterator[str]:
+        """The statement of each execution, with what these make of a name and of a time, as it is taken."""
         if not self.places:
-            return [self.parts[0]] * len(bounds)
+            return iter([self.parts[0]] * len(bounds))
         parameters = bounds.list_parameters()
-        columns = [[text(name.decode()) for name in names] for names in parameters[: self.devices]]
-        columns += [list(map(instant, times)) for times in parameters[self.devices :]]
+        names, times = parameters[: self.devices], parameters[self.devices :]
+        columns = [*(map(text, map(bytes.decode, column)) for column in names)]
+        columns += [map(instant, column) for column in times]
         # Some 0.5 µs each, however many places there are.
         pattern = "%s".join(part.replace("%", "%%") for part in self.parts)
-        values = zip(*(columns[place] for place in self.places), strict=True)
-        return [pattern % row for row in values]
+        choose = itemgetter(*self.places)
+        return (pattern % choose(row) for row in zip(*columns, strict=True))
 
 
 def make_template(

@@ -23,7 +23,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -307,7 +307,7 @@ class DriverAsker(ClientAsker[Any]):
 
     # --- requests
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Question]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Question]:
         name = bounds.query.name
         if name not in self._templates:
             template = make_template(bounds, self.module.make_statement, self._dialect.SQL)
@@ -320,7 +320,7 @@ class DriverAsker(ClientAsker[Any]):
         names = [[name.decode() for name in column] for column in parameters[: template.devices]]
         executions = zip(*names, *parameters[template.devices :], strict=True)
         places = template.places
-        return [Question(text, [values[place] for place in places]) for values in executions]
+        return (Question(text, [values[place] for place in places]) for values in executions)
 
     def encode_statement(self, statement: str) -> Question:
         return Question(statement, None)

@@ -291,7 +291,7 @@ class OfficialQuestdbAsker(DriverAsker):
         options = module.options.pgwire("PGWire")
         super().__init__(module, in_flight, options, PgWire(module.job.schema))
 
-    def encode(self, bounds: BoundQueries) -> Sequence[Question]:
+    def encode(self, bounds: BoundQueries) -> Iterable[Question]:
         return super().encode(_in_us(bounds))
 
     def decode(self, received: Received) -> Rows:

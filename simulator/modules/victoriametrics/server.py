@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import quote_plus, urlencode
@@ -303,10 +303,10 @@ class VictoriaMetricsAsker(HttpAsker[Connection]):
         """For each query, by its name, the length of its window, and its devices' number: a question by which
         all its answers are read, and the request."""
 
-    def encode(self, bounds: BoundQueries) -> Sequence[FormsRequest]:
+    def encode(self, bounds: BoundQueries) -> Iterable[FormsRequest]:
         # Which requests buckets of time take depends on the window's place.
         if any(isinstance(part, Every) for part in bounds.query.per):
-            return [self.encode_statement(self.module.compile(bound)) for bound in bounds]
+            return (self.encode_statement(self.module.compile(bound)) for bound in bounds)
         first = bounds[0]
         span_ms = (first.end_ms or 0) - (first.start_ms or 0)
         key = bounds.query.name, span_ms, len(first.devices or ())
@@ -319,7 +319,7 @@ class VictoriaMetricsAsker(HttpAsker[Connection]):
         filled = template.fill(
             lasts, lambda name: quote_plus(write_choice(name, several)), write_seconds
         )
-        return [(question, [body.encode()]) for body in filled]
+        return ((question, [body.encode()]) for body in filled)
 
     def _make_template(self, bound: BoundQuery) -> Template:
         """The body of the only request, with places for devices and for the window's ends."""
