@@ -33,8 +33,9 @@ _BLOCKED_S = 0.001
 _OVERDUE_S = 0.1
 """How long a request whose time has come may wait for answers to others to be taken."""
 
-_SETTLED_S, _OVERDUE_SETTLING_S = 0.02, 0.5
-"""How often what isn't needed for each request is done: with time to spare, and without."""
+_SETTLED, _SETTLED_S, _OVERDUE_SETTLING_S = 256, 0.02, 0.5
+"""How often what isn't needed for each request is done: after about so many requests, as numpy would cost
+few of them more than their own work, but so far apart at least, and at most; later where no time is left."""
 _SETTLING_S = 0.00015
 """How long that takes."""
 
@@ -71,7 +72,9 @@ class Loop(ABC):
         """When `resume` has something to do."""
         self._held_up_until = 0.0
         """Until when the database kept the client from sending anything."""
-        self._settle_at = 0.0
+        self._settle_at, self._settled_at = 0.0, inf
+        self._begun = self._settled = 0
+        """Requests that were sent, and how many of them when that was last done."""
 
     @abstractmethod
     def note(self, completion: Completion) -> None:
@@ -123,6 +126,7 @@ class Loop(ABC):
                     continue
                 request.free_s = max(places.popleft(), self._held_up_until)
                 self._in_use += 1
+                self._begun += 1
                 request.sent_s = clock()
                 channel.submit(request)
                 if not is_serial and clock() - request.sent_s >= _BLOCKED_S:
@@ -207,7 +211,10 @@ class Loop(ABC):
     def _settle(self) -> None:
         self._note_done()
         self.settle()
-        self._settle_at = time.perf_counter() + _SETTLED_S
+        now, count = time.perf_counter(), self._begun - self._settled
+        apart_s = (now - self._settled_at) * _SETTLED / max(count, 1)
+        self._settle_at = now + min(max(apart_s, _SETTLED_S), _OVERDUE_SETTLING_S)
+        self._settled_at, self._settled = now, self._begun
 
 
 class InsertLoop(Loop):
