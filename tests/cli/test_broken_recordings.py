@@ -71,7 +71,7 @@ BROKEN: dict[str, tuple[Make, str]] = {
         parquet_of(
             lambda pa: {"ts": pa.array([None] * 9, pa.timestamp("ms")), "v": pa.array([1.0] * 9)}
         ),
-        "rows have no time",
+        "without a time",
     ),
     "parquet-two-columns-of-one-name": (
         parquet_of(
@@ -134,10 +134,10 @@ BROKEN: dict[str, tuple[Make, str]] = {
     "100000-columns": (wide(100_000), "first line is longer"),
     "times-that-are-none": (all_changed(0, "yesterday"), "set recorded.time to"),
     "one-time-that-is-none": (changed(0, "yesterday"), "'yesterday' is no time"),
-    "one-time-missing": (changed(0, ""), "rows have no time"),
+    "one-time-missing": (changed(0, ""), "without a time"),
     "times-before-1970": (changed(0, "1969-07-20T20:17:40Z"), "before 1970"),
     "times-of-day-40": (changed(0, "2024-03-40T00:00:00Z"), "is no time"),
-    "a-device-missing": (changed(1, ""), "rows have no device"),
+    "a-device-missing": (changed(1, ""), "without a device"),
     "a-line-of-20-mb": (content(SOUND + b"x" * 20_000_000), "a row is longer than"),
     "noise": (content(bytes(range(256)) * 4_000), "has NUL bytes"),
     "a-web-page": (

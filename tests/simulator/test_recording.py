@@ -116,7 +116,7 @@ def test_numbers_since_1970_have_the_unit_that_their_size_says(
         ("ts,a,b\n2024-01-01,x,y\n", {}, [r"which column names the device\? .* a, b"]),
         (
             "ts,v\n2024-01-01T00:00:00.0005,1\n,2\n", {},
-            ["column ts: 1 rows have no time", "column ts: 1 times have parts of a millisecond"],
+            ["column ts: 1 row without a time:", "column ts: 1 time with parts of a millisecond"],
         ),
         ("ts,v\n2024-01-01,1\n2024-01-02,x\n", {"columns": {"w": {"skip": True}}}, ["no column 'w'"]),
         ("ts,v\n2024-01-01,1\n2024-01-02,2\n2024-01-03,x\n", {"device": "none"}, ["v: .* 'x'.*missing: "]),

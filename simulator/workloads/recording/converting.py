@@ -209,10 +209,11 @@ class _Conversion:
             if 0 < 2 * len(strange) < len(column.texts.places):
                 self._problems.add(
                     column.source,
-                    f"different texts among numbers, such as {one_line(strange[0], 40)!r}",
+                    f"among numbers, such as {one_line(strange[0], 40)!r}",
                     f"set recorded.columns.{column.source} to `missing: [{one_line(strange[0], 40)}]` or"
                     " `as: text`, or skip it",
-                    count=len(strange),
+                    len(strange),
+                    "different text",
                 )
 
     def _file(self, name: str) -> IO[bytes]:
@@ -279,7 +280,7 @@ class _Conversion:
                 kind = find_type(part.type, how)
             except Unfit as error:
                 problem, remedy = error.args
-                self._problems.add(part.name, problem, remedy, count=0)
+                self._problems.add(part.name, problem, remedy)
                 continue
             place = str(len(self._columns))
             self._columns.append(
@@ -349,12 +350,12 @@ class _Conversion:
         if missing is not None:
             lacking = int(np.count_nonzero(missing))
             self._problems.add(
-                roles.device, "rows have no device", "name another column by recorded.device",
-                count=lacking,
+                roles.device, "without a device", "name another column by recorded.device",
+                lacking, "row",
             )  # fmt: skip
         elif "" in self._devices.places:
             self._problems.add(
-                roles.device, "devices have an empty name", "name another column by recorded.device"
+                roles.device, "a device has an empty name", "name another column by recorded.device"
             )
         if len(self._devices.places) > DEVICES_APART:
             raise OptionError(

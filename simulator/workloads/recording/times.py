@@ -27,8 +27,8 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
     """The times, in ms. What isn't one is noted, with 0 in its place."""
     how = settings.columns.get(name, ColumnSettings())
     if array.null_count:
-        problems.add(name, "rows have no time", "remove them, or name another column by recorded.time",
-                     count=array.null_count)  # fmt: skip
+        problems.add(name, "without a time", "remove them, or name another column by recorded.time",
+                     array.null_count, "row")  # fmt: skip
         times = np.zeros(len(array), dtype=np.int64)
         there = array.is_valid().to_numpy(zero_copy_only=False)
         if there.any():
@@ -55,15 +55,16 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
             ) from error
     if parts and how.as_ is not ColumnType.TIMESTAMP_MS:
         problems.add(
-            name, "times have parts of a millisecond, in which events are stored",
-            f"recorded.columns: {{{name}: {{as: timestamp_ms}}}} cuts them", count=parts,
+            name, "with parts of a millisecond, in which events are stored",
+            f"recorded.columns: {{{name}: {{as: timestamp_ms}}}} cuts them", parts, "time",
         )  # fmt: skip
     outside = int(np.count_nonzero((times < 0) | (times > LATEST_MS)))
     # A span between two times leaves them out.
     if outside and "/" not in (settings.span or ""):
         problems.add(
-            name, "times are before 1970 or after 9999",
-            "set recorded.span to a part that can be stored, or recorded.unit", count=outside,
+            name, "before 1970 or after 9999",
+            "set recorded.span to 2024-01-01T00:00Z/2024-01-02T00:00Z or the like, or set recorded.unit",
+            outside, "time",
         )  # fmt: skip
     return times
 

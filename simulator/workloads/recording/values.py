@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...errors import OptionError
+from ...units import format_count
 from ..schema import ColumnType
 from .settings import ColumnSettings
 
@@ -48,19 +49,21 @@ class Problems:
     """What can't be stored: counted by column and kind."""
 
     def __init__(self) -> None:
-        self._counts: Counter[tuple[str, str, str]] = Counter()
+        self._counts: Counter[tuple[str, str, str, str]] = Counter()
 
-    def add(self, column: str, problem: str, remedy: str, count: int = 1) -> None:
-        """Note so many values of a column, or, if it is 0, all of it."""
-        self._counts[column, problem, remedy] += count
+    def add(
+        self, column: str, problem: str, remedy: str, count: int = 0, what: str = "value"
+    ) -> None:
+        """Note so many values (or `what` they are) of a column, or, if it is 0, all of it."""
+        self._counts[column, what, problem, remedy] += count
 
     def refuse(self) -> None:
         """OptionError if there are some: a line for each column and kind."""
         if self._counts:
             raise OptionError(
                 *(
-                    f"column {column}: {f'{count:,} ' if count else ''}{problem}: {remedy}"
-                    for (column, problem, remedy), count in self._counts.items()
+                    f"column {column}: {f'{format_count(count, what)} ' if count else ''}{problem}: {remedy}"
+                    for (column, what, problem, remedy), count in self._counts.items()
                 )
             )
 
@@ -126,8 +129,7 @@ def convert_values(
     except (pa.ArrowException, ValueError, OverflowError):
         lacking = _count_unfit(array, kind)
         problems.add(
-            name, f"values are not of type {kind}", _AS_TEXT if how.as_ is None else _SKIP,
-            count=lacking,
+            name, f"not of type {kind}", _AS_TEXT if how.as_ is None else _SKIP, lacking,
         )  # fmt: skip
         return np.zeros(len(array), dtype=np.int64), missing
 
@@ -182,12 +184,12 @@ def _convert_times(array: Any, name: str, how: ColumnSettings, problems: Problem
             back = instants.cast(pa.timestamp("ms")).cast(array.type)
             lost = pc.sum(pc.not_equal(numbers, back)).as_py()
             problems.add(
-                name, "times have parts of a millisecond",
-                "take it `as: timestamp_ms`, which cuts them, or `as: text`", count=lost,
+                name, "with parts of a millisecond",
+                "take it `as: timestamp_ms`, which cuts them, or `as: text`", lost, "time",
             )  # fmt: skip
     outside = int(np.count_nonzero((times < 0) | (times > LATEST_MS)))
     if outside:
-        problems.add(name, "times are before 1970 or after 9999", _AS_TEXT, count=outside)
+        problems.add(name, "before 1970 or after 9999", _AS_TEXT, outside, "time")
     return times
 
 
@@ -217,16 +219,16 @@ def _convert_texts(
     try:
         new = encoded.dictionary.to_pylist()
     except UnicodeDecodeError:
-        problems.add(name, "it has texts that aren't UTF-8", _SKIP, count=0)
+        problems.add(name, "it has texts that aren't UTF-8", _SKIP)
         return np.zeros(len(array), dtype=np.int32)
     codes = encoded.indices.to_numpy(zero_copy_only=False)
     for unfit, problem in (
-        (_has_nul if kind is ColumnType.TEXT else _has_escaped_nul, "texts have a NUL character"),
-        (_is_long, f"texts are longer than {MOST_TEXT_BYTES:,} bytes"),
+        (_has_nul if kind is ColumnType.TEXT else _has_escaped_nul, "with a NUL character"),
+        (_is_long, f"longer than {MOST_TEXT_BYTES:,} bytes"),
     ):
         places = [place for place, text in enumerate(new) if unfit(text)]
         if places:
-            problems.add(name, problem, _SKIP, count=int(np.isin(codes, places).sum()))
+            problems.add(name, problem, _SKIP, int(np.isin(codes, places).sum()), "text")
     if len(texts.places) > MOST_TEXTS:
         raise OptionError(
             f"column {name}: it has more than {MOST_TEXTS:,} different texts: skip it by recorded.columns"
