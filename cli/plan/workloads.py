@@ -163,7 +163,7 @@ def complete_data(
                 f" and stored in its result, as in {FLAG} epoch=2026-01-31T12:00:00Z"
             )
         span_s, every_s = data.prefill_span_s or 0.0, data.prefill_every_s
-        options = begin(kind, options, span_s // every_s * every_s if every_s else 0.0)
+        options = begin(kind, options, span_s // every_s * every_s if every_s else span_s)
         epoch = options.model_dump()["epoch"]
         note(f"events begin at {epoch}: query them with {FLAG} epoch={epoch}")
     return data.model_copy(
@@ -181,10 +181,10 @@ def check_history(data: DataSet) -> None:
     span_s, every_s = data.prefill_span_s, data.prefill_every_s
     if span_s is None and every_s is None:
         return
-    if span_s is None or every_s is None:
+    if span_s is None:
         raise ConfigError(
-            "--prefill-span (how long a history is) and --prefill-every (how often each device has an event)"
-            " go together: give both, as in --prefill-span 30d --prefill-every 10m"
+            "--prefill-every (how often each device has an event) goes with --prefill-span (how long a"
+            " history is), as in --prefill-span 30d --prefill-every 10m"
         )
     if data.timestamps is Timestamps.RESTART:
         raise ConfigError(

@@ -159,16 +159,19 @@ def list_outages(result: Result) -> list[str]:
 def describe_history(result: Result) -> list[str]:
     """What was stored before, and how long that took, in one line at most."""
     data = result.settings.data
-    if data.prefill_span_s is None or data.prefill_every_s is None or result.command == "query":
+    if data.prefill_span_s is None or result.command == "query":
         return []
-    every, span = map(format_duration, (data.prefill_every_s, data.prefill_span_s))
+    every_s, span = data.prefill_every_s, format_duration(data.prefill_span_s)
     loads = [
         (run.prefilled, run.phases_s[Phase.PREFILL])
         for run in result.runs
         if run.prefilled and run.phases_s.get(Phase.PREFILL)
     ]
-    text = f"history: one event per device every {every} for {span}"
-    if data.prefill_span_s <= data.prefill_every_s:
+    if every_s is None:
+        text = f"history: the recording's events of {span}"
+    elif data.prefill_span_s > every_s:
+        text = f"history: one event per device every {format_duration(every_s)} for {span}"
+    else:
         text = "history"  # only so that runs know what those before have stored
     if not loads:
         return [f"{text}, kept from before"]

@@ -132,9 +132,11 @@ def describe_measurement(result: Result) -> str:
     if settings.data.prefill:
         parts.append(f"with {settings.data.prefill:,} events inserted before")
     span_s, every_s = settings.data.prefill_span_s, settings.data.prefill_every_s
-    if span_s is not None and every_s is not None and span_s > every_s:
-        span, every = format_duration(span_s), format_duration(every_s)
-        parts.append(f"on a history of {span}, one event per device every {every}")
+    if span_s is not None and span_s > (every_s or 0):
+        every = (
+            "" if every_s is None else f", one event per device every {format_duration(every_s)}"
+        )
+        parts.append(f"on a history of {format_duration(span_s)}{every}")
     if result.by_fill_level:
         parts.append(f"{_count(settings.steps, 'step', 'steps')} on growing data")
     elif settings.runs is not None:

@@ -317,8 +317,8 @@ def find_long_windows(descriptions: Iterable[Query | None], stored: Stored) -> L
     first, end = stored.span_ms
     # From the last event to the next there is an interval that counts, too; in a history it is longer.
     interval_ms = stored.workload.device_interval_ms
-    if isinstance(stored.workload, WithHistory):
-        interval_ms = stored.workload.history.every_ms
+    if isinstance(stored.workload, WithHistory) and (history := stored.workload.history):
+        interval_ms = history.every_ms
     span_ms = end - first + int(interval_ms)
     queries = {
         query.name: int(query.window.span)

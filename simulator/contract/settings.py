@@ -317,7 +317,9 @@ class DataSet(Message):
         gt=0,
     )
     prefill_every_s: float | None = _option(
-        None, "Interval between a device's events in the history (10m).", gt=0
+        None,
+        "Interval between a device's events in the history (10m). A recording has its own.",
+        gt=0,
     )
     clean: bool = _option(True, "Drop and recreate the tables before each run.")
     compact: bool = _option(
@@ -339,7 +341,7 @@ class DataSet(Message):
 
     @property
     def has_history(self) -> bool:
-        """Whether older events at a coarser interval come before all others."""
+        """Whether older events come before all others."""
         return self.prefill_span_s is not None
 
     @property

@@ -154,6 +154,8 @@ def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
     try:
         recognized = recognize_events(module, workload, inventory)
     except UnknownEvents:
+        if workload.history is None:
+            raise
         next_events = find_next(workload, inventory)
         _check_history(module, workload, inventory, next_events)
         return replace(begin, next_events=next_events, is_certain=False)
@@ -196,6 +198,7 @@ def _check_history(
         for worker in workers
     )
     start_ms = int(inventory.first_ms.min())
+    assert workload.history is not None
     query = Query(
         name="history",
         window=Window(span=end_ms - start_ms, at=At.FIRST),

@@ -3,6 +3,7 @@ and so many numbers pass so much time."""
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
@@ -250,10 +251,14 @@ class WithHistory(Workload):
     worker with D devices is of device i modulo D, at step i // D: `History.find_ticks` gives its tick."""
 
     def __init__(self, base: Workload, history: History) -> None:
-        self._base = base
-        self.history = history
+        self._wrap(base)
+        self.history: History | None = history
+        """None: it has the workload's own intervals."""
         self._ticks = history.ticks
         base.order_until(self._ticks)
+
+    def _wrap(self, base: Workload) -> None:
+        self._base = base
         self.seed = base.seed
         self.options = base.options
         self.schema = base.schema
@@ -264,10 +269,12 @@ class WithHistory(Workload):
         self.own_speed = base.own_speed
 
     def remake(self, **changes: Any) -> Workload:
+        assert self.history is not None
         return WithHistory(self._base.remake(**changes), self.history)
 
     def count_history(self, worker: int) -> int:
         """How many of the worker's events are the history."""
+        assert self.history is not None
         return self.history.count * self._base.device_count(worker)
 
     @property
@@ -302,9 +309,11 @@ class WithHistory(Workload):
 
     def _ahead(self, worker: int) -> int:
         """By how much the workload's numbers exceed those of the same events behind the history."""
+        assert self.history is not None
         return (self._ticks - self.history.count) * self._base.device_count(worker)
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        assert self.history is not None
         stop = first + count
         border = min(max(first, self.count_history(worker)), stop)
         parts = []
@@ -321,20 +330,69 @@ class WithHistory(Workload):
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        assert self.history is not None
         distinct, places = np.unique(workers, return_inverse=True)
         counts = np.array([self._base.device_count(int(worker)) for worker in distinct])[places]
         steps, devices = np.divmod(numbers, counts)
         return self._base.locate(workers, self.history.find_ticks(steps) * counts + devices)
 
 
+class WithRecordedHistory(WithHistory):
+    """A recording whose first so many milliseconds, repetitions among them, are the history of the rest."""
+
+    def __init__(self, base: Workload, span_ms: int) -> None:
+        self._wrap(base)
+        self.history = None
+        self._span_ms = span_ms
+        self._counts: dict[int, int] = {}
+
+    def remake(self, **changes: Any) -> Workload:
+        return WithRecordedHistory(self._base.remake(**changes), self._span_ms)
+
+    def count_history(self, worker: int) -> int:
+        if worker not in self._counts:
+            due_ms = self._span_ms / self.clock_factor
+            assert self._base.own_length_s is not None
+            turns = 1 + int(due_ms / (1000 * self._base.own_length_s))
+            self._counts[worker] = bisect_left(
+                range(turns * self.turn(worker)),
+                due_ms,
+                key=lambda number: int(self.find_due_ms(worker, np.array([number]))[0]),
+            )
+        return self._counts[worker]
+
+    def _ahead(self, worker: int) -> int:
+        return 0
+
+    def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
+        return self._base.block(worker, first, count, time_origin)
+
+    def locate(
+        self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
+        return self._base.locate(workers, numbers)
+
+    def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
+        return self._base.pick(worker, numbers)
+
+    def devices_among(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
+        return self._base.devices_among(worker, first, count)
+
+
 def add_history(workload: Workload, data: DataSet) -> Workload:
     """The workload with the history of a data set that has one. OptionError if such a history can't be."""
-    if data.prefill_span_s is None or data.prefill_every_s is None:
+    if data.prefill_span_s is None:
         return workload
     if workload.own_rate_per_s is not None:
+        if data.prefill_every_s is not None:
+            raise OptionError(
+                "--prefill-every gives events one interval, and a recording has its own: leave it out"
+            )
+        return WithRecordedHistory(workload, round(1000 * data.prefill_span_s))
+    if data.prefill_every_s is None:
         raise OptionError(
-            "--prefill-span makes a history of events at one interval, which a recording lacks: use --prefill"
-            " with a number of events"
+            "--prefill-span (how long a history is) and --prefill-every (how often each device has an event)"
+            " go together: give both, as in --prefill-span 30d --prefill-every 10m"
         )
     interval_ms = workload.device_interval_ms
     every_ms, span_ms = round(1000 * data.prefill_every_s), round(1000 * data.prefill_span_s)

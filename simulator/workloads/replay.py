@@ -26,7 +26,7 @@ from .defined import format_epoch, read_epoch_option
 from .definition import NOW, read_epoch
 from .recording import Recorded, Recording
 from .recording.definition import RecordedDefinition, make_schema
-from .recording.store import chunks
+from .recording.store import Header, chunks
 from .schema import ID, ColumnType, EventBlock, Schema, Tags, join_blocks
 
 Rows = NDArray[np.int64]
@@ -475,13 +475,7 @@ class Replayed(Workload):
 
     @property
     def device_interval_ms(self) -> float:
-        header = self.recording.header
-        return (
-            self.clock_factor
-            * (header.last_ms - header.first_ms + 1)
-            * header.devices
-            / header.rows
-        )
+        return self.clock_factor * _find_interval_ms(self.recording.header)
 
     @property
     def instants_are_distinct(self) -> bool:
@@ -514,6 +508,12 @@ class Replayed(Workload):
 # --- from definition to class ---------------------------------------------------------------------
 
 
+def _find_interval_ms(header: Header) -> float:
+    """From one event of a device to its next on average. As in a period, the last has one, too."""
+    period_ms = header.last_ms - header.first_ms + max(1, round(header.interval_ms))
+    return period_ms * header.devices / header.rows
+
+
 def _find_high(recording: Recording, schema: Schema) -> tuple[str, float] | None:
     """The first field whose values differ, and a value that about a tenth of them exceed."""
     rows = np.unique(np.linspace(0, len(recording) - 1, _SAMPLED).astype(np.int64))
@@ -534,8 +534,6 @@ def _find_high(recording: Recording, schema: Schema) -> tuple[str, float] | None
 def replay(definition: RecordedDefinition, recording: Recording) -> type[Replayed]:
     """The class of a recording's workload."""
     schema = make_schema(definition, recording)
-    header = recording.header
-    interval_ms = (header.last_ms - header.first_ms + 1) * header.devices / header.rows
     members: Mapping[str, Any] = {
         "__doc__": definition.about,
         "name": definition.name,
@@ -543,7 +541,10 @@ def replay(definition: RecordedDefinition, recording: Recording) -> type[Replaye
         "recorded": definition.recorded,
         "schema": schema,
         "queries": describe_queries(
-            definition.queries, schema, interval_ms, _find_high(recording, schema)
+            definition.queries,
+            schema,
+            _find_interval_ms(recording.header),
+            _find_high(recording, schema),
         ),
     }
     return type(definition.name.title().replace("_", ""), (Replayed,), dict(members))

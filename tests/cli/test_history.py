@@ -116,7 +116,7 @@ def test_a_search_keeps_tables_only_for_a_history(caught: list[AnyExperiment]) -
 def test_events_are_those_of_all_devices_whoever_shares_them() -> None:
     assert count_history(data_of(), 2) == 10 * 144
     assert count_history(data_of(prefill_every_s=601.0), 1) == 5 * 143
-    with pytest.raises(ConfigError, match="go together"):
+    with pytest.raises(ConfigError, match="goes with --prefill-span"):
         check_history(DataSet(prefill_every_s=5))
     check_history(DataSet(timestamps=Timestamps.RESTART))
 

@@ -16,7 +16,7 @@ from simulator.oracle.answers import answer_blocks
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import Stored, bind
-from simulator.workloads.numbering import add_history
+from simulator.workloads.numbering import WithHistory, add_history
 from simulator.workloads.queries import Aggregate, Function, Query
 from simulator.workloads.schema import EventBlock
 
@@ -207,10 +207,21 @@ def test_a_clock_factor_and_an_epoch_move_all_times(tmp_path: Path) -> None:
     ]
 
 
-def test_a_recording_has_no_history_at_one_interval(tmp_path: Path) -> None:
-    data = DataSet(prefill_span_s=3600, prefill_every_s=60)
-    with pytest.raises(OptionError, match="use --prefill with a number"):
-        add_history(_make(tmp_path), data)
+@pytest.mark.parametrize("fleet", [1, 3])
+def test_a_history_is_the_recording_played_before(tmp_path: Path, fleet: int) -> None:
+    workload = _make(tmp_path, {"fleet": fleet}, sharing_workers=2, clock_factor=2)
+    span_s = 5 * workload.own_length_s  # by the doubled clock two repetitions and a half
+    history = add_history(workload, DataSet(prefill_span_s=span_s))
+    assert isinstance(history, WithHistory)
+    for worker in range(2):
+        before = history.count_history(worker)
+        due_ms = workload.find_due_ms(worker, np.array([before - 1, before]))
+        assert due_ms[0] < 500 * span_s <= due_ms[1]
+        assert _list(history.block(worker, before - 2, 4)) == _list(
+            workload.block(worker, before - 2, 4)
+        )
+    with pytest.raises(OptionError, match="has its own: leave it out"):
+        add_history(workload, DataSet(prefill_span_s=3600, prefill_every_s=60))
 
 
 def test_tags_can_have_a_table_of_their_own(tmp_path: Path) -> None:

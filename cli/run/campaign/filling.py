@@ -39,6 +39,8 @@ class Filling:
     question: Question
     interval_s: float
     """From one event of a device to the next."""
+    recorded: bool
+    """Whether the workload is a recording, whose history has the intervals that were recorded."""
     begins_now: bool
     """Whether the workload's events begin anew in each step."""
 
@@ -87,6 +89,8 @@ class Filling:
     @property
     def _anchor(self) -> dict[str, Any]:
         """A history of an event of each device, by which later steps know what earlier ones have stored."""
+        if self.recorded:
+            return {"prefill-span": f"{ceil(self.interval_s)}s"}
         return _write_history(self.interval_s, self.interval_s)
 
     def _find_small(self) -> float:

@@ -116,7 +116,13 @@ def _check_history(definition: Definition, kind: Any, file: Path) -> None:
     if history is None or history.every is None:
         return
     options = begin(kind, read_options(kind, {}, _list_workload_pairs(definition)))
-    interval_s = kind(0, **options.model_dump()).device_interval_ms / 1000
+    workload = kind(0, **options.model_dump())
+    interval_s = workload.device_interval_ms / 1000
+    if workload.own_rate_per_s is not None:
+        raise ConfigError(
+            f"{locate_key(file, 'requirements', 'history', 'every')}every gives events one interval, and a"
+            " recording has its own: leave it out"
+        )
     if history.every < interval_s:
         raise ConfigError(
             f"{locate_key(file, 'requirements', 'history', 'every')}"
@@ -280,8 +286,12 @@ class _Follow:
         """How the history is stored."""
         kind = _read_workload(self.definition, self.config)
         options = read_options(kind, {}, _list_workload_pairs(self.definition))
-        interval_s = kind(0, **begin(kind, options).model_dump()).device_interval_ms / 1000
-        return Filling(self.question, interval_s, kind.begins_now(options))
+        workload = kind(0, **begin(kind, options).model_dump())
+        interval_s, recorded = (
+            workload.device_interval_ms / 1000,
+            workload.own_rate_per_s is not None,
+        )
+        return Filling(self.question, interval_s, recorded, kind.begins_now(options))
 
     def _make(
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()

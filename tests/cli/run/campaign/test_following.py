@@ -396,6 +396,24 @@ def test_without_a_retention_there_is_one_level(tmp_path: Path) -> None:
     assert _find(campaign, "load")["prefill"] == ["960000"]
 
 
+def test_a_history_of_a_recording_has_the_intervals_that_were_recorded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTBENCH_RECORDINGS", str(tmp_path / "cache"))
+    file, rows = tmp_path / "pumps.csv", range(20)
+    rising = "".join(f"2026-03-01T00:00:{row // 2:02}Z,pump-{row % 2},{row}\n" for row in rows)
+    file.write_text(f"time,pump,flow\n{rising}")
+    text = FILE.replace("workload: boilers", f"workload: {file}")
+    turn = _open(tmp_path, text).turns[0]
+    small, large, *others, _, _ = map(_read_options, turn)
+    assert (small["prefill"], large["prefill"]) == (["480000"], ["4320000"])
+    for options in (small, large, *others):
+        assert options["prefill-span"] == ["1s"]
+        assert "prefill-every" not in options
+    with pytest.raises(ConfigError, match="recording has its own: leave it out"):
+        _open(tmp_path, text.replace("{span: 10m}", "{span: 30d, every: 10m}"))
+
+
 def test_the_time_of_a_turn_has_the_history_once(tmp_path: Path) -> None:
     def count(text: str) -> list[int]:
         campaign = _open(tmp_path, text.replace("[one]", "[one]\nrepeats: 2"))
