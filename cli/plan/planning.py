@@ -211,7 +211,7 @@ def plan_inserts(sweep: InsertRequest) -> list[PlannedSeries]:
 def plan_queries(request: QueryRequest) -> PlannedSeries:
     """The run of a query command."""
     load = request.load
-    length = f"{load.runs} runs" if load.duration_s is None else f"{load.duration_s:g} s"
+    length = format_count(load.runs, "run") if load.duration_s is None else f"{load.duration_s:g} s"
     label = f"{format_count(load.workers, 'worker')}, {length}"
     return PlannedSeries("queries", [PlannedRun(label, 1, request.data, (load,))])
 

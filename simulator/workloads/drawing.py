@@ -94,7 +94,7 @@ class Stored:
         time = self.workload.schema.time
         first, last = [], []
         for part in self.parts:
-            edge = min(self.workload.disorder, part.count)
+            edge = min(self.workload.disorder + 1, part.count)
             behind = StoredPart(part.worker, part.first + part.count - edge, edge)
             before = StoredPart(part.worker, part.first, edge)
             first += [block.columns[time].min() for block in self._generate(before)]

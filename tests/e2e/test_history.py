@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from .tool import Tool
 
 _DATA = (
@@ -58,6 +60,32 @@ def test_a_history_is_loaded_once_and_asked_about(tool: Tool) -> None:
     assert refused.status == 1
     assert "that this run and its history can't continue" in refused.err
     assert "Run it once without --no-clean" in refused.err
+
+
+def test_a_recording_is_played_before_as_a_history(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IOTBENCH_RECORDINGS", str(tool.place / "cache"))
+    pumps, rows = tool.place / "pumps.csv", range(400)
+    rising = [f"{1_772_323_200 + row // 4},pump-{row % 4},{row}\n" for row in rows]
+    pumps.write_text("time,pump,flow\n" + "".join(rising))
+    # Copies of devices, and three repetitions.
+    data = (
+        "-t", "embedded", "--workload", str(pumps), "--workload-option", "devices=20",
+        "--prefill-span", "5m",
+    )  # fmt: skip
+    for label in ("first", "second"):
+        tool.run_here(
+            "insert", *data, "-w", 2, "-r", 1, "--duration", "2s", "--batch", 10, "--speed", 20,
+            "--label", label, *(["--no-clean"] if label == "second" else []),
+        ).ok()  # fmt: skip
+    querying = tool.run_here("query", *data, "-w", 2, "-r", 1, "--queries", "point,range").ok()
+    assert "Answers: 4 checked, all right." in querying.out
+    [loaded], [kept] = read_runs(tool, "first"), read_runs(tool, "second")
+    assert loaded["fill_level"] == loaded["prefilled"] == 20 * 300
+    assert kept["prefilled"] is None
+    assert kept["fill_level"] == 20 * 300 + loaded["groups"][0]["count"]
+    assert kept["groups"][0]["verification"]["ok"]
 
 
 def test_a_search_keeps_one_history_for_all_steps(tool: Tool) -> None:

@@ -207,6 +207,13 @@ def test_a_clock_factor_and_an_epoch_move_all_times(tmp_path: Path) -> None:
     ]
 
 
+def test_the_time_of_a_recording_in_order_is_known(tmp_path: Path) -> None:
+    workload = _make(tmp_path, {"order": "time"})
+    assert workload.disorder == 0
+    stored = Stored(workload, [StoredPart(0, 1, 4)])
+    assert stored.span_ms == (1000 * BEGIN_S + 5000, 1000 * BEGIN_S + 12_001)
+
+
 @pytest.mark.parametrize("fleet", [1, 3])
 def test_a_history_is_the_recording_played_before(tmp_path: Path, fleet: int) -> None:
     workload = _make(tmp_path, {"fleet": fleet}, sharing_workers=2, clock_factor=2)
