@@ -66,7 +66,7 @@ def test_names_are_known_without_loading() -> None:
     ("arguments", "status", "kinds"),
     [
         (["workloads"], 0, ["workload"]),
-        (["workloads", "temperature"], 0, ["module"]),
+        (["workloads", "temperature", "--types"], 0, ["module"]),
         (["targets"], 0, ["workload"]),
         (["targets", "here"], 0, ["workload"]),
         (["ceiling", "--events", "100", "--batch", "10"], 0, ["module"]),

@@ -233,7 +233,7 @@ repeats: 2
 
 def test_equals_meet_alike_and_nobody_is_ranked(tool: Tool) -> None:
     (tool.place / "equals.yaml").write_text(EQUALS)
-    done = tool.run_here("campaign", "equals.yaml").ok()
+    done = tool.run_here("campaign", "equals.yaml", "-v").ok()
     for candidate in ("one", "two"):
         assert re.search(rf"\n{candidate}: (all )?undecided.*narrowest: inserts p99", done.out)
     assert "undecided cost per month: no price is known" in done.out

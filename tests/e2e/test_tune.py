@@ -8,7 +8,7 @@ from .tool import Tool
 def test_a_search_and_what_is_made_of_it(tool: Tool) -> None:
     tool.add_target("fast", module="blackhole")
     done = tool.run_here(
-        "tune", "-t", "fast", "-w", 1, "--over", "batch=1,1000", "--run-duration", "800ms", "-r", 1,
+        "tune", "-t", "fast", "-w", 1, "--over", "batch=1,1000", "--run-duration", "800ms", "-r", 1, "-v",
     )  # fmt: skip
     tuning = tool.result()["tuning"]
     assert [own["batch"] for own in tuning["candidates"]] == [1, 1000, 0]

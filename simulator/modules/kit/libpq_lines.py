@@ -137,7 +137,10 @@ class MessageLine(Line):
     def _check_silence(self) -> None:
         """Make sure that no answer is left over, which would be taken for the next one."""
         with suppress(BlockingIOError):
-            self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            begin = self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            # Notices and changes of settings may come at any time.
+            if begin in (b"N", b"S", b"A"):
+                return
             raise lost("the server sent an answer that nobody asked for, or closed the connection")
 
     def receive(self) -> Received | None:

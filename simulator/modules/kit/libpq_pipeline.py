@@ -338,10 +338,8 @@ class MessagePipeline(Pipeline):
         self.arrived_s = self._receiver.arrived_s
         if not data:
             raise lost(self._error or "the server closed the connection")
-        if not self.under_way:
-            raise lost("the server sent an answer that nobody asked for")
         is_begun = self._rest or self._rows or self._error
-        if data == _ONE_STORED and not is_begun and self._ready[0] == 1:
+        if data == _ONE_STORED and not is_begun and self._ready and self._ready[0] == 1:
             self._ready.popleft()
             return [(self.under_way.popleft(), _ONE)]
         self._rest += data
@@ -368,6 +366,9 @@ class MessagePipeline(Pipeline):
                 self._rows += int(words[-1]) if words[0] in (b"COPY", b"INSERT") else 0
             elif kind == b"E":
                 self._error = self._error or read_error(body)
+            elif kind == b"Z" and not self._ready:
+                # Notices and changes of settings may come at any time, and have no such end.
+                raise lost("the server sent an answer that nobody asked for")
             elif kind == b"Z" and self._ready[0] > 1:
                 self._ready[0] -= 1
             elif kind == b"Z":

@@ -15,7 +15,7 @@ def open_recording(settings: Recorded, base: Path | None = None) -> Recording:
     source = find_source(settings, base)
     folder = recordings_folder()
     key = folder / f"{source.key}.name"
-    if key.is_file() and (folder / (name := key.read_text()) / HEADER).is_file():
+    if key.is_file() and (folder / (name := key.read_text(encoding="utf-8")) / HEADER).is_file():
         recording = Recording(folder / name)
         if recording.header.version == VERSION:
             return recording
