@@ -101,11 +101,6 @@ def set_deadline(at_s: float) -> None:
     _own.at_s = at_s
 
 
-def read_deadline() -> float:
-    """When this thread's request is given up, by `time.perf_counter`."""
-    return _own.at_s
-
-
 def limit_wait(timeout_s: float) -> float:
     """How long this thread may wait for one answer: `timeout_s`, or less if the deadline is near."""
     at_s = _own.at_s
@@ -192,9 +187,8 @@ class Receiver:
     def _read_wall_clock(self) -> int | None:
         """The time of day in ns, by which the kernel stamps; None if it may have been set since it was read
         last: then a stamp says nothing."""
-        for _ in range(
-            2
-        ):  # this thread may be interrupted between its two clocks, but hardly twice
+        # This thread may be interrupted between its two clocks, but hardly twice.
+        for _ in range(2):
             wall_ns, now_s = time.time_ns(), time.perf_counter()
             ahead_s = wall_ns / 1e9 - now_s
             slewed_s = _MOST_SLEW * (now_s - self._compared_s)

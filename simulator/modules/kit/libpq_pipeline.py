@@ -291,7 +291,6 @@ class MessagePipeline(Pipeline):
         self._ready: deque[int] = deque()
         """How many ReadyForQuery each request is still answered by."""
         self._receiver = Receiver(connection.socket, connection.stamped)
-        self._buffer = memoryview(bytearray(_MOST_BYTES))
         self._waits_s: float | None = None
         self._rest = b""
         """The beginning of a message."""
@@ -330,7 +329,7 @@ class MessagePipeline(Pipeline):
 
     def receive(self) -> list[tuple[Any, Answer]]:
         try:
-            data = bytes(self._buffer[: self._receiver.receive(self._buffer)])
+            data = self._receiver.read(_MOST_BYTES)
         except TIMEOUTS as error:
             if self._waits_s is not None:
                 raise no_answer(self._waits_s) from error
