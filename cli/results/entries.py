@@ -152,7 +152,7 @@ class QueryFigure:
 
 
 def _show(value: float | None) -> str:
-    """Three digits, but never as 1.23e+03; `-` for what isn't known."""
+    """Three digits, never as 1.23e+03; `-` if unknown."""
     return "-" if value is None else format_digits(value)
 
 

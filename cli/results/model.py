@@ -162,7 +162,7 @@ class ClientTurn(Bounded, BaseModel):
 
 
 class ClientComparison(Bounded, BaseModel):
-    """What official clients cost beside the lean path."""
+    """What official clients cost compared with the lean path."""
 
     ways: dict[str, str]
     """Value of the option `client` -> how it inserts, or asks, in words; the lean path first."""

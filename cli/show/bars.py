@@ -33,26 +33,26 @@ from .vega import (
 )
 
 MOST_DOTS = 100
-"""Dots in one bar; of more samples some are left out, but never the least or the greatest."""
+"""The most dots in one bar. With more samples some are left out, never the lowest or the highest."""
 
 MILLISECONDS = "Time, ms"
 CAPACITY = "Events/s"
-"""The unit of bars whose line ends at the lowest rate that didn't hold."""
+"""The unit of bars whose whisker ends at the lowest rate that didn't hold."""
 _LABEL_CHARACTERS = 45
 """Characters in a line of a bar's label."""
 
 
 @dataclass(frozen=True)
 class Bar:
-    """A figure of one of those that are beside each other."""
+    """One bar: a figure of one of the results shown side by side."""
 
     name: str
     value: float
     interval: tuple[float, float] | None
     samples: Sequence[float] = ()
-    """What it is the mean of."""
+    """The values it is the mean of."""
     series: str = ""
-    """What decides its colour; empty: all bars have the same one."""
+    """What its colour stands for; empty: all bars share one colour."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,9 @@ class Bars:
     sample: str = "run"
     """What a bar is the mean of."""
     title: str = ""
-    """What the chart's title ends with."""
+    """The end of the chart's title."""
     note: str = ""
-    """What is said instead of what bars show in general."""
+    """Replaces the general caption of bars."""
     limits: Mapping[float, str] = field(default_factory=dict)
     """Value -> text of the dashed lines across."""
 
@@ -88,8 +88,8 @@ def draw_bars(
     places: Places | None = None,
     limits: Mapping[float, str] | None = None,
 ) -> tuple[Row, str]:
-    """The bars from top to bottom, and what they show in words. `sample`: what a bar is the mean of;
-    `limits`: value -> text of the dashed lines across."""
+    """The bars from top to bottom, and their caption. `sample`: what a bar is the mean of; `limits`: value ->
+    text of the dashed lines across."""
     ends = [end for bar in bars for end in (bar.value, *(bar.interval or ()), *bar.samples)]
     log = needs_log(ends)
     if unit == CAPACITY:
@@ -137,7 +137,7 @@ def draw_bars(
         least = min(least, *(row["value"] for row in rows))
         most = max(row["end"] for row in rows)
         powers = range(math.floor(math.log10(least)), math.ceil(math.log10(most)))
-        # A bar has to begin somewhere.
+        # A logarithmic bar needs a start above 0.
         scale = {"type": "log", "nice": False, "domainMin": 10.0 ** powers[0],
                  "domainMax": 1.1 * most}  # fmt: skip
         ticks = {"values": [10.0**power for power in powers]}
@@ -199,8 +199,8 @@ def read_bars(
     best: bool = False,
     at_first: bool = False,
 ) -> Bars:
-    """A bar for all that each result has measured, or where there are several only for the `best`.
-    `at_first`: where stands before who, and those at one place are beside each other."""
+    """A bar for everything that each result measured, or only for its `best`. `at_first`: name the place
+    before the result, so that bars of one place are next to each other."""
     alone = len(subjects) == 1
     pick = best and not alone
     found = [
@@ -222,7 +222,7 @@ def read_bars(
 
 
 def make_bar(label: str, values: Sequence[float], series: str = "", times: bool = False) -> Bar:
-    """The mean of the values. `times`: they are no rates."""
+    """The mean of the values. `times`: they are times, not rates."""
     summary = summarize_times(values) if times else summarize(values)
     return Bar(label, summary.avg, summary.ci95, values, series)
 
@@ -245,7 +245,7 @@ def read_queries(result: Result) -> Samples:
 
 
 def name_tuned_rate(subjects: Measured) -> str:
-    """The unit of what tunings found: a rate, or one within limits."""
+    """The unit of what tunings found: a rate, or a rate within limits."""
     tunings = [
         result.tuning for results in subjects.values() for result in results if result.tuning
     ]
@@ -253,12 +253,12 @@ def name_tuned_rate(subjects: Measured) -> str:
 
 
 def read_tunings(subjects: Measured) -> Bars:
-    """What a tuning's combinations reach; of several what the best of each does."""
+    """What a tuning's combinations reach; for several tunings, the best of each."""
     return read_bars(subjects, _read_finalists, name_tuned_rate(subjects), best=True)
 
 
 def _read_finalists(result: Result) -> Samples:
-    """What the combinations reach that a tuning compared at the end, the best first."""
+    """What the finalists of a tuning reach, best first."""
     tuning = result.tuning
     ranked = tuning.rank_finalists() if tuning else []
     return {
@@ -269,8 +269,8 @@ def _read_finalists(result: Result) -> Samples:
 
 
 def read_clients(subjects: Measured, cpu: bool = False) -> Bars:
-    """A bar for each client of each comparison, the lean path first: of comparisons of clients that insert,
-    or if there are none, of clients that ask. `cpu`: not their rates, but their CPU for each."""
+    """A bar for each client of each comparison, the lean path first: of clients that insert or, if there are
+    none, of clients that query. `cpu`: their CPU time per event or query instead of their rates."""
     columns = choose_columns([result for (result,) in subjects.values()])
     asks = columns is ASKING
     compared = {
@@ -290,7 +290,7 @@ def read_clients(subjects: Measured, cpu: bool = False) -> Bars:
 
 
 def read_answers(subjects: Measured) -> Bars:
-    """What each search held, up to the lowest rate that it didn't hold."""
+    """The highest rate that held in each search, up to the lowest that didn't."""
     found = [
         Bar(name, held, (held, answer.above_per_s) if answer.above_per_s else None)
         for name, results in subjects.items()
@@ -312,7 +312,7 @@ def read_candidates_clients(subjects: Measured) -> Bars:
 
 def read_capacities(subjects: Measured, required: Sequence[float]) -> Bars:
     """The mean of what held in each candidate's searches, with a line over all of their intervals.
-    `required`: rates that are to be held."""
+    `required`: rates that the campaign requires."""
     doubts, limits = describe_doubts(subjects), dict[str, None]()
     found, none = [], []
     for name, results in subjects.items():
@@ -329,18 +329,18 @@ def read_capacities(subjects: Measured, required: Sequence[float]) -> Bars:
             none.append(name)
     note = (
         "Mean over the repetitions of the highest rate that held; each dot is a repetition. The line spans"
-        " all intervals between the highest rate that held and the lowest that failed."
+        " the range between the highest rate that held and the lowest that failed."
     )
     note += f" No rate held: {', '.join(none)}." if none else ""
-    note += "".join(f" Dashed: the {rate:,.10g} events/s that are required." for rate in required)
+    note += "".join(f" Dashed: the required {rate:,.10g} events/s." for rate in required)
     within = f" within {', '.join(limits)}" if limits else ""
     lines = dict.fromkeys(required, "required")
     return Bars(found, WITHIN_LIMITS, "repetition", within, note, lines)
 
 
 def read_rates(pooled: Mapping[str, Mapping[Place, Average]], subjects: Measured) -> Bars:
-    """The highest rate of each candidate; none unless two have one. `pooled`: what their repetitions
-    measured."""
+    """The highest rate of each candidate; none unless two have one. `pooled`: the figures of all
+    repetitions."""
     doubts = describe_doubts(subjects)
     rates = {
         name: max(places.items(), key=lambda pair: pair[1].mean)

@@ -1,5 +1,5 @@
-"""A campaign's report: one file that needs nothing else. Its candidates stand beside each other, their
-repetitions pooled, each in one colour throughout; what is known of single runs is folded."""
+"""A campaign's report: one self-contained file. Candidates are shown side by side, with their repetitions
+pooled and one colour each throughout; details of single runs are folded."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .templates import Chart
 from .vega import PAPER, choose_colour, choose_shape
 
 MOST_TOLD = 4
-"""Sentences on disturbances and indexes that are not folded."""
+"""How many sentences on disturbances and indexes are not folded."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class CandidateSection:
     """One candidate in the report."""
 
     place: int
-    """Its place among all, from 0 on, which decides its colour."""
+    """Its place among all candidates, from 0, which decides its colour."""
     name: str
     about: str
     """Its database and version, and how many results it has."""
     interventions: Sequence[str]
-    """What was done to the database, and what came of it."""
+    """What was done to the database, and with what effect."""
     more: int
     """How many of these are only in the folded parts."""
     answers: str
@@ -67,26 +67,26 @@ class CandidateSection:
     conditions: Mapping[str, Table]
     """Kind of condition -> its settings."""
     steps: Sequence[Mapping[str, Any]]
-    """Each with its jobs in words, and the tables of all of its repetitions."""
+    """Each step with its jobs in words, and the tables of all its repetitions."""
     statements: Sequence[SentStatements]
     """Its schema, and the statement of each query."""
 
 
 @dataclass(frozen=True)
 class CampaignPage:
-    """What the report of a campaign has."""
+    """The contents of a campaign's report."""
 
     title: str
     candidates: Sequence[CandidateSection]
     left_out: str
-    """Why there are no tables of runs, and where they are; empty if they are here."""
+    """Why there are no tables of runs here, and where to find them; empty if they are here."""
     verdict: VerdictMatrix | None
-    """What the page begins with; None without requirements."""
+    """The verdict at the top of the page; None without requirements."""
     steps: Sequence[str]
     summary: Mapping[str, Sequence[tuple[str, str]]]
-    """Candidate -> its rank (`1.`; empty if nobody is ranked) and its figure in each step."""
+    """Candidate -> its rank (`1.`; empty if there is no ranking) and its figure in each step."""
     doubts: str
-    """Which results to doubt, in one sentence."""
+    """One sentence on which results to doubt."""
     hardware: Sequence[str]
     rankings: Mapping[str, Sequence[str]]
     """Title -> lines."""
@@ -100,7 +100,7 @@ class CampaignPage:
     scalings: Sequence[tuple[Chart, Table]]
     """Each step over the number of nodes."""
     differences: Sequence[str]
-    """The conditions in which candidates differ."""
+    """Conditions that differ between candidates."""
 
     @property
     def ranked(self) -> bool:
@@ -137,7 +137,7 @@ _PATHS = {
     "triangle-down": "M7 12L1.5 2H12.5Z",
     "triangle-right": "M2 1.5L12.5 7L2 12.5Z",
 }
-"""Shape -> its outline in a box of 14 x 14."""
+"""Shape -> its outline in a box of 14 × 14."""
 
 
 def draw_swatch(place: int) -> str:
@@ -155,8 +155,7 @@ def draw_swatch(place: int) -> str:
 def make_section(
     place: int, name: str, jobs: Sequence[DoneJob], tabulated: bool = True
 ) -> CandidateSection:
-    """The section of a candidate, made from its jobs; it may have none. `tabulated`: with the tables of their
-    runs."""
+    """The section of a candidate, made from its jobs, if any. `tabulated`: with the tables of their runs."""
     servers = dict.fromkeys(name_database(job.result) or job.result.module for job in jobs)
     about = [*servers, format_count(len(jobs), "result")] if jobs else ["nothing was measured"]
     sentences = [f"{job}: {text}" for job in jobs for text in list_interventions(job.result)]
@@ -183,7 +182,7 @@ def make_section(
             "tables": join_tables(own) if tabulated else {},
         })  # fmt: skip
     checked, unchecked = sum_up_answers([each for job in jobs for each in job.result.answers])
-    answers = f"Answers: {checked}" if checked else "Answers: none was checked"
+    answers = f"Answers: {checked}" if checked else "Answers: none were checked"
     answers += f"; {unchecked:,} not checked." if unchecked else "."
     return CandidateSection(
         place,
@@ -200,7 +199,8 @@ def make_section(
 
 
 def pool_statements(results: Iterable[Iterable[SentStatements]]) -> list[SentStatements]:
-    """The statements of a candidate's results, each once: a query's with the parameters of the first."""
+    """The distinct statements of a candidate's results; a query's statement has the parameters of its first
+    execution."""
     parts: dict[object, SentStatements] = {}
     for part in chain.from_iterable(results):
         same = part.title if part.query else (part.title, *part.lines)
@@ -209,7 +209,7 @@ def pool_statements(results: Iterable[Iterable[SentStatements]]) -> list[SentSta
 
 
 def pool_doubts(jobs: Sequence[DoneJob]) -> list[tuple[str, str, str]]:
-    """Each kind of caveat once, the gravest first, with the jobs that have it."""
+    """Each kind of caveat once, most serious first, with the jobs it applies to."""
     by_kind: dict[str, dict[str, str]] = {}
     for job in jobs:
         for kind, text in describe_caveats(job.result):
@@ -237,7 +237,7 @@ _KINDS = {
 
 
 def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
-    """Title -> settings with their values; where jobs differ, with the steps that have each value."""
+    """Title -> settings with their values; where jobs differ, with the steps of each value."""
     by_condition: dict[Condition, dict[str, dict[str, dict[str, None]]]] = {}
 
     def add(condition: Condition, name: str, value: object, step: str) -> None:
@@ -247,7 +247,7 @@ def tabulate_conditions(jobs: Sequence[DoneJob]) -> dict[str, Table]:
     for job in jobs:
         for setting, stated in list_settings(job.result, find_declared(job.result)).items():
             add(stated.condition, setting.name, stated.value, job.step)
-        # The schema as it was found; its indexes are among `list_settings`.
+        # The schema as it was found; `list_settings` has its indexes.
         for name, value in as_mapping(job.result.describe("database").get("schema")).items():
             if name != "indexes":
                 add(Condition.SCHEMA, f"{name} (as found)".replace("_", " "), value, job.step)
@@ -293,7 +293,7 @@ def join_tables(jobs: Sequence[DoneJob]) -> dict[str, Table]:
         elif first_job.repetition is None:
             joined[title] = first
         else:
-            # A table may lack a column of another, for which it has no figures.
+            # A table may lack columns for which it has no figures.
             headers = list(dict.fromkeys(header for _, table in parts for header in table.headers))
             joined[title] = Table(
                 ["Repetition", *headers],

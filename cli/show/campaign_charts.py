@@ -1,4 +1,4 @@
-"""The charts of a campaign: the repetitions of a candidate together, in a colour of its own."""
+"""The charts of a campaign: the repetitions of a candidate pooled, in one colour per candidate."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .templates import (
 from .vega import HEIGHT, Places, Row, resize
 
 PAGE_WIDTH = 560
-"""Pixels of a plot: a page of 1400 has two beside each other."""
+"""Width of a plot in pixels: a page of 1400 px fits two side by side."""
 MOST_PANELS = 4
 """The most queries that are drawn over fill levels."""
 
@@ -49,8 +49,7 @@ _OVER_LEVELS = (
 
 
 def _rates(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
-    """A bar for each candidate, unless only one has a rate; with several numbers of
-    workers lines over them."""
+    """A bar for each candidate, unless only one has a rate; with several worker counts, lines over these."""
     pooled = {
         name: {
             place: values
@@ -62,8 +61,8 @@ def _rates(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
     if len({place for samples in pooled.values() for place in samples if place.workers}) > 1:
         return over_workers(
             replace(kind, figures=[INSERTS], keep=is_sweep,
-                    note="Mean over the repetitions at each number, with its 95 % interval. Each dot is a"
-                    " repetition."),
+                    note="Mean over the repetitions at each worker count, with its 95 % interval. Each dot"
+                    " is a repetition."),
             {name: subjects[name] for name in pooled}, places,
         )  # fmt: skip
     return bars(replace(kind, figures=partial(read_rates, pooled)), subjects, places)
@@ -71,8 +70,8 @@ def _rates(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
 
 def _time_candidates(subjects: Measured) -> tuple[list[Timed], str]:
     note = (
-        "All valid runs at each candidate's best number of workers, retries included. A request is a whole"
-        " batch; at a given rate it counts from when it was due."
+        "All valid runs at each candidate's best worker count, retries included. A request is a whole"
+        " batch; at a given rate its time counts from when it was due."
     )
     found = [
         runs.time_groups(name, [run.group for run in runs.list_best_runs(results)])
@@ -87,12 +86,12 @@ _DISK = Shown(
 
 
 def _list_campaign_kinds(required: Sequence[float]) -> dict[str, Kind]:
-    """The charts of each step. `required`: rates that are to be held."""
+    """The charts of each step. `required`: rates that the campaign requires."""
     return {
         "capacity": Kind("capacity", bars, partial(read_capacities, required=required)),
         "responses-over-rate": Kind(
             "response time over rate", over_rate, required,
-            "Each dot is a step of a search. Lines go through the medians of steps at about the same rate in"
+            "Each dot is a step of a search. Lines connect the medians of steps at about the same rate over"
             " all repetitions.",
         ),
         "rates": Kind("inserts per second", _rates, None),
@@ -108,7 +107,7 @@ def _list_campaign_kinds(required: Sequence[float]) -> dict[str, Kind]:
         ),
         "time": Kind(
             "throughput over time", timeline, runs.choose_middle,
-            "Events acknowledged in each second of each candidate's valid run with the middle rate.",
+            "Events acknowledged per second in each candidate's valid run of median rate.",
         ),
         "responses": Kind("response times", ranges, partial(points.list_time_ranges, response=True)),
         "queries": Kind("query times", ranges, partial(points.list_time_ranges, response=False)),
@@ -119,9 +118,9 @@ def _list_campaign_kinds(required: Sequence[float]) -> dict[str, Kind]:
 def draw_campaign(
     steps: Mapping[str, Measured], required_per_s: float | None, names: Sequence[str] = ()
 ) -> tuple[list[Chart], list[Chart]]:
-    """Every chart that the steps have data for: those that answer what was asked, and those of single runs.
-    `required_per_s`: a rate that is to be held, if there is one. `names`: all candidates of the pages, which
-    have the same order and look in each chart."""
+    """Every chart that the steps have data for: those that show the answer, and those of single runs.
+    `required_per_s`: the required rate, if any. `names`: all candidates of the pages, which have the same
+    order and look in each chart."""
     names = names or list(dict.fromkeys(chain.from_iterable(steps.values())))
     places = {name: place for place, name in enumerate(names)}
     kinds = _list_campaign_kinds([required_per_s] if required_per_s else [])
@@ -139,7 +138,7 @@ def draw_campaign(
             single = name == "latency" or (name == "time" and not disturbed)
             (more if single else first).append(chart)
     first += [draw(steps, places) for draw in (draw_query_levels, draw_storage)]
-    # Pages name charts by their kind.
+    # Pages refer to charts by their kind.
     numbered = [
         chart and replace(chart, kind=f"{number}-{chart.kind}", spec=resize(chart.spec, PAGE_WIDTH))
         for number, chart in enumerate([*first, *more], 1)
@@ -149,7 +148,7 @@ def draw_campaign(
 
 
 def draw_query_levels(steps: Mapping[str, Measured], places: Places) -> Chart | None:
-    """A panel for each query that a candidate was asked at several fill levels: how long it took."""
+    """A panel for each query that was measured at several fill levels of a candidate: how long it took."""
     asked: dict[str, dict[str, list[Row]]] = {}
     for measured in steps.values():
         for name, results in measured.items():
@@ -174,8 +173,8 @@ def draw_query_levels(steps: Mapping[str, Measured], places: Places) -> Chart | 
 
 
 def draw_storage(steps: Mapping[str, Measured], places: Places) -> Chart | None:
-    """Bytes on disk over the events in the database: for steps on growing data, or else for the step whose
-    fill levels lie furthest apart."""
+    """Bytes on disk over the number of events in the database: for steps on growing data, or else for the
+    step with the widest range of fill levels."""
 
     def is_own(result: Result) -> bool:
         return not any(run.group.storage and run.group.storage.shared for run in result.writers)
@@ -183,8 +182,8 @@ def draw_storage(steps: Mapping[str, Measured], places: Places) -> Chart | None:
     during = replace(_DISK, key="storage_during_bytes", x="storage_during_events")
     kind = Kind(
         "disk over fill level", over_events, [during, _DISK],
-        "What the tables take on disk: mean over the repetitions, with its 95 % interval. All copies count,"
-        " and what is allocated ahead of events.",
+        "Disk space of the tables: mean over the repetitions, with its 95 % interval. Replicas and space"
+        " allocated in advance are included.",
         is_own, name="storage",
     )  # fmt: skip
     charts = {
@@ -209,13 +208,13 @@ def draw_storage(steps: Mapping[str, Measured], places: Places) -> Chart | None:
 # --- the number of nodes --------------------------------------------------------------------------
 
 MOST_SERIES = 7
-"""The most series over the number of nodes."""
+"""The most series drawn over the number of nodes."""
 
 
 def find_scaling(
     step: str, nodes: Mapping[str, tuple[str, int | None]], measured: Measured
 ) -> list[tuple[Chart, Table]]:
-    """The step's rates and its times over the number of nodes; none unless a series has two numbers or more.
+    """The step's rates and times over the number of nodes; none unless a series has two node counts or more.
     `nodes`: candidate -> its series and its number of nodes."""
     known = {name: nodes[name] for name, results in measured.items() if results and nodes[name][1]}
     counts = Counter(series for series, _ in known.values())
@@ -256,8 +255,7 @@ def find_scaling(
 
 
 def _tabulate_scaling(found: Mapping[str, points.Groups], shown: Shown, times: bool) -> Table:
-    """Each figure, how many times as fast it is as with the fewest nodes, and what share that is of as many
-    times the nodes."""
+    """Each figure, its speed-up over the fewest nodes, and that speed-up as a share of linear scaling."""
     rows = []
     for name, groups in found.items():
         summaries = [

@@ -1,4 +1,4 @@
-"""The kinds of charts of results: each is a template with the figures that it shows, and of which results."""
+"""The kinds of charts: each is a template, the figures it shows, and the results it applies to."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ from .vega import HEIGHT, MOST_TOGETHER, PHASES, Places, Row, find_label_step
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of chart: which figures a template shows, and of which results."""
+    """A kind of chart: which figures a template shows, for which results."""
 
     title: str
     template: Callable[[Kind, Measured, Places], Chart | None]
     figures: Any
-    """What of the observations it shows, or what reads it from what a result keeps by the second."""
+    """The figures it takes from the observations, or a function that reads what a result keeps per second."""
     note: str = ""
     keep: Callable[[Result], bool] = lambda result: True
-    """Which results it is of."""
+    """The results it applies to."""
     name: str = ""
 
     def make(
@@ -72,7 +72,7 @@ class Kind:
         title: str = "",
         remarks: Sequence[str] = (),
     ) -> Chart:
-        """The chart of this kind; `note` and `title`: others than its own."""
+        """The chart of this kind; `note` and `title` replace its own."""
         note = note or self.note
         note = f"{note.removesuffix('.')}{LOG}." if log else note
         return Chart(self.name, title or self.title, note, spec, remarks)
@@ -82,7 +82,7 @@ class Kind:
 
 
 def _over(axis: Axis, kind: Kind, subjects: Measured, places: Places) -> Chart | None:
-    """Lines over an axis. Those at a single number of workers are bars."""
+    """Lines over an axis; bars if there is a single worker count."""
     panels: dict[str, Panel] = {}
     for shown in kind.figures:
         found = gather(subjects, shown, axis, kind.keep)
@@ -115,17 +115,17 @@ over_events = partial(_over, OVER_EVENTS)
 
 
 def describe_saturation(steps: points.Steps) -> str:
-    """What a share achieved says of a step, and where it says nothing."""
-    text = f"Below {points.KEPT_UP:.0f} % of what was due a step is saturated, and doesn't hold"
+    """What the achieved share says about a step, and where it says nothing."""
+    text = f"A step below {points.KEPT_UP:.0f} % of what was due is saturated and doesn't hold"
     if not steps.under_way:
         return f"{text}."
     several = format_count(steps.under_way, "step")
-    return f"{text}, but for {several} whose rest was under way at the end, or within chance."
+    return f"{text}, except {several} whose remaining requests were in flight at the end, or within chance."
 
 
 def over_rate(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
-    """Each step of searches over its rate, and below how much of it was achieved; of candidates only what the
-    limit is about that binds. `kind.figures`: rates that are required, of candidates."""
+    """Each step of searches over its rate, with the achieved share below; for candidates, only the figure of
+    the binding limit. `kind.figures`: the required rates of candidates."""
     steps = read_steps(subjects)
     if not steps.rows:
         return None
@@ -144,7 +144,7 @@ def over_rate(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
 
 
 def bars(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
-    """A bar for each figure, in the order in which they are found."""
+    """A bar for each figure, in the order found."""
     found: Bars = kind.figures(subjects)
     if not found.bars:
         return None
@@ -153,7 +153,7 @@ def bars(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
 
 
 def ranges(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
-    """Times, each from the fastest to the slowest; of many series a matrix of their means."""
+    """Ranges of times, from fastest to slowest; with many series, a matrix of their means."""
     rows, heading, counted = kind.figures(subjects)
     if not rows:
         return None
@@ -163,7 +163,7 @@ def ranges(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
 
 
 def distribution(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
-    """Times over the percentiles, a curve for each where all have their histograms."""
+    """Times over the percentiles: curves where every series has its histogram."""
     of, read = kind.figures
     timed, note = read(subjects)
     if not timed:
@@ -177,7 +177,7 @@ def distribution(kind: Kind, subjects: Measured, places: Places) -> Chart | None
 
 
 def timeline(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
-    """What happened in each second of a run of each."""
+    """What happened in each second, for one run of each result."""
     examples = kind.figures(subjects)
     panels, about = runs.list_panels(examples)
     if not panels:
@@ -192,13 +192,15 @@ def timeline(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
     spec = draw_timeline(panels, marks, gaps, warm_ups, places)
     remarks = runs.describe_disturbances(examples)
     if marks:
-        shown = "grey is" if len({gap.series for gap in gaps}) < 2 else "“no answer” is"
+        shown = "grey is" if len({gap.series for gap in gaps}) < 2 else "“no answer” means"
         remarks.append(
-            f"Each solid line is a disturbance of the database; {shown} the longest time after it in which"
-            " nothing was acknowledged."
+            f"Each solid line is a disturbance of the database; {shown} the longest time after it without"
+            " an acknowledgement."
         )
     if warm_ups:
-        remarks.append("No other figure includes what is before the dashed line (warm-up).")
+        remarks.append(
+            "The time before the dashed line is warm-up, which no other figure includes."
+        )
     remarks += [*about, _LAST_SECOND]
     if any(len(run.group.timeline) > runs.MOST_POINTS for run in own):
         remarks.append("Each point is the mean of several seconds.")
@@ -207,7 +209,7 @@ def timeline(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
 
 
 _SLOWEST = "The slowest worker is the one with the fewest events per second."
-_LAST_SECOND = "A last second that isn't whole is left out."
+_LAST_SECOND = "An incomplete last second is left out."
 
 
 def spans(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
@@ -240,7 +242,7 @@ def matrix(kind: Kind, subjects: Measured, places: Places) -> Chart | None:
 # --- the kinds of `plot` --------------------------------------------------------------------------
 
 MOST_QUERIES = 7
-"""Queries in one chart: with more, curves can't be told apart."""
+"""The most queries in one chart: with more, the curves look alike."""
 
 
 def _time_requests(subjects: Measured) -> tuple[list[Timed], str]:
@@ -249,7 +251,9 @@ def _time_requests(subjects: Measured) -> tuple[list[Timed], str]:
         " whole batch."
     )
     if any(run.group.offered for (result,) in subjects.values() for run in result.writers):
-        note += " At a given rate (open loop) it counts from when the request was due: the response time."
+        note += (
+            " At a given rate (open loop), the response time counts from when the request was due."
+        )
     found = [runs.time_groups(name, [run.group]) for name, run in runs.choose_slowest(subjects)]
     return [timed for timed in found if timed is not None], note
 
@@ -259,7 +263,7 @@ def _time_queries(subjects: Measured) -> tuple[list[Timed], str]:
     if len(timed) > MOST_QUERIES:
         note += f" The {MOST_QUERIES} with the highest p99 of {len(timed)}."
     if any(run.group.offered for (result,) in subjects.values() for run in result.readers):
-        note += " At a given rate it counts from when the query was due: the response time."
+        note += " At a given rate, the response time counts from when the query was due."
     return timed[:MOST_QUERIES], note
 
 
@@ -269,7 +273,7 @@ def is_level(result: Result) -> bool:
 
 
 def is_sweep(result: Result) -> bool:
-    """Whether its runs are at numbers of workers, as fast as they can."""
+    """Whether its runs go as fast as they can, at several worker counts."""
     return result.command in ("insert", "mixed") and not result.by_fill_level
 
 
@@ -296,53 +300,53 @@ KINDS: dict[str, Kind] = {
             Shown("bytes_per_event", "Added: bytes/event", "bytes/event", "{:,.10g}".format, "Added ",
                   "storage_events", HEIGHT // 2, "~s"),
         ],
-        "What the tables take on disk after each step. All copies count, and what is allocated ahead of"
-        " events. The last panel shows what a step added ÷ its own events, where that is many times what the"
-        " database allocates at a time.",
+        "Disk space of the tables after each step, including replicas and space allocated in advance. The"
+        " last panel shows what a step added ÷ its own events, where that is much more than the database"
+        " allocates at a time.",
         is_level,
     ),
     "queries": Kind("Query times", ranges, points.list_query_ranges),
     "rate": Kind(
         "Response time over rate", over_rate, None,
-        "Each dot is a step of the search, the lines go through their medians.",
+        "Each dot is a step of the search, the lines connect their medians.",
     ),
     "tuning": Kind(
-        "What settings bring", matrix, points.list_cells,
-        "The highest {} with each pair of values{}. Combinations that were dropped early had a short run. The"
-        " two settings are those that matter most.",
+        "Effect of settings", matrix, points.list_cells,
+        "The highest {} with each pair of values{}. Combinations that were dropped early had only a short"
+        " run. The two settings shown matter most.",
     ),
     "clients": Kind("Throughput by client", bars, read_clients),
     "client-cpu": Kind("CPU of each client", bars, partial(read_clients, cpu=True)),
     "time": Kind(
         "Throughput over time", timeline, runs.choose_examples,
-        "Events acknowledged in each second of the slowest valid run {}.",
+        "Events acknowledged per second in the slowest valid run {}.",
     ),
     "latency": Kind("Latency of a request", distribution, ("the requests", _time_requests)),
     "query-latency": Kind("How long queries took", distribution, ("the queries", _time_queries)),
     "client": Kind(
-        "What the client cost", over_workers,
+        "CPU use of the client", over_workers,
         [Shown("client_cpu_share", "Client CPU, % of a core per worker", "%", "{:.2f}".format,
                factor=100, most=True, log=False, limits=_BOUND)],
-        "CPU time of the workers ÷ (workers × window), of the busiest run at each worker count. A client that"
-        " is busy measures itself, not the database.",
+        "CPU time of the workers ÷ (workers × window), for the busiest run at each worker count. A busy"
+        " client measures itself, not the database.",
     ),
     "phases": Kind(
         "Phases of a run", spans, runs.list_phases,
-        "From starting collector and workers to removing them. The measured window is within the phase run.",
+        "From starting collector and workers to removing them. The phase “run” contains the measured window.",
     ),
 }  # fmt: skip
 """All kinds of chart of `plot`, the most telling first."""
 
 MOST_BARS = 10
-"""Bars in the chart of the answer, which should be visible without scrolling."""
+"""The most bars in the chart of the answer, which should be visible without scrolling."""
 _TALLEST_PX = 270
 
 _INSERTS_OF = partial(read_bars, read=read_inserts, best=True)
 _ANSWERS = {
     "capacities": Kind("Capacity", bars, read_answers),
-    "inserts": Kind("Throughput of inserts", bars, _INSERTS_OF),
-    "mixed runs": Kind("Throughput of inserts beside readers", bars, _INSERTS_OF),
-    "fill levels": Kind("Throughput of inserts by fill level", bars, _INSERTS_OF),
+    "inserts": Kind("Insert throughput", bars, _INSERTS_OF),
+    "mixed runs": Kind("Insert throughput with readers", bars, _INSERTS_OF),
+    "fill levels": Kind("Insert throughput by fill level", bars, _INSERTS_OF),
     "queries": Kind(
         "Query times", bars,
         partial(read_bars, read=read_queries, unit=MILLISECONDS, at_first=True),
@@ -352,7 +356,7 @@ _ANSWERS = {
 }  # fmt: skip
 """Kind of result -> the chart of its answer."""
 _IN_ORDER = ("queries", "clients")
-"""Kinds whose bars of one result belong together, and are not ranked."""
+"""Kinds in which the bars of one result stay together, unranked."""
 
 
 def _as_subjects(results: Sequence[NamedResult]) -> Measured:
@@ -360,14 +364,14 @@ def _as_subjects(results: Sequence[NamedResult]) -> Measured:
 
 
 def draw_answer(results: Sequence[NamedResult]) -> Chart | None:
-    """The chart that answers the question: the first of capacity, inserts, mixed runs, fill levels, queries,
-    tunings and clients that was measured. Several results each show their best, the fastest first."""
+    """The chart of the main answer: the first of capacity, inserts, mixed runs, fill levels, queries, tunings
+    and clients that was measured. Of several results each shows its best, fastest first."""
     for kind, row in _ANSWERS.items():
         subjects = _as_subjects([named for named in results if named.result.kind == kind])
         found: Bars = row.figures(subjects)
         if found.bars:
             shown = found.bars if len(subjects) == 1 or kind in _IN_ORDER else rank(found.bars)
-            # A screen has room for fewer where their names take several lines.
+            # Names of several lines leave room for fewer bars on a screen.
             lines = max(len(wrap_label(bar.name)) for bar in shown[:MOST_BARS])
             most = min(MOST_BARS, _TALLEST_PX // find_label_step(lines))
             spec, note = draw_bars(shown[:most], found.unit)
@@ -389,8 +393,8 @@ def draw_all(results: Sequence[NamedResult]) -> list[Chart]:
 
 
 def name_sources(kind: str, named: Sequence[NamedResult]) -> list[str]:
-    """A sentence for each source of results in such a chart that this tool didn't measure; those of the
-    answer stand beside it, in words."""
+    """A sentence for each source of results in a chart that this tool didn't measure. The chart of the answer
+    has them in the text next to it."""
     if kind not in KINDS:
         return []
     sources = dict.fromkeys(

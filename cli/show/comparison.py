@@ -1,4 +1,4 @@
-"""Tables of several results beside each other."""
+"""Tables of several results side by side."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _tabulate_queries(names: Sequence[str], results: Sequence[Result]) -> Table:
 
 
 def tabulate_asking(names: Sequence[str], results: Sequence[Result]) -> Table:
-    """What asking cost and gave, as the mean over the valid runs; no rows where only rates are known."""
+    """Cost and yield of queries, as means over the valid runs; no rows where only rates are known."""
     entries = [list_entries(result.readers) for result in results]
     together = [entry for own in entries for entry in own]
     more = choose_more(together)
@@ -131,7 +131,7 @@ def tabulate_asking(names: Sequence[str], results: Sequence[Result]) -> Table:
 
 
 def tabulate_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison]) -> Table:
-    """How many times as fast, or as slow, each result is as the first."""
+    """How much faster or slower each result is than the first."""
     rows: list[list[object]] = []
     units = set()
     for comparison in comparisons:
@@ -164,7 +164,7 @@ def tabulate_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison
 
 
 def list_differences(names: Sequence[str], results: Sequence[Result]) -> list[str]:
-    """One line for each kind of condition: a warning where it keeps figures from being compared."""
+    """One line for each kind of condition: a warning where it makes figures incomparable."""
     conditions = compare_conditions(results)
     several = len({result.module for result in results}) > 1
     notes, folded = [], 0
@@ -190,7 +190,7 @@ def _list_apart(
     conditions: Conditions, names: Sequence[str], results: Sequence[Result], folded: int
 ) -> list[str]:
     """Notes on conditions for which the databases have no settings of the same name. For durability and
-    replication they say what each result states, for all others only which kinds they are."""
+    replication they quote each result; for others they only name the kind."""
     notes = []
     stated_each = (Condition.DURABILITY, Condition.REPLICATION)
     for condition in stated_each:
@@ -227,12 +227,12 @@ def _shorten(text: str, most: int = 60) -> str:
 def describe_comparison(
     names: Sequence[str], results: Sequence[Result], markdown: bool, width: int | None = None
 ) -> str:
-    """All that `compare` prints. `width`: how many characters a terminal has room for; None: no limit."""
+    """Everything that `compare` prints. `width`: columns of the terminal; None: no limit."""
     command = results[0].command
     comparisons = compare(results)
     unit = (
-        "Median inserts per second of the best worker count, with the interval of the mean, and its"
-        " run with the highest p99."
+        "Median inserts per second at the best worker count, the interval of the mean, and the run with the"
+        " highest p99."
     )
     if command == "query":
         unit = "Mean time in ms."
@@ -258,7 +258,7 @@ def describe_comparison(
 def describe_changes(
     names: Sequence[str], sides: Sequence[Sources], markdown: bool, width: int | None = None
 ) -> str:
-    """All that `compare` prints of two campaigns with these names."""
+    """Everything that `compare` prints for two campaigns with these names."""
     changes = compare_campaigns(*sides)
     rows: list[list[object]] = [
         [
@@ -293,7 +293,7 @@ def _list_lines(lines: Sequence[str], markdown: bool, width: int | None) -> str:
 
 
 def list_remarks(names: Sequence[str], results: Sequence[Result]) -> list[str]:
-    """What keeps results from being compared, or from being compared fairly, one line each."""
+    """What makes results incomparable, or a comparison unfair, one line each."""
     lines = [
         f"not compared at {place}: {names[position]} has no valid figure there"
         for place, position in find_missing(results)

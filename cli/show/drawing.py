@@ -1,5 +1,5 @@
-"""From a chart's specification to SVG and PNG, without a browser, also anew for a narrow page, as on a phone;
-and the pages on which charts stand, which need nothing else."""
+"""Renders a chart's specification as SVG or PNG without a browser, also in a version for narrow pages such as
+a phone's; and the self-contained pages that hold charts."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ THEMES = ("auto", "light", "dark")
 
 
 def to_svg(spec: dict[str, Any], config: Mapping[str, Any] = CONFIG) -> str:
-    """The bare SVG in light colours on no background.
+    """The bare SVG in light colours, without a background. Vega-Lite's own renderer, run in this
 
-    Vega-Lite's own renderer, in a process of ours: https://github.com/vega/vl-convert
+    process: https://github.com/vega/vl-convert
     """
     import vl_convert
 
-    # No address may be loaded, whatever a result file holds.
+    # Nothing may be loaded from an address, whatever a result file contains.
     return str(vl_convert.vegalite_to_svg(spec | {"config": config}, allowed_base_urls=[]))
 
 
 def make_standalone_svg(spec: dict[str, Any], theme: str) -> str:
-    """An SVG file of its own; `auto` follows the viewer's setting where it has one."""
+    """A stand-alone SVG file; `auto` follows the viewer's setting, if it has one."""
     svg = add_margin(to_svg(spec))
     if theme == "dark":
         return darken(svg)
@@ -60,7 +60,7 @@ def to_png(spec: dict[str, Any], theme: str) -> bytes:
     import vl_convert
 
     svg = add_margin(to_svg(spec))
-    # The same picture in about a quarter of the bytes: the renderer compresses fast, not well.
+    # The same picture in about a quarter of the bytes: the renderer favours speed over compression.
     # Format of the chunks: https://www.w3.org/TR/png-3/#5Chunk-layout
     png = vl_convert.svg_to_png(darken(svg) if theme == "dark" else svg, scale=2)
     chunks, place = [], 8
@@ -101,8 +101,8 @@ def darken(svg: str) -> str:
 
 
 def embed(svg: str, prefix: str) -> str:
-    """The SVG for a page with several. Its ids are made unique; its size and font are left to the page,
-    except for a smallest width, below which its letters would be too small."""
+    """The SVG for a page with several. Its ids are made unique; the page decides size and font, except for a
+    minimum width, below which letters would be too small."""
     svg = _IMPLIED.sub("", svg)
     svg = _PLACE.sub(lambda match: _DIGITS.sub(r"\1", match[0]), svg)
     svg = re.sub(r'\bid="', f'id="{prefix}-', svg)
@@ -113,14 +113,13 @@ def embed(svg: str, prefix: str) -> str:
 
 
 _IMPLIED = re.compile(r' (?:opacity="1"|stroke-width="1"|font-family="[^"]*")')
-"""Attributes with values that an element has anyway."""
+"""Attributes whose values are the defaults."""
 _PLACE = re.compile(r' (?:d|transform|x|y|x1|x2|y1|y2|width|height)="[^"]*"')
 _DIGITS = re.compile(r"(\.\d\d)\d+")
-"""Coordinates, and the digits that they don't need. A hundredth of a pixel is enough, and takes half of the
-bytes."""
+"""Superfluous digits of coordinates. A hundredth of a pixel is enough, and takes half the bytes."""
 
 _SMALLEST = 0.8
-"""Letters of 12 px are no smaller than 9.6."""
+"""Letters of 12 px never shrink below 9.6 px."""
 
 
 def find_size(svg: str) -> tuple[str, str]:
@@ -131,30 +130,30 @@ def find_size(svg: str) -> tuple[str, str]:
 
 
 NARROW_PX = 360
-"""Width of a whole figure: what a page of 400 px has room for."""
+"""Width of a whole figure that fits a page of 400 px."""
 
 _PLOT_PX, _LEAST_PLOT_PX = 250, 110
 _TRIES = 3
 _LETTERS = 15
-"""Letters in a line of a name."""
+"""Characters in a line of a name."""
 _LEGEND_COLUMNS = 3
 
 _CONFIG: dict[str, Any] = CONFIG | {
     "axis": CONFIG["axis"] | {"labelLimit": 130, "titleLimit": 300, "labelSeparation": 6},
-    # What is too wide then scrolls.
+    # Anything still too wide scrolls.
     "legend": CONFIG["legend"] | {"labelLimit": 0},
 }
 
 
 def draw_narrow(spec: Row) -> str:
-    """The bare SVG, no wider than a narrow page where that is possible."""
+    """The bare SVG, no wider than a narrow page if possible."""
     plot_px = float(_PLOT_PX)
     for _ in range(_TRIES):
         svg = to_svg(make_narrow(spec, plot_px), _CONFIG)
         excess = float(find_size(svg)[0]) - NARROW_PX
         if excess <= 0 or plot_px == _LEAST_PLOT_PX:
             break
-        # That much is taken by what is beside the plot.
+        # The width taken by what surrounds the plot.
         plot_px = max(_LEAST_PLOT_PX, plot_px - excess)
     return svg
 
@@ -174,7 +173,7 @@ def make_narrow(spec: Row, plot_px: float) -> Row:
         _wrap_names(body, parts)
         for axis in _list_axes(parts, "x"):
             names = axis.get("sort") or []
-            # Names that would overlap stand aslant.
+            # Names that would overlap are slanted.
             if sum(CHARACTER_PX * (len(name) + 1) for name in names) > plot_px:
                 axis["axis"] = axis["axis"] | slant(names)
     return narrow
@@ -189,7 +188,7 @@ def _list_axes(parts: list[Row], channel: str) -> Iterator[Row]:
 
 
 def _wrap_names(panel: Row, parts: list[Row]) -> None:
-    """Break names on the vertical axis into several lines."""
+    """Wrap names on the vertical axis."""
     axes = list(_list_axes(parts, "y"))
     fields = {axis["field"] for axis in axes}
     for field in fields:
@@ -235,7 +234,7 @@ def render_page(template: str, **values: Any) -> str:
 
 
 def mark_struck(value: object) -> str:
-    """A table's text for a page, which escapes it: what Markdown would strike through is."""
+    """A table's text for a page, which escapes it; Markdown's strikethrough becomes HTML's."""
     text = str(value)
     if "~~" not in text:
         return text
@@ -245,11 +244,11 @@ def mark_struck(value: object) -> str:
 
 
 MOST_CHARACTERS = 92
-"""Of a caption, which then has two lines at most, also on a telephone. The rest is folded."""
+"""The longest caption that takes at most two lines, also on a phone. The rest is folded."""
 
 
 def place_figure(figure: Chart, sources: Sequence[str] = ()) -> dict[str, Any]:
-    """A figure in both of its widths. `sources`: sentences below it on who measured what it shows."""
+    """A figure in both widths. `sources`: sentences below it on who measured what it shows."""
     note, remarks = figure.tell(sources, MOST_CHARACTERS)
     return {
         "id": figure.kind,

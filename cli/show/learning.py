@@ -1,4 +1,4 @@
-"""What was learnt from a recording: recorded and made events beside each other, as a table and a page."""
+"""What was learnt from a recording: recorded and generated events side by side, as a table and a page."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ _HEADERS = [
     *(f"r{lag}" for lag in LAGS), "Repeats", "zstd B",
 ]  # fmt: skip
 ABOUT = (
-    f"p: percentiles. r: how values correlate that are {LAGS[0]}, {LAGS[1]} and {LAGS[2]} events apart."
-    " Repeats: values that are the same as the device's last. zstd B: bytes of a value, compressed by column."
+    f"p: percentiles. r: correlation of values {LAGS[0]}, {LAGS[1]} and {LAGS[2]} events apart. Repeats:"
+    " values equal to the device's previous one. zstd B: bytes per value, compressed by column."
 )
-"""What the columns of the table mean."""
+"""The meaning of the table's columns."""
 _MOST_DRAWN, _PANEL_HEIGHT = 12, 110
 
 
 def tabulate_comparison(comparison: Comparison) -> tuple[Table, Table]:
-    """A line for each column, recorded and made; and one for when events come."""
+    """A line for each column, recorded and generated; and one for the times of events."""
     rows = [
         [pair.name, which, kind, *_list_cells(portrait)]
         for pair in comparison.pairs
@@ -66,7 +66,7 @@ def _list_times(clock: Clock) -> Iterator[str]:
 
 
 def make_learning_page(learnt: Learnt, comparison: Comparison) -> str:
-    """The page: the table, and values of a recorded and a made device over each other."""
+    """The page: the table, and the values of a recorded and a generated device in one plot."""
     shown = list(comparison.lines.items())[:_MOST_DRAWN]
     panels = {
         name: [*_list_points("recorded", recorded), *_list_points("made", made)]
@@ -74,7 +74,7 @@ def make_learning_page(learnt: Learnt, comparison: Comparison) -> str:
     }
     figure = None
     if panels:
-        note = "Values of a recorded device, and of a made one, from the first event on."
+        note = "Values of a recorded device and of a generated one, from the first event."
         if len(shown) < len(comparison.lines):
             note += f" The first {len(shown)} of {len(comparison.lines)} columns of numbers."
         spec = draw_lines_over_time("Seconds since the first event", panels, _PANEL_HEIGHT)

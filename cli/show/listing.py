@@ -1,4 +1,4 @@
-"""The list of what is stored, as columns that fit a terminal. It imports little, so that a list is there at
+"""The list of stored results, as columns that fit a terminal. It imports little, so that a list appears at
 once."""
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from ..results.index import ResultLine
 
 LABEL, HEADLINE, OPTIONS = "Label", "Headline", "Options"
 _IN_ID = ("When", "Command", "Target")
-"""Columns whose content the ID has, too."""
+"""Columns whose content is also in the ID."""
 _LEAST = {OPTIONS: 12, LABEL: 12, HEADLINE: 24}
-"""The fewest characters that a text is cut to; then its column is left out."""
+"""The shortest that a text is cut to; a narrower column is left out."""
 
 
 def write_list(lines: Sequence[ResultLine], width: int | None = None) -> str:
-    """A line for each result that has cells, below the headings. `width`: how many characters a terminal has
-    room for; None: no limit."""
+    """A line for each result that has cells, below the headings. `width`: columns of the terminal; None: no
+    limit."""
     columns = choose_columns(lines, width)
-    # As tabulate would write them, in a tenth of the time.
+    # As tabulate would format them, in a tenth of the time.
     widths = _measure(columns).values()
     padded = [
         [f"{text:<{most}}" for text in (name, *cells)]
@@ -28,7 +28,7 @@ def write_list(lines: Sequence[ResultLine], width: int | None = None) -> str:
 
 
 def choose_columns(lines: Sequence[ResultLine], width: int | None = None) -> dict[str, list[str]]:
-    """Heading -> texts, for the columns that there is room for."""
+    """Heading -> texts, for the columns that fit."""
     rows = [line.cells for line in lines if line.cells]
     columns = {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
     if all(label == "-" for label in columns.get(LABEL, ())):
@@ -39,13 +39,13 @@ def choose_columns(lines: Sequence[ResultLine], width: int | None = None) -> dic
 
 
 def _measure(columns: Mapping[str, Sequence[str]]) -> dict[str, int]:
-    """How wide each column is: two characters more than its heading at least."""
+    """The width of each column: at least two characters more than its heading."""
     return {name: max(len(name) + 2, *map(len, cells)) for name, cells in columns.items()}
 
 
 def _fit(columns: dict[str, list[str]], width: int) -> None:
-    """Shorten texts, and leave columns out, until a line has at most `width` characters or nothing is
-    left to shorten."""
+    """Shorten texts and leave columns out until a line fits `width` characters or nothing is left to
+    shorten."""
 
     def find_excess() -> int:
         return sum(_measure(columns).values()) + 2 * (len(columns) - 1) - width

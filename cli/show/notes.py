@@ -1,5 +1,5 @@
-"""What to know about a result, as lines of text: caveats, what checking its answers showed, and what became
-of its limits, which is a table, too."""
+"""Notes on a result, as lines of text: caveats, the check of its answers, and the outcome of its limits, also
+as a table."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from ..results.verdicts import find_caveats, spread_queries
 from .tables import Table, format_rate, locate, strike
 
 MOST_NOTES = 3
-"""Lines of notes below a table, and one that names the others."""
+"""Lines of notes below a table, before one that names the rest."""
 _MOST_OUTAGES = 3
-"""Sentences on outages in one line."""
+"""The most sentences on outages in one line."""
 
 
 def list_notes(result: Result, terminal: bool) -> list[str]:
-    """What held the runs back, and one line for each caveat, the gravest first."""
+    """What held the runs back, and one line for each caveat, most serious first."""
     caveats = [f"{kind}: {text}" for kind, text in describe_caveats(result, terminal)]
     notes = list_outages(result) + _list_deletions(result) + describe_history(result)
     return notes + describe_index_builds(result) + describe_bottlenecks(result) + caveats
@@ -41,8 +41,8 @@ def _list_deletions(result: Result) -> list[str]:
 def summarize_notes(
     result: Result, terminal: bool, *above: str | None, verbose: bool = False
 ) -> list[str]:
-    """The few lines below a table: what became of limits, `above`, then the most important notes, one of each
-    kind. Notes that have no room are named, and `results show` has them; `verbose`: all of them are here."""
+    """The few lines below a table: the outcome of limits, `above`, then the most important notes, one of each
+    kind. The rest are only named, and `results show` prints them; `verbose`: print all of them here."""
     limits = [describe_limits(result)] if result.verdicts else []
     first = [line for line in (*limits, *above) if line]
     if verbose:
@@ -94,7 +94,7 @@ def _join_caveats(result: Result, caveats: Sequence[Caveat], terminal: bool) -> 
 
 
 def _list_places(caveats: Sequence[Caveat]) -> list[str]:
-    """Where these caveats are, without the runs."""
+    """Where these caveats apply, without the runs."""
     places = [
         str(replace(caveat.where, run=None)) for caveat in caveats if caveat.where is not None
     ]
@@ -102,7 +102,7 @@ def _list_places(caveats: Sequence[Caveat]) -> list[str]:
 
 
 def _join_bottlenecks(result: Result) -> str:
-    """What held the runs back at each place, and how that shows at the last one, which mostly has the most
+    """What held the runs back at each place, with the evidence for the last one, which usually has the most
     workers."""
     bottlenecks = find_bottlenecks(result)
     if not bottlenecks:
@@ -118,8 +118,8 @@ def _join_bottlenecks(result: Result) -> str:
 
 
 def describe_caveats(result: Result, terminal: bool = False) -> list[tuple[str, str]]:
-    """Kind and text of each caveat, the gravest first. What several runs with the same workers share is said
-    once, in the words of the first of them."""
+    """Kind and text of each caveat, most serious first. What several runs with the same workers share is said
+    once, in the words of the first."""
     alike: dict[object, list[Caveat]] = {}
     for caveat in find_caveats(result):
         key = caveat.kind, replace(caveat.where, run=None) if caveat.where else None
@@ -138,11 +138,11 @@ def describe_caveats(result: Result, terminal: bool = False) -> list[tuple[str, 
 
 
 _BY_RUN = (Kind.CLIENT_BOUND, Kind.SATURATED)
-"""Kinds that are found in each run by itself, mostly in all of them, with figures that differ little."""
+"""Kinds that are judged run by run, and usually found in all of them with similar figures."""
 
 
 def list_outages(result: Result) -> list[str]:
-    """A sentence for each thing that was done to the database, with its run if there were several."""
+    """A sentence for each disturbance of the database, with its run if there were several."""
     writers = result.writers
     by_run = {
         place: describe_outages(run) for place, run in enumerate(writers) if run.group.outages
@@ -157,7 +157,7 @@ def list_outages(result: Result) -> list[str]:
 
 
 def describe_history(result: Result) -> list[str]:
-    """What was stored before, and how long that took, in one line at most."""
+    """What was loaded before, and how long that took, in one line at most."""
     data = result.settings.data
     if data.prefill_span_s is None or result.command == "query":
         return []
@@ -172,9 +172,9 @@ def describe_history(result: Result) -> list[str]:
     elif data.prefill_span_s > every_s:
         text = f"history: one event per device every {format_duration(every_s)} for {span}"
     else:
-        text = "history"  # only so that runs know what those before have stored
+        text = "history"  # only tells runs what earlier ones stored
     if not loads:
-        return [f"{text}, kept from before"]
+        return [f"{text}, kept from an earlier run"]
     rates = ", ".join(
         f"{events:,} events in {took_s:,.3g} s ({events / took_s:,.0f}/s)"
         for events, took_s in loads[:_MOST_LOADS]
@@ -186,12 +186,12 @@ def describe_history(result: Result) -> list[str]:
 
 
 def list_interventions(result: Result) -> list[str]:
-    """What was done to the database beside the load, and what came of it."""
+    """What was done to the database besides the load, and with what effect."""
     return [*list_outages(result), *describe_history(result), *describe_index_builds(result)]
 
 
 def describe_index_builds(result: Result) -> list[str]:
-    """How long it took to build indexes that no measured insert had to wait for, in one line at most."""
+    """How long it took to build indexes outside of the measured inserts, in one line at most."""
     times = [run.index_build_s for run in result.runs if run.index_build_s is not None]
     if not times:
         return []
@@ -214,7 +214,7 @@ def describe_index_builds(result: Result) -> list[str]:
 
 
 def describe_bottlenecks(result: Result) -> list[str]:
-    """What held back the slowest valid run of each worker count, or level, and how that shows."""
+    """What held back the slowest valid run of each worker count or level, with the evidence."""
     return [
         f"bottleneck: {place}: {bottleneck.limit}: {bottleneck.evidence}"
         for place, bottleneck in find_bottlenecks(result).items()
@@ -222,7 +222,7 @@ def describe_bottlenecks(result: Result) -> list[str]:
 
 
 def describe_caveat(caveat: Caveat, terminal: bool = False) -> str:
-    """Where it is, the figure that doesn't count, and what is wrong."""
+    """Where it applies, the figure it invalidates, and what is wrong."""
     place = "" if caveat.where is None else f"{caveat.where}: "
     rate = "" if caveat.rate is None else f"{strike(format_rate(caveat.rate), terminal)} "
     return f"{place}{rate}{caveat.text}"
@@ -233,7 +233,7 @@ _MOST_LOADS = 3
 
 
 def describe_answers(result: Result) -> str | None:
-    """How many answers were checked, and why others weren't; None if none were to be."""
+    """How many answers were checked, and why others weren't; None if checking was off."""
     all_answers = result.answers
     if not all_answers:
         return None
@@ -256,7 +256,7 @@ def describe_answers(result: Result) -> str | None:
 
 
 def sum_up_answers(all_answers: Sequence[Answers]) -> tuple[str, int]:
-    """How many were checked, and with which outcome, or empty if none was; and how many weren't."""
+    """How many were checked, with the outcome (empty if none); and how many weren't."""
     checked = sum(answers.checked for answers in all_answers)
     wrong = sum(len(answer.workers) for answers in all_answers for answer in answers.wrong)
     outcome = f"{wrong:,} of them wrong" if wrong else "all right"
@@ -268,7 +268,7 @@ def sum_up_answers(all_answers: Sequence[Answers]) -> tuple[str, int]:
 
 
 def describe_limits(result: Result) -> str | None:
-    """What became of each limit over all runs, and what else keeps a run from keeping them; None without
+    """The outcome of each limit over all runs, and other reasons why a run fails them; None without
     limits."""
     if not result.verdicts:
         return None

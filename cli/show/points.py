@@ -1,4 +1,4 @@
-"""What charts show of several runs, as points and bars, from the table of observations. Decides nothing."""
+"""Points and bars of several runs, from the table of observations. Decides nothing."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Shown:
     unit: str
     write: Callable[[float], str]
     said: str = ""
-    """What stands before a value in a text."""
+    """The words before a value in a text."""
     x: str = "workers"
-    """What it is over: `workers`, `level`, or a figure."""
+    """The horizontal axis: `workers`, `level`, or a figure."""
     height: int = HEIGHT
     form: str | None = None
     factor: float = 1.0
@@ -50,15 +50,15 @@ class Shown:
 
 
 Groups = list[list[Row]]
-"""Where (`x`) and how much (`value`), those that share a point together."""
+"""Where (`x`) and how much (`value`), grouped by the point that they share."""
 
 
 def gather(
     subjects: Measured, shown: Shown, axis: Axis, keep: Callable[[Result], bool]
 ) -> dict[str, Groups]:
     """A figure's values in the valid runs of writers, each repetition's together. Steps on growing data share
-    a point with the same step of other repetitions, others with those at about the same place. `keep`:
-    which results it is of."""
+    a point with the same step of other repetitions, others with those at about the same place. `keep`: which
+    results to include."""
     figures = [FIGURES[key] for key in (shown.key, shown.x) if key in FIGURES]
     found: dict[str, Groups] = {}
     for name, results in subjects.items():
@@ -88,12 +88,12 @@ def gather(
 
 
 def is_whole(row: Observation) -> bool:
-    """Whether it is of writers as a whole, beside all others that there are."""
+    """Whether it is a figure of the writers as a whole."""
     return row.group == "writers" and row.run is not None
 
 
 def join_near(points: Iterable[Row], near: float) -> list[list[Row]]:
-    """The points in groups, in each of which `x` is at most `near` times the first one's."""
+    """The points in groups: within each, `x` is at most `near` times the first one's."""
     groups: list[list[Row]] = []
     for point in sorted(points, key=lambda point: float(point["x"])):
         if groups and point["x"] <= near * groups[-1][0]["x"]:
@@ -106,8 +106,8 @@ def join_near(points: Iterable[Row], near: float) -> list[list[Row]]:
 def make_panel(
     found: Mapping[str, Groups], shown: Shown, axis: Axis, subjects: Measured | None = None
 ) -> Panel:
-    """A point at the mean of each group, with its 95 % interval; of repetitions each is a dot. `subjects`:
-    the results, if they are single ones."""
+    """A point at the mean of each group, with its 95 % interval; each repetition is a dot. `subjects`: the
+    results, if they are single ones."""
     single = subjects is not None and all(len(results) == 1 for results in subjects.values())
     sample = "run" if single else "repetition"
     rows: list[Row] = []
@@ -155,8 +155,7 @@ PERCENTILES = {"p50": "p50", "p99": "p99", "p99_9": "p99.9"}
 ACHIEVED = "Achieved, % of what was due"
 KEPT_UP = 100 * MIN_ACHIEVED
 NEAR_RATE = 1.15
-"""Rates that are at most this many times as high as others share a point of a line with them: each repetition
-searches at rates of its own."""
+"""Rates within this factor share a point of a line: each repetition searches at its own rates."""
 
 
 @dataclass(frozen=True)
@@ -164,19 +163,19 @@ class Steps:
     """The valid steps of searches, at a rate each."""
 
     rows: Mapping[str, list[Row]]
-    """What was measured (a percentile, what a limit is about, what was achieved) -> a row for each step."""
+    """What was measured (a percentile, the figure of a limit, the achieved share) -> a row for each step."""
     limits: Mapping[str, RunLimit]
-    """Of all searches, each once, by what is written at it."""
+    """The limits of all searches, each once, by its label."""
     binding: RunLimit | None
-    """The one that broke at the lowest rates that didn't hold, of most searches."""
+    """The limit that most searches missed at their lowest failing rate."""
     under_way: int = 0
-    """Steps that achieved less than `KEPT_UP` and weren't saturated: the rest was under way, or chance."""
+    """Steps that achieved less than `KEPT_UP` but weren't saturated: the rest was in flight, or chance."""
 
     def draw(
         self, title: str, parts: Sequence[str], near: float = 1.0, height: int = HEIGHT // 2
     ) -> Panel:
-        """Each step as a dot, and a line through the medians of those at about the same rate. Several `parts`
-        are series of their own."""
+        """Each step as a dot, and a line through the medians of steps at about the same rate. Each of several
+        `parts` is a series."""
         samples = [
             row | {"series": PERCENTILES[part]} if len(parts) > 1 else row
             for part in parts
@@ -201,8 +200,8 @@ class Steps:
         return Panel(title, medians, dots, lines, height)
 
     def list_panels(self, alone: bool) -> list[Panel]:
-        """Percentiles together if it is a single search, otherwise one each; what other limits are about;
-        and what was achieved."""
+        """Percentiles in one panel for a single search, otherwise in one each; the figures of other limits;
+        and the achieved share."""
         panels = [
             self.draw(f"Response {title}, ms", [part])
             for part, title in PERCENTILES.items()
@@ -220,17 +219,17 @@ class Steps:
         ]
         achieved = self.draw(ACHIEVED, [ACHIEVED])
         if alone:
-            # It has no series of its own.
+            # It belongs to no series.
             for row in (*achieved.rows, *achieved.samples):
                 row["series"] = "p50"
         panels.append(achieved)
-        # What binds comes first, and large.
+        # The binding limit comes first, and large.
         bound = name_limit(self.binding) if self.binding else panels[0].title
         first = next((panel for panel in panels if panel.title == bound), panels[0])
         return [replace(first, height=HEIGHT), *(panel for panel in panels if panel is not first)]
 
     def draw_binding(self) -> Panel:
-        """What the limit is about that binds, over the rates of all repetitions."""
+        """The figure of the binding limit, over the rates of all repetitions."""
         part, title = "p99", "Response p99, ms"
         if self.binding is not None:
             part, title = self.binding.name, name_limit(self.binding)
@@ -238,7 +237,7 @@ class Steps:
 
 
 def name_limit(limit: RunLimit) -> str:
-    """What it is about, with its unit."""
+    """The figure it limits, with its unit."""
     heading = LIMITED[limit.measure].heading if limit.measure in LIMITED else str(limit.measure)
     text = f"Response {heading}" if limit.query is None else f"{limit.query} {heading}"
     return f"{text}, {'ms' if limit.measure.is_time else '%'}"
@@ -299,11 +298,11 @@ def list_searches(subjects: Measured) -> list[tuple[str, Capacity, Result]]:
 # --- ranges ---------------------------------------------------------------------------------------
 
 _AFTER_FIRST = "the executions after each worker's first"
-_ONLY_FIRST = "the first executions where a query was asked once only"
+_ONLY_FIRST = "the first executions of queries that ran only once"
 
 
 def list_query_ranges(subjects: Measured) -> tuple[list[Row], str, str]:
-    """A row for each query of each result, what rows are about, and which executions count."""
+    """A row for each query of each result, the title of the rows, and which executions count."""
     rows: list[Row] = []
     counted: set[str] = set()
     for name, (result,) in subjects.items():
@@ -322,7 +321,7 @@ def list_query_ranges(subjects: Measured) -> tuple[list[Row], str, str]:
 
 
 def list_time_ranges(subjects: Measured, response: bool) -> tuple[list[Row], str, str]:
-    """A row for each query of each candidate or, for `response`, for requests that were due at a rate."""
+    """A row for each query of each candidate or, for `response`, each step with requests at a given rate."""
     rows = []
     # Times of queries are in seconds.
     factor = 1 if response else 1000
@@ -345,8 +344,8 @@ def _make_range(name: str, at: str, mean: float, low: float, high: float) -> Row
 def list_cells(
     subjects: Measured,
 ) -> tuple[list[Row], list[tuple[str, list[str]]], Sequence[str]] | None:
-    """Of a single tuning the highest rate with each pair of values of the two settings that matter most; the
-    settings and their values; and the names of all. None without rates."""
+    """For a single tuning, the highest rate for each pair of values of the two settings that matter most; the
+    settings and their values; and the names of all settings. None without rates."""
     tunings = [
         result.tuning for results in subjects.values() for result in results if result.tuning
     ]

@@ -1,5 +1,5 @@
-"""Live progress on standard error: some lines that are drawn anew on a terminal, plain lines otherwise.
-What is shown there goes to the command's live page, too, if it has one."""
+"""Live progress on standard error: lines that are redrawn on a terminal, plain lines otherwise. The command's
+live page, if any, shows the same."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _DUMB_TERMINALS = ("dumb", "unknown")
 
 
 class Follower(Protocol):
-    """Whoever else wants to know how far the runs are: the command's live page."""
+    """Someone else who follows the progress of runs: the command's live page."""
 
     def begin_run(self, label: str) -> None: ...
 
@@ -50,21 +50,20 @@ class Display(ABC):
     def __init__(
         self, plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
     ) -> None:
-        """`plan`: for each run of the command, the load that says how long it goes on; `fills_once`: as for
-        `Forecast`."""
+        """`plan`: the load of each run, which says how long it lasts; `fills_once`: as for `Forecast`."""
         self._forecast = Forecast(plan, fills_once)
         self._live = live
         self._label = ""
         self._at_most = False
 
     def expect(self, loads: Sequence[Load], at_most: bool = False) -> None:
-        """Replace the runs that are still to come, before the next one begins. `at_most`: not all may be
+        """Replace the remaining runs of the plan, before the next one begins. `at_most`: not all may be
         needed."""
         self._forecast.expect(loads)
         self._at_most = at_most
 
     def begin(self, label: str) -> None:
-        """A run begins, e.g. `4 workers, run 2 of 3`. May be called again before it has a status."""
+        """A run begins, as in `4 workers, run 2 of 3`. May be called again until it has a status."""
         self._forecast.begin(time.monotonic())
         self._label = label
         if self._live is not None:
@@ -81,7 +80,7 @@ class Display(ABC):
             self._live.follow(status, left)
 
     def end(self, outcome: str) -> None:
-        """The run ends, with its outcome in a few words, which stays visible."""
+        """The run ends; its outcome, in a few words, stays visible."""
         self._forecast.end(time.monotonic())
         self._keep(f"{self._label}: {outcome}")
         if self._live is not None:
@@ -93,7 +92,7 @@ class Display(ABC):
 
     @abstractmethod
     def _show(self, status: Status, left: list[str]) -> None:
-        """Show where the run is, and what is known about the time that is left."""
+        """Show where the run is, and the time left if known."""
 
 
 @contextmanager
@@ -115,7 +114,7 @@ def make_display(
 
 
 class QuietDisplay(Display):
-    """Prints nothing; the live page is kept up to date all the same."""
+    """Prints nothing, but keeps the live page up to date."""
 
     def _keep(self, line: str) -> None:
         pass
@@ -125,8 +124,8 @@ class QuietDisplay(Display):
 
 
 class PlainDisplay(Display):
-    """A line for each run that has ended, and for each phase of the first one. Between them there are lines
-    at intervals that grow, however many runs there are."""
+    """A line for each run that has ended, and for each phase of the first one; in between, lines at growing
+    intervals."""
 
     def __init__(
         self, plan: Sequence[Load], live: Follower | None = None, fills_once: bool = False
@@ -184,8 +183,8 @@ class TerminalDisplay(Display):
 
 
 def lay_out(label: str, status: Status, left: list[str], columns: int, rows: int) -> list[str]:
-    """The lines, such that they fit into a terminal of this size."""
-    # A character in the last column makes some terminals wrap the line.
+    """The lines, cut to fit a terminal of this size."""
+    # A character in the last column makes some terminals wrap.
     width = max(1, columns - 1)
     head = f"{label}: {describe_phase(status)}"
     share = find_share(status)
@@ -205,7 +204,7 @@ def lay_out(label: str, status: Status, left: list[str], columns: int, rows: int
 
 
 def _fill(parts: Sequence[str], indent: str, width: int) -> list[str]:
-    """Lines of as many parts as there is room for; what is longer than a line is cut off."""
+    """Fill lines with as many parts as fit; a part longer than a line is cut."""
     lines = [indent + parts[0]]
     for part in parts[1:]:
         # The bar ends what is before it.
@@ -218,12 +217,12 @@ def _fill(parts: Sequence[str], indent: str, width: int) -> list[str]:
 
 
 def _cut(line: str, width: int) -> str:
-    """As many whole words as there is room for before `…`; of a too long first word, its beginning."""
+    """As many whole words as fit before `…`, or the beginning of a first word that is too long."""
     words = line[:width].rpartition(" ")[0].rstrip(" ·")
     return f"{words or line[: width - 1]}…"
 
 
 def draw_bar(share: float, width: int) -> str:
-    """A bar of which `share` is filled."""
+    """A bar, filled by `share`."""
     filled = int(share * width)
     return _BAR[0] * filled + _BAR[1] * (width - filled)

@@ -1,4 +1,4 @@
-"""Rankings in words: who is first in a step, by how much, and between whom it is undecided."""
+"""Rankings in words: which candidate is first in a step, by how much, and which pairs are undecided."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ from .ratios import (
 from .tables import format_ms, format_rate
 
 UNDECIDED = "undecided"
-"""Stands for the rank of who may be anywhere."""
+"""In place of a rank that may be any."""
 MOST_UNEQUAL = 1.05
-"""How many times as many events some queries may meet as others."""
+"""By what factor the numbers of events that queries run on may differ."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class RankedCandidate:
 
     name: str
     rank: str
-    """`1.`, `1 to 2.` or `undecided`; empty with a single repetition, which ranks nobody."""
+    """`1.`, `1 to 2.` or `undecided`; empty with a single repetition, which ranks nothing."""
     figure: str
-    """What it measured; empty if it has no figure."""
+    """Its figure; empty if it has none."""
     beside: str = ""
     """How it compares with the first, or why it has no figure."""
 
@@ -62,7 +62,7 @@ class RankedCandidate:
 
 @dataclass(frozen=True)
 class Ranking:
-    """The candidates ranked by one step."""
+    """The ranking of the candidates by one step."""
 
     title: str
     lines: Sequence[str]
@@ -70,18 +70,19 @@ class Ranking:
 
 
 _ONE_REPETITION = (
-    "One repetition can't rank candidates: what changed on the machine between them is among their"
-    " differences. For the same time, give repeats: 6 and runs: 1."
+    "One repetition can't rank candidates: the machine may have changed between them. For about the same"
+    " time, set repeats: 6 and runs: 1."
 )
-"""`benchmarks/false_alarms` finds a quarter and more of equals called different if measured in blocks."""
+"""`benchmarks/false_alarms`: measured in blocks, a quarter or more of equal candidates are called
+different."""
 
 _GIVEN = {
     Given.DIFFERENT: (
-        "The candidates were given different rates: their inserts per second are those rates, so only"
-        " times rank them."
+        "The candidates had different rates: their inserts per second are those rates, so only times rank"
+        " them."
     ),
     Given.KEPT_UP: (
-        "All that were measured kept up with the same rate: their inserts per second are that rate, so only"
+        "All that were measured kept up with the same rate: their inserts per second equal it, so only"
         " times rank them."
     ),
 }
@@ -93,10 +94,9 @@ def rank_candidates(
     repeats: int,
     failed: Mapping[str, int] | None = None,
 ) -> Ranking:
-    """The candidates of a step with their figures, the fastest first where it is decided which one that is.
-    `measured`: candidate -> its results, one for each repetition that gave one; `failed`: candidate -> number
-    of repetitions that gave none. Where the candidates have different worker counts, each stands with the one
-    at which it is fastest.
+    """The candidates of a step with their figures, fastest first where that is decided. `measured`: candidate
+    -> its results, one per successful repetition; `failed`: candidate -> number of repetitions without a
+    result. With several worker counts, each candidate is ranked at its fastest.
     """
     given = find_given(measured)
     lines = [_GIVEN[given]] if given else []
@@ -106,7 +106,7 @@ def rank_candidates(
     lines += map(str, standings)
     if chosen:
         counts = ", ".join(f"{name} {count:,}" for name, count in chosen.items())
-        lines.append(f"Inserts of each at its best number of workers: {counts}.")
+        lines.append(f"Inserts at the best worker count of each: {counts}.")
     lines += _name_best_settings(measured)
     for name, results in measured.items():
         own = list(dict.fromkeys(chain.from_iterable(result.own_statements for result in results)))
@@ -128,7 +128,7 @@ def rank_candidates(
         for result in every_result
         if result.command == "query" and result.fill_level
     ]
-    if levels and max(levels) > MOST_UNEQUAL * min(levels):  # queries take longer on more events
+    if levels and max(levels) > MOST_UNEQUAL * min(levels):  # queries are slower on more events
         lines.append(
             f"Not comparable: the queries ran on between {min(levels):,} and {max(levels):,} events."
             " Insert the same number for all (num-inserts instead of duration)."
@@ -137,8 +137,9 @@ def rank_candidates(
 
 
 def describe_client_costs_of(step: str, measured: Measured) -> Ranking:
-    """What official clients cost each candidate; a database isn't better for a slower client."""
-    title = "What official clients cost beside the lean path"
+    """What official clients cost each candidate; not a ranking, since a database isn't worse for a slower
+    client."""
+    title = "What official clients cost compared with the lean path"
     standings = [
         RankedCandidate(
             name, "", describe_client_costs(results) if results else "nothing was measured"
@@ -150,7 +151,7 @@ def describe_client_costs_of(step: str, measured: Measured) -> Ranking:
 
 
 def describe_doubts(measured: Measured) -> dict[str, str]:
-    """Candidate -> what must stand beside the mean of its searches: a bound, or how many found a rate."""
+    """Candidate -> the qualifier of its searches' mean: a bound, or how many found a rate."""
     doubts = {}
     for name, row in measure(measured).rows.items():
         if row.none_below:
@@ -161,7 +162,7 @@ def describe_doubts(measured: Measured) -> dict[str, str]:
 
 
 def _list_standings(matrix: Matrix[str], ranked: bool) -> list[RankedCandidate]:
-    """Each candidate with its figure; `ranked`: with its rank, and how it compares with the first."""
+    """Each candidate with its figure; `ranked`: also with its rank and its ratio to the first."""
     apart = _list_apart(matrix)
     if not ranked:
         return [
@@ -211,14 +212,14 @@ def _compare_with(head: str, name: str, matrix: Matrix[str]) -> str:
         compared = compare_samples([base.pool(), own.pool()], matrix.error / len(places))
         speeds = [comparison.speed for comparison in compared]
         if len({(speed.differs, speed.alike, speed.value > 1) for speed in speeds}) > 1:
-            # The name is left out, since it stands at the beginning of the line.
+            # Without the name, which begins the line.
             detail = lead_comparison([head, ""], compared)[0].removeprefix(": ").removesuffix(".")
             text += f"; {detail}"
     return text
 
 
 def _show_spread(ratio: Ratio, own: Sequence[float], base: Sequence[float]) -> str:
-    """The range of a factor over repetitions, if each of one candidate has one of the other beside it."""
+    """The range of a factor over repetitions, if both candidates have the same ones."""
     if len(own) != len(base) or len(own) < 2:
         return ""
     sides = (own, base) if ratio.value > 1 else (base, own)
@@ -228,7 +229,7 @@ def _show_spread(ratio: Ratio, own: Sequence[float], base: Sequence[float]) -> s
 
 
 def _list_apart(matrix: Matrix[str]) -> list[Place]:
-    """The places in which candidates lie furthest apart, which decide, before others."""
+    """The places, those with the largest differences first, since they decide."""
     means: dict[Place, list[float]] = {}
     for row in matrix.rows.values():
         for place, average in row.average().items():
@@ -237,8 +238,8 @@ def _list_apart(matrix: Matrix[str]) -> list[Place]:
 
 
 def _describe_figures(row: CandidateFigures, apart: Sequence[Place]) -> str:
-    """The highest rate, or else a few times, those first that lie furthest `apart`: means and ranges; and how
-    many gave none."""
+    """The highest rate, or else a few times (means and ranges), those that differ most first (`apart`); and
+    how many repetitions gave none."""
     averages = row.average()
     rates = {place: average for place, average in averages.items() if not place.has_times}
     if CAPACITY in rates:
@@ -268,7 +269,7 @@ def _write_s(s: float) -> str:
 
 
 def _describe_missing(row: CandidateFigures) -> str:
-    """The repetitions that gave no figure, and why."""
+    """How many repetitions gave no figure, and why."""
     parts = [f"{row.failed} failed"] if row.failed else []
     if row.none_below:
         lowest = min(row.none_below)

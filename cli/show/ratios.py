@@ -24,16 +24,16 @@ from ..results.statistics import Ratio, summarize
 from .tables import Table, format_interval, format_ms, format_rate
 
 MOST_PLACES = 3
-"""Places that a sentence names; more are counted."""
+"""The most places that a sentence names; the others are counted."""
 
 
 def format_factor(value: float) -> str:
-    """Three digits, or whole from 20 on."""
+    """Three digits, or a whole number from 20."""
     return f"{value:,.2f}" if value < 10 else f"{value:,.1f}" if value < 20 else f"{value:,.0f}"
 
 
 def format_speed(value: float) -> str:
-    """`1.94× faster`, `95× slower`: the larger speed ÷ the smaller, whichever is meant."""
+    """`1.94× faster`, `95× slower`: always the larger speed ÷ the smaller."""
     return (
         f"{format_factor(value)}× faster" if value >= 1 else f"{format_factor(1 / value)}× slower"
     )
@@ -56,8 +56,8 @@ def format_speed_interval(low: float, high: float) -> str:
 
 
 def describe_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison]) -> list[str]:
-    """What each comparison shows, a sentence each; several without a difference share a sentence, and their
-    intervals are in the table."""
+    """A sentence for each comparison; those without a difference share one, and the table has their
+    intervals."""
     sentences = []
     comparisons = [comparison for comparison in comparisons if not comparison.rate_given]
     folded = [
@@ -94,7 +94,7 @@ def describe_ratios(names: Sequence[str], comparisons: Sequence[MetricComparison
 
 
 def lead_comparison(names: Sequence[str], comparisons: Sequence[MetricComparison]) -> list[str]:
-    """The answer: each result against the first, in a sentence; results with the same outcome share one."""
+    """The answer: each result against the first in a sentence; results with the same outcome share one."""
     by_outcome: dict[tuple[int, str], list[str]] = {}
     for position in range(1, len(names)):
         rate_given = [
@@ -116,8 +116,8 @@ def lead_comparison(names: Sequence[str], comparisons: Sequence[MetricComparison
                 parts.append(_describe_outcome(outcome, alike, kind, names[0]) + where)
         if rate_given:
             parts.append(
-                f"not compared with {names[0]} in {_name_kind(rate_given[0])}, since a --rate was given"
-                " and kept up with"
+                f"not compared with {names[0]} in {_name_kind(rate_given[0])}, since they kept up with a"
+                " given --rate"
             )
         if parts:
             undifferent = not rate_given and all(
@@ -135,7 +135,7 @@ _ALIKE, _UNDECIDED, _VOID = "alike", "undecided", "void"
 _UNDIFFERENT = {
     _ALIKE: "no difference shown", _UNDECIDED: "undecided", _VOID: "can't be compared",
 }  # fmt: skip
-"""Outcomes in which neither is faster, in words."""
+"""Words for outcomes in which neither is faster."""
 
 
 def _judge(comparison: MetricComparison) -> str:
@@ -158,7 +158,7 @@ def _describe_outcome(
         return f"undecided against {base} in {kind}"
     side, comma, single = outcome.partition(",")
     interval = comparisons[0].speed.interval
-    # One place has an interval, several have a range.
+    # A single place has an interval, several have a range.
     ends: Sequence[float] = [comparison.speed.value for comparison in comparisons]
     if len(comparisons) == 1 and interval and interval[0] > 0 and interval[1] < inf:
         ends = interval
@@ -187,12 +187,12 @@ def _list_places(comparisons: Sequence[MetricComparison]) -> str:
 
 
 _MOST_INDEXES = 4
-"""Indexes that a line names."""
+"""The most indexes that a line names."""
 
 
 def describe_index_costs(measured: Measured) -> list[str]:
-    """What the indexes of each candidate take on disk, and cost inserts, a line each; none for those of which
-    neither is known."""
+    """Disk space of each candidate's indexes and their cost to inserts, a line each; none where neither is
+    known."""
     lines = []
     for name, cost in find_index_costs(measured).items():
         parts = []
@@ -209,11 +209,11 @@ def describe_index_costs(measured: Measured) -> list[str]:
 
 
 def _describe_slowdown(cost: IndexCosts) -> str:
-    """What they cost inserts."""
+    """How much they slow inserts down."""
     speed = cost.speed
     if speed is None:
-        return "what inserts lose by them was not measured"
-    text = f"inserts beside {cost.without}: "
+        return "their cost to inserts was not measured"
+    text = f"inserts compared with {cost.without}: "
     if speed.interval is None:
         return f"{text}{format_speed(speed.value)}, from single runs"
     interval = format_speed_interval(*speed.interval)
@@ -226,13 +226,13 @@ def _describe_slowdown(cost: IndexCosts) -> str:
 
 
 def tabulate_clients(result: Result) -> Table:
-    """Each client's figures: the mean of its rates with the interval, and the means of the others."""
+    """Each client's figures: the mean of its rates with its interval, and the means of the other figures."""
     comparison = result.clients
     if comparison is None:
         return Table([], [])
     columns = choose_columns([result])
     of_cpu = [key for key in (columns.cpu, columns.row) if key]
-    way = "Asks by" if comparison.asks else "Inserts by"
+    way = "Queries by" if comparison.asks else "Inserts by"
     headers = [
         "Client", way, "Runs", FIGURES[columns.rate].heading, "95% interval",
         *(FIGURES[key].heading.replace("Client", "CPU,") for key in of_cpu), "p50, ms", "p99, ms",
@@ -255,7 +255,7 @@ def tabulate_clients(result: Result) -> Table:
 
 
 def tabulate_questions(result: Result) -> Table:
-    """How long each query took with each client that asks: means over its valid runs."""
+    """How long each query took with each client: means over its valid runs."""
     comparison = result.clients
     if comparison is None or not comparison.asks:
         return Table([], [])
@@ -280,16 +280,18 @@ def tabulate_questions(result: Result) -> Table:
 
 
 def tabulate_turns(result: Result) -> Table:
-    """Which client made which run, in the order of the runs."""
+    """Which client made which run, in run order."""
     turns = result.clients.turns if result.clients else []
     return Table(["Run", "Client"], [[f"{turn.run:,}", turn.client] for turn in turns], ("Client",))
 
 
 def describe_clients(result: Result) -> list[str]:
-    """What each client costs beside the lean path: a sentence each."""
+    """What each client costs compared with the lean path: a sentence each."""
     costs = compare_clients([result])
     if result.clients is None or not costs:
-        return ["The cost of a client is unknown: both sides need a valid run."]
+        return [
+            "The cost of a client is unknown: the client and the lean path each need a valid run."
+        ]
     return [_describe_cost(cost, result) for cost in costs]
 
 
@@ -299,10 +301,10 @@ def _describe_cost(cost: ClientCost, result: Result) -> str:
     parts = [_describe_rate(cost.ratios[columns.rate])]
     if (cpu := cost.ratios.get(columns.cpu)) is not None:
         own, lean = (_format_mean(side[columns.cpu]) for side in (cost.own, cost.lean))
-        parts.append(f"{own} µs of CPU for each {event} instead of {lean} ({_format_times(cpu)})")
+        parts.append(f"{own} µs of CPU per {event} instead of {lean} ({_format_times(cpu)})")
     if columns.row is not None and columns.row in cost.ratios:
         own, lean = (_format_mean(side[columns.row]) for side in (cost.own, cost.lean))
-        parts.append(f"{own} for each row instead of {lean}")
+        parts.append(f"{own} per row instead of {lean}")
     if (p50 := cost.ratios.get(columns.p50)) is not None:
         own, lean = (_format_latency(side[columns.p50]) for side in (cost.own, cost.lean))
         parts.append(f"a {request}'s p50 {own} ms instead of {lean} ({_format_times(p50)})")
@@ -333,7 +335,7 @@ def _format_latency(values: Sequence[float]) -> str:
 
 
 def describe_client_costs(results: Sequence[Result]) -> str:
-    """What each client costs beside the lean path in a few words, from all of these results together."""
+    """What each client costs compared with the lean path in a few words, from all of these results."""
     columns = choose_columns(results)
     texts = []
     for cost in compare_clients(results):

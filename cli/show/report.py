@@ -1,4 +1,4 @@
-"""Files of results: the HTML report, which needs nothing else and has all that is known; and a chart."""
+"""Files made from results: the self-contained HTML report with everything known; and a single chart."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_report(stored: Sequence[StoredResult], title: str) -> str:
     shown, left_out = choose_drawn(named)
     answer = draw_answer(named)
     drawn = [figure for figure in draw_all(shown) if answer is None or figure.spec != answer.spec]
-    # The renderer holds up no other thread: beside tables of many results it costs no time.
+    # The renderer blocks no other thread: it runs while tables are made.
     with ThreadPoolExecutor(1) as renderer:
         placed = renderer.submit(_place, answer, named) if answer else None
         figures = [renderer.submit(_place, figure, shown) for figure in drawn]
@@ -75,7 +75,7 @@ def _make_section(stored: StoredResult, name: str) -> dict[str, Any]:
 
 
 def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> list[dict[str, Any]]:
-    """A comparison for each kind with two results or more."""
+    """A comparison for each kind that has two results or more."""
     comparisons = []
     for kind in dict.fromkeys(stored_result.result.kind for stored_result in stored):
         numbers = [
@@ -103,11 +103,11 @@ def _make_comparisons(stored: Sequence[StoredResult], names: Sequence[str]) -> l
 
 
 MOST_DRAWN = 12
-"""Results of one kind in a figure: with more, lines can't be told apart."""
+"""The most results of one kind in a figure: with more, lines look alike."""
 
 
 def choose_drawn(results: Sequence[NamedResult]) -> tuple[list[NamedResult], str]:
-    """The results that figures show, and a sentence on those that they don't (empty if there are none)."""
+    """The results that figures show, and a sentence on those they leave out (empty if none)."""
     chosen: list[NamedResult] = []
     parts = []
     for kind in dict.fromkeys(named.result.kind for named in results):
@@ -126,7 +126,7 @@ def choose_drawn(results: Sequence[NamedResult]) -> tuple[list[NamedResult], str
         if len(of_kind) > MOST_DRAWN:
             parts.append(f"of {len(of_kind):,} {kind} the {which} {MOST_DRAWN}")
         chosen += own_shown
-    # Their order gives them their colours.
+    # Their order decides their colours.
     shown = [named for named in results if any(named is other for other in chosen)]
     return shown, f"Drawn: {' and '.join(parts)}; the tables have all." if parts else ""
 
@@ -139,14 +139,14 @@ def _place(figure: Chart, named: Sequence[NamedResult]) -> dict[str, Any]:
 
 ENDINGS = (".svg", ".png")
 CAPTION_WIDTH = 100
-"""Characters in a line of a picture's caption, which has two. What doesn't fit is said beside it."""
+"""Characters in a line of a picture's caption, which has two. What doesn't fit is printed separately."""
 
 
 def add_title(
     chart: Chart, title: str, sources: Sequence[str] = ()
 ) -> tuple[dict[str, Any], list[str]]:
-    """The chart's specification with a title and a short caption, to stand alone; and the remarks for which
-    there was no room. `sources`: sentences on who measured what it shows."""
+    """The chart's specification with title and short caption, to stand alone; and the remarks that didn't
+    fit. `sources`: sentences on who measured what it shows."""
     caption, remarks = chart.tell(sources, 2 * CAPTION_WIDTH - 20)
     lines = wrap(caption, CAPTION_WIDTH)
     return chart.spec | {"title": {"text": title, "subtitle": lines}}, remarks
@@ -159,8 +159,8 @@ def write_plot(
     title: str | None,
     theme: str,
 ) -> tuple[Path, list[str]]:
-    """Draw a chart and write it to the file that is returned, with what is to be said beside it. ConfigError
-    if there is nothing to draw or the file's name is wrong."""
+    """Draw a chart and write it to a file; return the file and the remarks to print. ConfigError if there is
+    nothing to draw or the file's name is wrong."""
     _check_ending(output)
     named = [
         NamedResult(name, stored_result.result)
@@ -183,8 +183,8 @@ _PANEL_HEIGHT = 110
 
 
 def write_workload_plot(workload: Workload, span_ms: int, output: Path | None) -> Path:
-    """Draw the first fields of a workload's first devices and write them to the file that is returned.
-    ConfigError as for `write_plot`, and if the workload has no numbers."""
+    """Draw the first fields of a workload's first devices, write them to a file, and return it. ConfigError
+    as for `write_plot`, and if the workload has no numbers."""
     _check_ending(output)
     fields = workload.schema.fields
     if not fields:
@@ -196,7 +196,9 @@ def write_workload_plot(workload: Workload, span_ms: int, output: Path | None) -
     ][-1]
     panels, count = list_values(workload, fields[:MOST_FIELDS], span_ms, _UNITS_MS[unit])
     spec = draw_lines_over_time(f"{unit} since the first event", panels, _PANEL_HEIGHT)
-    note = f"Values of the first devices with seed {workload.seed}, {count:,} of each. A gap: no value."
+    note = (
+        f"Values of the first devices with seed {workload.seed}, {count:,} of each. Gaps: no value."
+    )
     if len(fields) > MOST_FIELDS:
         note += f" The first {MOST_FIELDS} of {len(fields)} fields."
     chart = Chart(workload.name, f"Workload {workload.name}", note, spec)

@@ -1,5 +1,5 @@
-"""The verdict on a campaign's requirements as text, and as a page shows it: the matrix, then what each
-candidate's cells say."""
+"""The verdict on a campaign's requirements, as text and for a page: the matrix, then each candidate's cells
+in words."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def show_cell(row: Requirement, cell: Cell) -> str:
 
 
 def show_figure(row: Requirement, cell: Cell) -> str:
-    """`112 ms (110 to 115)`; `112 ms (110 to 115) → 180 ms` with what follows for all that is stored in the
-    end; `112 ms (110 to 115), flat`."""
+    """`112 ms (110 to 115)`; `112 ms (110 to 115) → 180 ms` with the extrapolation to full retention; `112 ms
+    (110 to 115), flat`."""
     if _is_missed_otherwise(cell):
         return cell.reason or "-"
     scale, measured = cell.scale, cell.shown + _show_range(row, cell)
@@ -47,20 +47,21 @@ def show_figure(row: Requirement, cell: Cell) -> str:
         return f"{measured}, flat"
     later = row.find_headroom(scale.extrapolated.mean)
     if cell.value is None or later >= row.find_headroom(cell.value):
-        return measured  # nothing speaks for figures that become better
+        return measured  # there is no reason to expect figures to improve
     if scale.extrapolated_to < scale.kept and cell.status is not Status.MISSED:
         return measured
     return f"{measured} → {row.unit.show(scale.extrapolated.mean)}"
 
 
 def _is_missed_otherwise(cell: Cell) -> bool:
-    """Whether something else than the figure breaks the requirement, such as events that were lost."""
+    """Whether something other than the figure breaks the requirement, such as lost events."""
     is_projected = cell.scale is not None and cell.scale.extrapolated is not None
     return cell.status is Status.MISSED and (cell.headroom or 0.0) >= 1 and not is_projected
 
 
 def _show_range(row: Requirement, cell: Cell) -> str:
-    """` (110 to 115)`: of the repetitions, without their unit if it is the same; empty if they look alike."""
+    """` (110 to 115)`: the range of the repetitions, without the unit if it is the same; empty if both ends
+    read the same."""
     if cell.lowest is None or cell.highest is None:
         return ""
     low, high = row.unit.show(cell.lowest), row.unit.show(cell.highest)
@@ -73,7 +74,7 @@ def _show_range(row: Requirement, cell: Cell) -> str:
 
 
 def show_scale(cell: Cell) -> str:
-    """`at 3.2%, in memory`: on which part of what is stored in the end a cell was measured."""
+    """`at 3.2%, in memory`: the share of full retention at which a cell was measured."""
     if cell.scale is None:
         return ""
     where = {True: ", in memory", False: ", beyond memory", None: ""}[cell.scale.in_memory]
@@ -86,7 +87,7 @@ def _add_headroom(cell: Cell) -> str:
 
 
 def describe_headroom(cell: Cell) -> str:
-    """The headroom with its range over the repetitions: `2.2×, 2.1× to 2.4×`; empty if it isn't known."""
+    """The headroom with its range over the repetitions: `2.2×, 2.1× to 2.4×`; empty if unknown."""
     if cell.headroom is None or _is_missed_otherwise(cell):
         return ""
     middle, low, high = map(
@@ -101,8 +102,8 @@ def format_headroom(headroom: float) -> str:
 
 
 def describe_verdict(verdict: VerdictMatrix) -> list[str]:
-    """A line for each candidate, and below it what its acknowledgement is worth, how far its figures can be
-    trusted, and why requirements aren't met; then what holds for all."""
+    """A line for each candidate, and below it its durability, how far to trust its figures, and why
+    requirements aren't met; then what applies to all."""
     lines: list[str] = []
     for candidate in verdict.candidates:
         lines.append(describe_candidate(verdict, candidate))
@@ -129,8 +130,8 @@ MOST_REASONS = 3
 
 
 def summarize_verdict(verdict: VerdictMatrix) -> list[str]:
-    """A line for each candidate, what acknowledgements are worth, how far all figures can be trusted, and the
-    gravest reasons for which requirements aren't met; `describe_verdict` has the others."""
+    """A line for each candidate, durability, how far to trust the figures, and the most serious reasons why
+    requirements aren't met; `describe_verdict` has the others."""
     lines = [describe_candidate(verdict, candidate) for candidate in verdict.candidates]
     worth: dict[str, list[str]] = {}
     for candidate in verdict.candidates:
@@ -154,7 +155,7 @@ def summarize_verdict(verdict: VerdictMatrix) -> list[str]:
 
 
 def _group_reasons(verdict: VerdictMatrix) -> dict[tuple[Status, str], dict[str, list[str]]]:
-    """Why requirements aren't met -> candidate -> which of them."""
+    """Why requirements aren't met -> candidate -> which ones."""
     by_reason: dict[tuple[Status, str], dict[str, list[str]]] = {}
     for candidate in verdict.candidates:
         for cell in candidate.cells:
@@ -166,7 +167,7 @@ def _group_reasons(verdict: VerdictMatrix) -> dict[tuple[Status, str], dict[str,
 
 
 def _name_where(where: dict[str, list[str]]) -> str:
-    """`a, b: disk and cost; c: disk`: candidates with what they have in common."""
+    """`a, b: disk and cost; c: disk`: candidates grouped by the requirements they share."""
     alike: dict[str, list[str]] = {}
     for name, required in where.items():
         alike.setdefault(join_words(required), []).append(name)
@@ -197,7 +198,7 @@ def describe_candidate(verdict: VerdictMatrix, candidate: CandidateVerdict) -> s
 
 
 def _describe_scale(candidate: CandidateVerdict) -> str:
-    """`measured on 104M of 3.11G events (3.3%), in memory`; empty if not known."""
+    """`measured on 104M of 3.11G events (3.3%), in memory`; empty if unknown."""
     scales = [cell.scale for cell in candidate.cells if cell.scale is not None]
     if not scales:
         return ""
@@ -208,14 +209,13 @@ def _describe_scale(candidate: CandidateVerdict) -> str:
 
 
 def _name_narrowest(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
-    """`disk (1.3×)`; empty if not known."""
+    """`disk (1.3×)`; empty if unknown."""
     rows = (row for row in verdict.requirements if row.key == candidate.narrowest)
     return next((row.heading + _add_headroom(candidate.find(row.key)) for row in rows), "")
 
 
 def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> str:
-    """Everything that is known about a verdict. `width`: how many characters a line has room for; None: no
-    limit."""
+    """Everything known about a verdict. `width`: characters per line; None: no limit."""
     sections = [
         f"{verdict.title}: the verdict\n{tabulate_verdict(verdict).text(width=width)}",
         wrap_lines("\n".join(describe_verdict(verdict)), width),
@@ -243,7 +243,7 @@ def _find_row(verdict: VerdictMatrix, key: str) -> Requirement:
 
 
 def describe_evidence(verdict: VerdictMatrix) -> list[str]:
-    """For each cell the figure of each repetition, and the results that it comes from."""
+    """For each cell, the figure of each repetition and the results it comes from."""
     lines = []
     for candidate in verdict.candidates:
         for cell in candidate.cells:
@@ -273,8 +273,8 @@ SYMBOLS = {Status.MET: "✓", Status.MISSED: "✗", Status.UNDECIDED: "?"}
 
 
 def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
-    """What the macro `as_verdict` shows: candidates × requirements, each state with a symbol and a word."""
-    # Disk and price have a column even where they aren't required, if they are known.
+    """The data of the macro `as_verdict`: candidates × requirements, each state with a symbol and a word."""
+    # Disk and price have a column even if not required, where known.
     known = {
         DISK: ("Disk", Unit.BYTES, [candidate.disk_bytes for candidate in verdict.candidates]),
         COST: ("A month", Unit.MONEY, [candidate.cost_per_month for candidate in verdict.candidates]),
@@ -289,7 +289,7 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
     if verdict.trust is not None and len(verdict.candidates) > 1:
         notes.insert(0, f"All candidates: {verdict.trust}.")
     if verdict.jobs_left:
-        notes.insert(0, f"Not finished: {verdict.jobs_left} jobs are left.")
+        notes.insert(0, f"Not finished: {verdict.jobs_left} jobs left.")
     rows = []
     for candidate in verdict.candidates:
         cells = []
@@ -320,7 +320,7 @@ def make_matrix(verdict: VerdictMatrix) -> dict[str, Any]:
 
 
 def _list_repetitions(verdict: VerdictMatrix) -> list[tuple[list[str], list[str]]]:
-    """Each repetition of each cell, in words, with the IDs of the results that it is from."""
+    """Each repetition of each cell in words, with the IDs of its results."""
     words = {True: "kept", False: "broken", None: "-"}
     rows = []
     for candidate in verdict.candidates:

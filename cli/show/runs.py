@@ -1,4 +1,4 @@
-"""What charts show of single runs: by the second, by percentile, by phase; and a workload's values. Decides
+"""Rows for charts of single runs: by second, by percentile, by phase; and of a workload's values. Decides
 nothing."""
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _Entry = TypeVar("_Entry")
 
 
 def choose_examples(subjects: Measured) -> Examples:
-    """The slowest valid run of each worker count (in a series over fill levels: the first and the last
-    run); beside other results, only that of the best worker count."""
+    """The slowest valid run of each worker count (in a series over fill levels: the first and the last run);
+    with several results, only the best worker count's."""
     examples: list[tuple[str, GroupRun]] = []
     for name, (result,) in subjects.items():
         runs = [
@@ -54,8 +54,8 @@ def choose_examples(subjects: Measured) -> Examples:
 
 
 def choose_slowest(subjects: Measured) -> Examples:
-    """The run with the highest p99 of each worker count; beside other results, only that of the best worker
-    count."""
+    """The run with the highest p99 of each worker count; with several results, only the best worker
+    count's."""
     return [
         example
         for name, (result,) in subjects.items()
@@ -73,8 +73,8 @@ def _choose_each(
     runs: Sequence[GroupRun],
     weight: Callable[[GroupResult], float],
 ) -> Iterator[tuple[str, GroupRun]]:
-    """The valid run with the most weight at each worker count, or only at the best one; the first of equal
-    ones."""
+    """The valid run with the highest weight at each worker count, or only at the best one; the first if
+    equal."""
     best = None if result.by_fill_level or len(subjects) == 1 else result.best
     counted = [
         run
@@ -88,7 +88,7 @@ def _choose_each(
 
 
 def list_runs(result: Result) -> list[GroupRun]:
-    """All runs; of a search only those that its answer rests on, since the others are far from it."""
+    """All runs; for a search, only those its answer rests on."""
     if result.tuning is not None:
         best = result.tuning.rank_finalists()[:1]
         numbers = {
@@ -105,8 +105,8 @@ def list_runs(result: Result) -> list[GroupRun]:
 
 
 def list_best_runs(results: Sequence[Result]) -> list[GroupRun]:
-    """The valid runs of inserts at the number of workers that inserted fastest; none of a search, whose runs
-    are at rates of their own, and none of steps on growing data."""
+    """The valid insert runs at the fastest worker count; none for a search, whose runs differ in rate, or for
+    steps on growing data."""
     runs = [
         run
         for result in results
@@ -122,7 +122,7 @@ def list_best_runs(results: Sequence[Result]) -> list[GroupRun]:
 
 
 def choose_middle(subjects: Measured) -> Examples:
-    """Of each candidate the run in the middle of its valid ones at its best number of workers."""
+    """For each candidate, the median of its valid runs at its best worker count."""
     examples = []
     for name, results in subjects.items():
         runs = [run for run in list_best_runs(results) if run.group.timeline]
@@ -133,7 +133,7 @@ def choose_middle(subjects: Measured) -> Examples:
 
 
 def describe_places(subjects: Measured) -> str:
-    """Where `choose_examples` and `choose_slowest` look."""
+    """The places that `choose_examples` and `choose_slowest` consider."""
     return "at each worker count" if len(subjects) == 1 else "of each result's best worker count"
 
 
@@ -145,10 +145,10 @@ def _name_run(name: str, result: Result, run: GroupRun, subjects: Measured) -> s
 # --- by the second --------------------------------------------------------------------------------
 
 MOST_POINTS = 300
-"""The most points in a line over time; a longer run is drawn in steps of several seconds."""
+"""The most points in a line over time; longer runs are drawn in steps of several seconds."""
 
 _MISSING_S = 0.02
-"""A step that lacks no more than this is whole."""
+"""A step that lacks no more than this counts as complete."""
 
 PANELS = {
     "all": "All workers: events/s",
@@ -158,15 +158,15 @@ PANELS = {
     "database": "Database: CPUs in use",
 }
 _NOTES = {
-    "database": "The database's CPU is the mean between two looks at its processes or pods.",
-    "p99": "p99 is of the requests answered in each minute, or in several of a long run.",
-    "backlog": "The backlog is what was due and not acknowledged at the end of a second.",
+    "database": "The database's CPU is the mean between two samples of its processes or pods.",
+    "p99": "p99 covers the requests answered in each minute, or in several minutes of a long run.",
+    "backlog": "The backlog is what was due but not acknowledged at the end of a second.",
 }
 
 
 def list_panels(examples: Examples) -> tuple[list[Panel], list[str]]:
-    """Events acknowledged in each second by all workers and by the slowest, and what else is known by the
-    second; and what is to be said of them."""
+    """Events acknowledged per second by all workers and by the slowest, and whatever else is known per
+    second; and remarks on them."""
     rows: dict[str, list[Row]] = {part: [] for part in PANELS}
     for name, run in examples:
         group, step_s = run.group, run.run.step_s
@@ -176,7 +176,7 @@ def list_panels(examples: Examples) -> tuple[list[Panel], list[str]]:
         if slowest := group.slowest_worker:
             timelines["slowest"] = (slowest.worker, slowest.timeline)
         for part, (worker, timeline) in timelines.items():
-            # A last step in which the run ended would look like a drop.
+            # An incomplete last step would look like a drop.
             ends = [span.end_s for span in group.per_worker if worker in (None, span.worker)]
             used_s = max(ends) - timeline[-1][0] if ends and timeline else step_s
             cut = len(timeline) > 1 and 0 <= used_s < step_s - _MISSING_S
@@ -200,8 +200,8 @@ def _make_row(name: str, x: float, value: float, text: str) -> Row:
 def _make_timeline(
     of: str, name: str, timeline: Sequence[tuple[int, int]], own_s: int
 ) -> Iterator[Row]:
-    """A row for each step, which has one or several of the timeline's `own_s`. The timeline leaves out those
-    in which nothing was acknowledged."""
+    """A row for each step of one or several of the timeline's `own_s`. The timeline leaves out steps in which
+    nothing was acknowledged."""
     events = dict(timeline)
     first, last = min(events, default=0), max(events, default=-own_s) + own_s - 1
     step = max(1, math.ceil((last - first + 1) / own_s / MOST_POINTS)) * own_s
@@ -213,13 +213,13 @@ def _make_timeline(
 
 
 def _split(entries: Sequence[_Entry]) -> Iterator[Sequence[_Entry]]:
-    """The entries that each point of a long line stands for."""
+    """The entries that each point of a long line represents."""
     step = max(1, math.ceil(len(entries) / MOST_POINTS))
     return (entries[begin : begin + step] for begin in range(0, len(entries), step))
 
 
 def _list_minutes(name: str, group: GroupResult) -> Iterator[Row]:
-    """For each minute, or in a long run for several: their histograms add up."""
+    """For each minute, or for several in a long run: histograms add up."""
     for part in _split(group.minutes):
         (p99_ms,) = merge_histograms([minute.histogram for minute in part]).percentiles_ms([99])
         if p99_ms is not None:
@@ -231,7 +231,7 @@ def _list_minutes(name: str, group: GroupResult) -> Iterator[Row]:
 
 
 def _list_backlog(name: str, group: GroupResult) -> Iterator[Row]:
-    """The most that was waiting at the end of one of the seconds."""
+    """The largest backlog at the end of any of the seconds."""
     for part in _split(group.offered.backlog if group.offered else []):
         second, waiting = max(part, key=lambda entry: entry[1])
         text = f"{name}\nend of second {second}: {waiting:,} events due and not acknowledged"
@@ -248,7 +248,7 @@ def _list_use(name: str, run: GroupRun) -> Iterator[Row]:
 
 
 def list_gaps(examples: Examples) -> list[Gap]:
-    """Each outage; one that several marks share is there once."""
+    """Each outage once, even if several marks share it."""
     return [
         Gap(name, outage.gap_began_s, outage.gap_began_s + outage.gap_s)
         for name, run in examples
@@ -273,20 +273,20 @@ def describe_disturbances(examples: Examples) -> list[str]:
 _PERCENTS = {"p50": 50.0, "p90": 90.0, "p99": 99.0, "p99_9": 99.9}
 
 _STEPS = 8
-"""Points of the curve for each halving of the share of requests that are slower."""
+"""Points of the curve per halving of the share of slower requests."""
 
 
 @dataclass(frozen=True)
 class Timed:
-    """The subject of a curve."""
+    """What a curve is about."""
 
     name: str
     latency_ms: LatencyMs
     histograms: Sequence[Histogram]
-    """Merged; none if only the percentiles are known."""
+    """Merged; None if only percentiles are known."""
 
     def list_points(self) -> Iterator[Row]:
-        """A row for each percentile that the tables show, too."""
+        """A row for each percentile in the tables."""
         for key, percentile in PERCENTILES.items():
             value = getattr(self.latency_ms, key)
             if value is not None:
@@ -304,7 +304,7 @@ class Timed:
         while rank < count:
             ranks.append(rank)
             rank *= 2 ** (1 / _STEPS)
-        # The last of all is the slowest; a handful of requests has no longer tail than its number.
+        # The last point is the slowest; the tail is no longer than the number of requests.
         ranks.append(float(max(1, count)))
         percents = [100 - 100 / rank for rank in ranks[:-1]] + [100.0]
         return [
@@ -314,7 +314,7 @@ class Timed:
 
 
 def time_groups(name: str, groups: Sequence[GroupResult]) -> Timed | None:
-    """All requests of several groups together or, without histograms, those of the slowest one."""
+    """All requests of several groups, or those of the slowest one if there are no histograms."""
     slowest = find_slowest(groups)
     if slowest is None or slowest.latency_ms is None:
         return None
@@ -326,7 +326,7 @@ def time_groups(name: str, groups: Sequence[GroupResult]) -> Timed | None:
 
 
 def time_queries(subjects: Measured) -> list[Timed]:
-    """Each query of readers whose runs were ended by the clock, the slowest first."""
+    """Each query of readers whose runs had a duration, slowest first."""
     timed = []
     for name, (result,) in subjects.items():
         if result.by_number:
@@ -349,7 +349,7 @@ MOST_SPANS = 30
 
 
 def list_phases(subjects: Measured) -> tuple[list[Row], list[str]]:
-    """How long each phase of each run took, and which phases there are. Of many runs only the first of each
+    """How long each phase of each run took, and the names of phases. With many runs, only the first of each
     worker count."""
     runs: list[tuple[str, dict[str, float]]] = []
     for name, (result,) in subjects.items():
@@ -380,14 +380,14 @@ def list_phases(subjects: Measured) -> tuple[list[Row], list[str]]:
 
 DEVICES = 3
 MOST_VALUES = 300
-"""Values of a line. Of more events, that many at equal distances are drawn."""
+"""The most values in a line. Of more events, this many are drawn at equal distances."""
 
 
 def list_values(
     workload: Workload, names: Sequence[str], span_ms: int, unit_ms: int
 ) -> tuple[dict[str, list[Row]], int]:
-    """Field -> a row for each drawn value of the first devices, those fields left out that have none; and how
-    many there are of each device."""
+    """Field -> a row for each drawn value of the first devices, without fields that have none; and the number
+    of values per device."""
     options = workload.options.model_dump()
     if "late" in options:
         options["late"] = 0.0
@@ -415,7 +415,7 @@ def list_values(
 
 
 def list_bound(subjects: Measured) -> list[str]:
-    """The runs in which the client was the limit, with why."""
+    """The client-bound runs, with the reason."""
     return [
         f"{_name_run(name, result, run, subjects)}: client-bound: {client.bound_reason}."
         for name, (result,) in subjects.items()

@@ -1,4 +1,4 @@
-"""What searches found: a capacity as steps and in words, a tuning as a table of combinations."""
+"""Results of searches: a capacity as steps and in words, a tuning as a table of combinations."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .tables import (
 
 
 def tabulate_capacities(names: Sequence[str], results: Sequence[Result]) -> Table:
-    """The answers of several searches, a line each; without columns that would be empty."""
+    """The answers of several searches, a line each, without empty columns."""
     rows = []
     for name, result in zip(names, results, strict=True):
         capacity = result.capacity or Capacity(precision=0)
@@ -64,11 +64,11 @@ def _show(value: float | None, form: Callable[[float], str]) -> str:
 
 
 _SHOWN = (Measure.P50, Measure.P99, Measure.P99_9, Measure.SERVICE_P99)
-"""The measures of inserts that each table of steps shows."""
+"""The insert measures in each table of steps."""
 
 
 def tabulate_capacity(result: Result, terminal: bool) -> Table:
-    """The steps in the order in which they were made: what was offered, and whether it holds."""
+    """The steps in the order they ran: what was offered, and whether it held."""
     writers = {entry.group_run.run.run: entry for entry in list_entries(result.writers, result)}
     steps = result.capacity.steps if result.capacity else []
     limits = result.capacity.limits if result.capacity else []
@@ -93,18 +93,18 @@ def tabulate_capacity(result: Result, terminal: bool) -> Table:
 
 
 def describe_steps(result: Result) -> str:
-    """What the figures of the steps are."""
+    """What the steps' figures mean."""
     text = "Response times count from when a request was due, service times from when it was sent."
     warm_up_s = result.settings.load.warm_up_s
     return f"{text} No figure includes the first {warm_up_s:g} s (warm-up)." if warm_up_s else text
 
 
 UNEVEN_SHARE = 0.01
-"""From this share on, it is said how far chance moved the rate that was due from the one asked for."""
+"""From this share, a note says how far chance moved the offered rate from the requested one."""
 
 
 def describe_capacity(result: Result) -> list[str]:
-    """The answer, what it comes to, and what held higher rates back: a line each."""
+    """The answer, what it amounts to, and what held higher rates back: a line each."""
     capacity = result.capacity
     if capacity is None:
         return ["No capacity was found."]
@@ -159,7 +159,7 @@ def _describe_rate(capacity: Capacity) -> str:
         text = (
             f"No rate that was tried holds{_list_limits(capacity)}: not even {high:,.10g} events/s"
         )
-        if not capacity.sure:  # lower ones may hold
+        if not capacity.sure:  # lower rates may hold
             text = f"Capacity: below {high:,.10g} events/s{_list_limits(capacity)}"
         return f"{text}{_BUT_CLIENT if capacity.client_bound else ''}{because}."
     limits = _list_limits(capacity) or " without falling behind"
@@ -173,7 +173,7 @@ def _describe_rate(capacity: Capacity) -> str:
     return f"Capacity: {low:,.10g} events/s{limits}; {high:,.10g} doesn't hold."
 
 
-_BUT_CLIENT = ", but there the client was the limit: more workers or CPUs may show more"
+_BUT_CLIENT = ", but the client was the limit there: more workers or CPUs may reach more"
 
 
 def _describe_meaning(capacity: Capacity, cost_per_hour: float | None) -> str:
@@ -196,7 +196,7 @@ def _describe_meaning(capacity: Capacity, cost_per_hour: float | None) -> str:
 
 
 def describe_search(result: Result) -> str:
-    """What was searched for, and how."""
+    """What the search was for, and how it ran."""
     capacity, settings = result.capacity, result.settings
     load = settings.load
     within = f" within {', '.join(settings.limits)}" if settings.limits else ""
@@ -218,11 +218,11 @@ def describe_search(result: Result) -> str:
 
 
 MOST_ROWS = 30
-"""Combinations in the table; those that went out first are counted."""
+"""The most combinations in the table; those dropped first are only counted."""
 
 
 def tabulate_tuning(result: Result) -> Table:
-    """Each combination, the best first: how far it came, and what it reached."""
+    """Each combination, best first: how far it got, and what it reached."""
     tuning = result.tuning
     if tuning is None:
         return Table([], [], empty="nothing was tried")
@@ -267,7 +267,7 @@ def tabulate_tuning(result: Result) -> Table:
 
 
 def describe_trials(result: Result) -> str:
-    """What was tried."""
+    """What the tuning tried."""
     tuning = result.tuning
     if tuning is None:
         return "nothing was tried"
@@ -280,7 +280,7 @@ def describe_trials(result: Result) -> str:
 
 
 def describe_tuning(result: Result) -> list[str]:
-    """What suits, how sure that is, and what each setting costs at its default: a line each."""
+    """The best settings, how certain they are, and what each costs at its default: a line each."""
     tuning = result.tuning
     ranked = tuning.rank_finalists() if tuning else []
     if tuning is None or not ranked:
@@ -303,7 +303,7 @@ def describe_tuning(result: Result) -> list[str]:
         lines.append(f"Compared with {which}, {settings}: {difference}.")
     if default == best:
         lines.append("These are the defaults.")
-    # What it costs to leave each setting at its default, with the others as they were found.
+    # The cost of leaving each setting at its default, with the others at their best.
     for setting in tuning.over:
         value = format_value(setting.default)
         if own[setting.name] == setting.default:
@@ -333,8 +333,8 @@ def _describe_difference(tuning: Tuning, candidate: int, base: int) -> str:
 
 
 def _describe_cost(tuning: Tuning, best: int, settings: Mapping[str, Any]) -> str:
-    """What it costs to have these settings instead of the best: by the comparison at the end; or if that had
-    another winner than the search, by the last stage of the search that both were in."""
+    """The cost of these settings instead of the best: from the comparison at the end or, if its winner wasn't
+    the search's, from the last stage that both were in."""
     reset = _find(tuning, settings)
     if reset is None:
         return "not measured, since the search had another winner"
@@ -357,7 +357,7 @@ def _describe_cost(tuning: Tuning, best: int, settings: Mapping[str, Any]) -> st
 
 
 def advise(result: Result) -> str:
-    """The command line and the lines of the config file to use."""
+    """The command line, and the lines for the config file."""
     tuning = result.tuning
     ranked = tuning.rank_finalists() if tuning else []
     if tuning is None or not ranked:
@@ -406,7 +406,7 @@ def advise(result: Result) -> str:
 
 
 _GIVEN = ("workload", "batch", "in_flight", "primary_key", "tables", "prefill")
-"""Options of `tune` that change what is inserted and how, besides those that are varied."""
+"""Options of `tune` besides the varied ones that change what is inserted and how."""
 
 
 def write_tuning_headline(result: Result) -> str:

@@ -1,5 +1,5 @@
-"""The pages of a site: what stands on each, and their files, in a folder that is remade as a whole, and never
-over somebody else's files. Decides nothing."""
+"""The pages of a site and their files. The folder is always rewritten as a whole, and never over anyone
+else's files. Decides nothing."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from .tables import Table, format_ms
 from .verdict import list_doubts
 
 MOST_TABULATED = 40
-"""The most results of a candidate whose runs have tables on its page."""
+"""The most results of a candidate for which its page has tables of runs."""
 
 
 def make_site(
     sources: Sources, title: str, write_command: Callable[[Result], str]
 ) -> dict[str, bytes]:
-    """All files of the site: path -> content. The same sources give the same bytes. `write_command`: the
-    command line that repeats a result of no campaign."""
+    """All files of the site: path -> content. The same sources give the same bytes. `write_command`: writes
+    the command line that repeats a result from outside a campaign."""
     candidates = find_candidates(sources)
     fields = make_fields(candidates)
     names = [candidate.name for candidate in candidates]
     queries = [page for field in fields for page in _make_queries(field)]
-    # Small comparisons are quickest to read.
+    # Small comparisons come first: they are quickest to read.
     in_order = sorted(fields, key=lambda field: len(field.rows))
     drawn = {
         field.slug: list(map(place_figure, charts))
@@ -149,11 +149,11 @@ def make_site(
 
 
 def write_site(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write the files, and remove those of an earlier site. ConfigError if the folder has other files."""
+    """Write the files and remove those of an earlier site. ConfigError if the folder has other files."""
     earlier = check_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # The manifest comes first, so that a site that was only partly written is known as one.
+        # The manifest comes first, so that a partly written site is recognized as a site.
         (folder / MANIFEST).write_bytes(list_digests(files))
         for path, content in files.items():
             (folder / path).parent.mkdir(exist_ok=True)
@@ -161,7 +161,7 @@ def write_site(folder: Path, files: Mapping[str, bytes]) -> None:
         for path in sorted(earlier - files.keys()):
             (folder / path).unlink(missing_ok=True)
             if (folder / path).parent != folder:
-                with suppress(OSError):  # Other files are still in it.
+                with suppress(OSError):  # It still has other files.
                     (folder / path).parent.rmdir()
     except OSError as error:
         raise RunFailed(f"can't write the site to {folder}: {explain(error)}") from error
@@ -191,7 +191,7 @@ def check_folder(folder: Path) -> set[str]:
 
 
 def list_digests(files: Mapping[str, bytes]) -> bytes:
-    """What the site has, with the SHA-256 of each file, as JSON."""
+    """The site's contents as JSON, with the SHA-256 of each file."""
     digests = {path: sha256(content).hexdigest() for path, content in sorted(files.items())}
     return json.dumps(digests, indent=1).encode()
 
@@ -200,8 +200,8 @@ def list_digests(files: Mapping[str, bytes]) -> bytes:
 
 
 def _list_aspects(fields: Sequence[Field]) -> list[tuple[Aspect, int]]:
-    """The aspects that have a figure, with their initial weight: 1 where all candidates have one, in the
-    first table or else in the others."""
+    """The aspects that have a figure, with their initial weight: 1 where all candidates of the first table
+    (or else of another) have one."""
     aspects = []
     for aspect in ASPECTS:
         complete = [
@@ -222,7 +222,7 @@ _MOST_FINDINGS = 5
 
 
 def _find_best(field: Field) -> list[tuple[str, Candidate, str, str]]:
-    """Of each kind of figure its heading, the best candidate, its figure, and how much that is worth."""
+    """For each kind of figure: its heading, the best candidate, its figure, and its lead."""
     found: dict[Aspect, tuple[str, Candidate, str, str]] = {}
     for number, column in enumerate(field.columns):
         cells = [(row.candidate, cell) for row in field.rows if (cell := row.cells[number])]
@@ -237,7 +237,7 @@ def _find_best(field: Field) -> list[tuple[str, Candidate, str, str]]:
 
 
 def _sort_verdict(verdict: VerdictMatrix, order: Sequence[str]) -> VerdictMatrix:
-    """The candidates in the order that they have on all pages."""
+    """The candidates in the order used on all pages."""
     places = {name: place for place, name in enumerate(order)}
     ordered = sorted(
         verdict.candidates, key=lambda standing: places.get(standing.candidate, len(places))
@@ -246,7 +246,7 @@ def _sort_verdict(verdict: VerdictMatrix, order: Sequence[str]) -> VerdictMatrix
 
 
 def _list_filters(fields: Sequence[Field]) -> dict[str, tuple[str, list[str]]]:
-    """Key in the address -> heading and values, for what isn't the same for all candidates."""
+    """Key in the address -> heading and values, for whatever differs between candidates."""
     traits = [row.candidate.list_traits() for field in fields for row in field.rows]
     keys = [key for own in traits for key in sorted(own, key=lambda key: key.startswith("tag."))]
     values = {
@@ -261,7 +261,7 @@ def _list_filters(fields: Sequence[Field]) -> dict[str, tuple[str, list[str]]]:
 
 
 def _describe_cell(cell: Cell) -> dict[str, Any]:
-    """What the page's script must know about a figure."""
+    """What the page's script needs to know about a figure."""
     variance = cell.shown.figures.variance
     return {
         "logs": {place: round(value, 6) for place, value in cell.shown.logs.items()},
@@ -273,7 +273,7 @@ def _describe_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _list_differences(field: Field) -> list[str]:
-    """What differs between the candidates of a table besides what they are."""
+    """Other differences between the candidates of a table."""
     most = max(field.list_tests().values(), key=len, default={})
     if len(most) < 2:
         return []
@@ -284,7 +284,7 @@ def _list_differences(field: Field) -> list[str]:
 
 
 def _list_jobs(candidate: Candidate) -> list[DoneJob]:
-    """The candidate's results, those of the same test together."""
+    """The candidate's results, grouped by test."""
     jobs = []
     tests = list(dict.fromkeys(source.test_key for source in candidate.sources))
     for key in tests:
@@ -312,7 +312,7 @@ def format_interval(shown: Shown) -> str:
 
 
 def _compare_versions(field: Field, row: Row) -> Table | None:
-    """Each version of the row's database beside the one before; None if there is only one."""
+    """Each version of the row's database next to the previous one; None if there is only one."""
     place = next(number for number, other in enumerate(field.rows) if other is row)
     family = next((members for members in find_families(field) if place in members), None)
     if family is None:
@@ -335,7 +335,7 @@ def _compare_versions(field: Field, row: Row) -> Table | None:
 
 
 def describe_ratio(ratio: Ratio | None) -> str:
-    """How a figure differs from another one."""
+    """The difference between two figures, in words."""
     if ratio is None or ratio.interval is None:
         return "unknown: needs 2 repetitions"
     if ratio.differs:
@@ -391,7 +391,7 @@ def _tabulate_query(
 
 
 def _list_more(results: Sequence[Result], query: str) -> list[object]:
-    """What else is known about a query: means over the repetitions, and sums."""
+    """Other figures of a query: means over the repetitions, and sums."""
     summaries = [each for result in results for each in result.query_summary if each.query == query]
     cells: list[object] = []
     for name, scale in (
@@ -408,7 +408,7 @@ def _list_more(results: Sequence[Result], query: str) -> list[object]:
 
 
 def _list_statements(field: Field, query: str) -> dict[str, list[Candidate]]:
-    """Each statement once, with the candidates that were asked by it."""
+    """Each distinct statement, with the candidates it was sent to."""
     candidates: dict[str, list[Candidate]] = {}
     for row in field.rows:
         sent = {

@@ -1,4 +1,4 @@
-"""A run's status in words, and how long its command's runs still take. Pure: the clock is an argument."""
+"""A run's status in words, and the time left for the command's runs. Pure: the clock is an argument."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from simulator.units import format_count, format_span
 
 
 def seconds_left(status: Status) -> float | None:
-    """How long the phase still takes: to the end of the duration, or at the rate of the last seconds; None
-    while that is unknown."""
+    """The time left in the phase: to the end of the duration, or at the rate of the last seconds; None while
+    unknown."""
     if status.elapsed_s is not None and status.duration_s is not None:
         return max(0.0, status.duration_s - status.elapsed_s)
     spans_s = []
@@ -23,36 +23,36 @@ def seconds_left(status: Status) -> float | None:
 
 
 class Forecast:
-    """Follows the runs of a plan, and estimates how long all that are left take.
+    """Follows the runs of a plan, and estimates the time left. A run lasts as long as its duration, or as its
 
-    A run lasts as long as its duration says or its events take, at the pace of the run before; what comes
-    before it (tables, prefill, the start of workers) and after it (counting) takes as long as in the runs so
-    far.
+    events take at the pace of the previous run; what comes before (tables, prefill, starting workers) and
+
+    after (counting) takes as long as in the runs so far.
     """
 
     def __init__(self, plan: Sequence[Load], fills_once: bool = False) -> None:
-        """`plan`: for each run, the load that says how long it goes on; `fills_once`: the prefill is made
-        before the first and kept for the others."""
+        """`plan`: the load of each run, which says how long it lasts; `fills_once`: the first run's prefill
+        is kept for the others."""
         self._plan = plan
         self._fills_once = fills_once
         self._ended = 0
         self._began: float | None = None
-        """When the run under way began, then when its measured part did, then when that part ended."""
+        """When the current run began, when its measured part began, and when that ended."""
         self._started: float | None = None
         self._stopped: float | None = None
         self._before_s: list[float] = []
-        """The time before the measured part of each run that ended, and the time after it."""
+        """For each run that ended, the time before its measured part and the time after it."""
         self._after_s: list[float] = []
         self._unit_s: float | None = None
-        """How long an event, or an execution of each query, took: of all workers together."""
+        """How long an event, or an execution of each query, took, over all workers."""
 
     @property
     def runs(self) -> int:
-        """How many runs the plan has."""
+        """The number of runs in the plan."""
         return len(self._plan)
 
     def expect(self, loads: Sequence[Load]) -> None:
-        """Replace the runs that are still to come, whatever the plan said."""
+        """Replace the remaining runs of the plan."""
         self._plan = [*self._plan[: self._ended], *loads]
 
     def begin(self, now: float) -> None:
@@ -63,18 +63,18 @@ class Forecast:
     def follow(self, status: Status, now: float) -> None:
         """Take note of where the run is."""
         if status.phase is Phase.PREFILL and self._fills_once and self._began is not None:
-            self._began = now  # what comes before the other runs begins after it
+            self._began = now  # what precedes the other runs begins after it
         if status.phase is Phase.RUN and self._started is None:
             self._started = now
         elif status.phase is not Phase.RUN and self._started is not None and self._stopped is None:
             self._stopped = now
 
     def end(self, now: float) -> None:
-        """The run under way has ended."""
+        """The current run has ended."""
         if self._began is None:
             return
         stopped = now if self._stopped is None else self._stopped
-        # The run may have been too short to be seen at work.
+        # The run may have been too short to be observed.
         started = stopped if self._started is None else self._started
         self._before_s.append(started - self._began)
         self._after_s.append(now - stopped)
@@ -85,8 +85,8 @@ class Forecast:
         self._began = self._started = self._stopped = None
 
     def seconds_left(self, status: Status, now: float) -> float | None:
-        """How long the run under way and those after it still take; None while that is unknown, and for the
-        last run, for which the function `seconds_left` says it."""
+        """The time left for the current run and those after it; None while unknown, and for the last run, for
+        which `seconds_left` is enough."""
         if self._began is None or self._ended + 1 >= len(self._plan):
             return None
         before_s = _mean(self._before_s, (self._started or now) - self._began)
@@ -114,7 +114,7 @@ class Forecast:
 
 
 def _find_length(load: Load, unit_s: float | None) -> float | None:
-    """How long the measured part of a run lasts, as far as it is known."""
+    """The length of a run's measured part, as far as known."""
     if load.duration_s is not None:
         return load.duration_s
     return None if unit_s is None else unit_s * _count_units(load)
@@ -147,7 +147,7 @@ _NAMES = {Role.WRITE: "writers", Role.FILL: "prefill", Role.READ: "readers"}
 
 
 def is_warming_up(status: Status) -> bool:
-    """Whether the run goes on, but what it does is not measured yet."""
+    """Whether the run has started but is not measured yet."""
     return status.elapsed_s is not None and status.elapsed_s < status.warm_up_s
 
 
@@ -163,15 +163,14 @@ def describe_phase(status: Status) -> str:
 
 
 def find_share(status: Status) -> float | None:
-    """The share of the phase that is over, by the clock or by the group that is furthest behind; None while
-    unknown."""
+    """The share of the phase that is over, by the clock or by the slowest group; None while unknown."""
     if status.elapsed_s is not None and status.duration_s is not None:
         return min(1.0, status.elapsed_s / status.duration_s)
     return min((min(1.0, g.done / g.total) for g in status.groups if g.total), default=None)
 
 
 def describe_extent(status: Status) -> list[str]:
-    """How much of its time is over, for a run that the clock ends: `12 of 60 s`."""
+    """The time that has passed, for a run with a duration: `12 of 60 s`."""
     if status.elapsed_s is None or status.duration_s is None:
         return []
     over_s = min(status.elapsed_s, status.duration_s)
@@ -182,7 +181,7 @@ def describe_extent(status: Status) -> list[str]:
 
 
 def describe_groups(status: Status) -> list[list[str]]:
-    """What each group that is at work has done."""
+    """What each active group has done."""
     checking = status.phase is Phase.CHECK
     groups = [
         _describe_group(group, "events generated" if checking else _UNITS[group.role])
@@ -212,8 +211,7 @@ def _describe_group(group: GroupStatus, unit: str) -> list[str]:
 def describe_left(
     status: Status, runs: int, all_left_s: float | None, at_most: bool = False
 ) -> list[str]:
-    """How long the phase still takes, and how long all `runs` of the command. `at_most`: it may need
-    fewer."""
+    """The time left in the phase, and for all `runs` of the command. `at_most`: it may need fewer."""
     left_s = seconds_left(status)
     parts = [] if left_s is None else [f"{format_span(left_s)} left"]
     if all_left_s is not None and at_most:
@@ -224,7 +222,7 @@ def describe_left(
 
 
 def describe_quiet(status: Status) -> list[str]:
-    """Since when nothing has come back from the database, if that is long."""
+    """How long nothing has come back from the database, if that is long."""
     if status.quiet_s < QUIET_S:
         return []
     since = datetime.now().astimezone() - timedelta(seconds=status.quiet_s)
@@ -232,5 +230,5 @@ def describe_quiet(status: Status) -> list[str]:
 
 
 def _format_figure(value: float) -> str:
-    """Two digits at least."""
+    """At least two digits."""
     return f"{value:,.0f}" if value >= 10 else f"{value:.2g}"

@@ -1,4 +1,4 @@
-"""One result with everything that was measured, and the list of what is stored."""
+"""One result with everything that was measured, and the list of stored results."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from .workloads import describe_statements
 
 
 def describe_result(stored: StoredResult, terminal: bool, width: int | None = None) -> str:
-    """Everything about one result. `width`: how many characters a terminal has room for; None: no limit."""
+    """Everything about one result. `width`: columns of the terminal; None: no limit."""
     result = stored.result
     sections = [
         f"Result {stored.id}{describe_name(result)}\n{words.describe_measurement(result)}\n"
@@ -52,7 +52,7 @@ def describe_result(stored: StoredResult, terminal: bool, width: int | None = No
         about = describe_steps(result)
     sections += [wrap_lines(text, width) for text in (about, describe_answers(result)) if text]
     if result.command == "tune":
-        # Lines that are meant to be copied are not wrapped.
+        # Lines meant for copying are not wrapped.
         sections.append(advise(result).strip())
     sections += [
         f"{title}\n{table.text(width=width)}"
@@ -63,7 +63,7 @@ def describe_result(stored: StoredResult, terminal: bool, width: int | None = No
 
 
 def describe_name(result: Result) -> str:
-    """The label that its user gave it, and the tags."""
+    """The label given by the user, and the tags."""
     label = f" “{result.label}”" if result.label else ""
     tags = ", ".join(f"{key}={value}" for key, value in sorted(result.tags.items()))
     return label + (f" ({tags})" if tags else "")
@@ -72,7 +72,7 @@ def describe_name(result: Result) -> str:
 _TITLES = {
     "query": "Durations, ms", "capacity": "Steps", "tune": "Combinations", "clients": "Clients",
 }  # fmt: skip
-"""Titles of the table that the command itself has printed, where it isn't that of inserts."""
+"""Titles of the table that the command itself printed, where it isn't the insert table."""
 
 
 def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
@@ -117,7 +117,7 @@ def tabulate_result(result: Result, terminal: bool) -> dict[str, Table]:
 
 
 def tabulate_indexes(result: Result) -> Table:
-    """What each index takes on disk. What they cost inserts takes a result without them."""
+    """Disk space of each index. Their cost to inserts takes a second result without them."""
     cost = find_index_sizes([result])
     rows = [
         [index, f"{size / 1e6:,.1f}", f"{size / cost.total_bytes:.0%}", "not measured"]
@@ -128,7 +128,7 @@ def tabulate_indexes(result: Result) -> Table:
 
 
 def tabulate_figures(result: Result, terminal: bool) -> Table:
-    """The table that the command itself has printed."""
+    """The table that the command itself printed."""
     if result.command == "capacity":
         return tabulate_capacity(result, terminal)
     if result.command == "tune":
@@ -141,8 +141,8 @@ def tabulate_figures(result: Result, terminal: bool) -> Table:
 
 
 def tabulate_readers(result: Result, terminal: bool) -> dict[str, Table]:
-    """Title -> table of readers; for `mixed`, also what the groups cost each other. Readers that asked by
-    number, and of whose client nothing was measured, have only the table of their queries."""
+    """Title -> table of readers; for `mixed`, also what the groups cost each other. Readers that ran a number
+    of queries, without client figures, have only the table of their queries."""
     if not any(run.group.client or not result.by_number for run in result.readers):
         return {}
     tables = {"Queries per second": tabulate_reads(result.readers, terminal)}
@@ -169,7 +169,7 @@ def tabulate_stages(result: Result) -> Table:
 
 
 def tabulate_workers(runs: Sequence[GroupRun]) -> Table:
-    """How far apart the workers of each run are, and the slowest of them."""
+    """How much the workers of each run differ, and the slowest of them."""
     rows = []
     for run in runs:
         spans = [
@@ -202,14 +202,15 @@ def tabulate_workers(runs: Sequence[GroupRun]) -> Table:
 
 
 def tabulate_machines(result: Result) -> Table:
-    """When each run was, and how busy one machine of its workers was: the one of which others took most."""
+    """When each run was, and how busy the machines of its workers were: the one on which other programs used
+    most."""
     headers, runs = list_places(result)
     rows = []
     for place, run in runs:
         began, ended = run.began_at, run.ended_at
         if began is None or ended is None:
             continue
-        # What the run could not have of a machine.
+        # The part of a machine that the run could not use.
         most = max(
             run.machines,
             key=lambda machine: (machine.steal_share or 0.0) + (machine.others_share or 0.0),
@@ -273,7 +274,7 @@ def _format_or_dash(value: float | None, form: str) -> str:
 
 
 def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
-    """What held each valid run back, and how that shows."""
+    """What held each valid run back, with the evidence."""
     rows = [
         [*locate(run), bottleneck.limit, bottleneck.evidence]
         for run in runs
@@ -284,7 +285,7 @@ def tabulate_bottlenecks(runs: Sequence[GroupRun]) -> Table:
 
 
 def write_cells(stored: StoredResult) -> dict[str, str]:
-    """What a list says about a result: heading -> text."""
+    """A result's cells in a list: heading -> text."""
     result = stored.result
     return {
         "ID": stored.id,
@@ -301,6 +302,6 @@ def write_cells(stored: StoredResult) -> dict[str, str]:
 
 
 def read_line(folder: Path, id_: str) -> ResultLine | None:
-    """What a list shows of a result; None, with a message, if it can't be read."""
+    """A result's cells in a list; None, with a message, if it can't be read."""
     stored = read_or_skip(folder, id_)
     return None if stored is None else make_line(stored, write_cells(stored))

@@ -1,4 +1,4 @@
-"""Tables of results. They compute nothing but what a column's text needs."""
+"""Tables of results. They compute only what a column's text needs."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from ..system.output import STRIKE, STRIKE_END, wrap_lines
 
 @dataclass(frozen=True)
 class Table:
-    """What a terminal, a Markdown file or a page shows."""
+    """A table for a terminal, a Markdown file or a page."""
 
     headers: Sequence[str]
     rows: Sequence[Sequence[object]]
     left: Container[str] = ("Query",)
-    """Columns that are aligned to the left; all others are aligned to the right."""
+    """Left-aligned columns; all others are right-aligned."""
     spare: Sequence[Sequence[str]] = ()
-    """Groups of columns that are left out first where there is no room for all."""
+    """Groups of columns to leave out first where not all fit."""
     empty: str = "nothing to show"
-    """What it says without rows."""
+    """The text if there are no rows."""
 
     def text(self, markdown: bool = False, width: int | None = None) -> str:
-        """For a terminal or a README. What is wider than `width`, in characters, goes on in further tables
-        that begin with the same first column."""
+        """For a terminal or a README. A table wider than `width` characters is split into several, each with
+        the same first column."""
         if not self.rows:
             return self.empty
         if width is not None and not markdown:
@@ -52,8 +52,8 @@ class Table:
         )
 
     def shrink(self, width: int | None) -> str:
-        """As `text`, in one table: where `width` is too little, without some of the spare columns, and with a
-        line that counts them."""
+        """As `text`, but in one table: if it exceeds `width`, spare columns are left out and counted in a
+        line."""
         table = self
         for group in self.spare:
             if width is None or table._count_wide() <= width:
@@ -64,7 +64,7 @@ class Table:
         return table.text(width=width) + more
 
     def choose(self, headers: Container[str]) -> Table:
-        """The table with its first column, which names the row, and these, in the order that they have."""
+        """The table with its first column, which names the row, and these, in this order."""
         places = [place for place, name in enumerate(self.headers) if place == 0 or name in headers]
         rows = [[row[place] for place in places] for row in self.rows]
         return replace(self, headers=[self.headers[place] for place in places], rows=rows)
@@ -73,7 +73,7 @@ class Table:
         return sum(self._measure()) + _BETWEEN * (len(self.headers) - 1)
 
     def _fold(self, width: int) -> list[Table]:
-        """Tables of as many columns as fit; of two at least, since the first names the row."""
+        """Tables of as many columns as fit, at least two, since the first names the row."""
         cells = list(zip(self.headers, *self.rows, strict=True))
         widths = self._measure()
         parts: list[list[int]] = [[0]]
@@ -92,14 +92,14 @@ class Table:
         ]
 
     def _measure(self) -> list[int]:
-        """How wide each column is."""
+        """The width of each column."""
         cells = zip(self.headers, *self.rows, strict=True)
         columns = [Table([name], [[cell] for cell in own], self.left) for name, *own in cells]
-        # Escape sequences take no room.
+        # Escape sequences take no space.
         return [max(map(len, _ESCAPES.sub("", column.text()).split("\n"))) for column in columns]
 
     def _wrap(self, width: int) -> Table:
-        """The table with texts of its widest column on several lines, if it is too wide all the same."""
+        """The table with its widest column wrapped, if it is still too wide."""
         widths = self._measure()
         widest = max(range(len(widths)), key=widths.__getitem__)
         room = max(
@@ -118,19 +118,19 @@ class Table:
 
 
 _LEAST_TEXT = 20
-"""The fewest characters of a text in a line."""
+"""The fewest characters per line of a wrapped text."""
 _BETWEEN = 2
 """Spaces between two columns."""
 _ESCAPES = re.compile(r"\x1b\[\d+m")
 
 
 def strike(text: str, terminal: bool) -> str:
-    """Struck through: by the terminal, or in a pipe by ~~ as in Markdown."""
+    """Struck through: by the terminal, or in a pipe with ~~ as in Markdown."""
     return f"{STRIKE}{text}{STRIKE_END}" if terminal else f"~~{text}~~"
 
 
 def tabulate_writers(result: Result, terminal: bool) -> Table:
-    """What `insert` and `mixed` print of their writers: by worker count, or by fill level."""
+    """The table of writers that `insert` and `mixed` print: by worker count, or by fill level."""
     runs, cost = result.writers, result.cost_per_hour
     if result.by_fill_level:
         return tabulate_steps(runs, terminal, cost)
@@ -143,8 +143,8 @@ def tabulate_inserts(
     terminal: bool,
     cost_per_hour: float | None = None,
 ) -> Table:
-    """Workers, Min, Max, Avg (events per second over the valid runs) and more to the right. For an open loop,
-    what was offered and how much of it was achieved (mean over the valid runs)."""
+    """Workers, Min, Max, Avg (events per second over the valid runs), and further columns. For an open loop,
+    also the offered rate and the achieved share (means over the valid runs)."""
     rows = []
     for workers in dict.fromkeys(run.group.workers for run in runs):
         own = [entry for entry in list_entries(runs) if entry.group.workers == workers]
@@ -178,8 +178,8 @@ def _tabulate_writers(
     terminal: bool,
     cost_per_hour: float | None,
 ) -> Table:
-    """A table with the columns that only some results have on the right; they are the first that may be left
-    out. `closed`: how a closed loop's rates are shown."""
+    """A table with the columns that only some results have on the right; they are left out first. `closed`:
+    the columns of a closed loop's rates."""
     entries = [entry for row in rows for entry in row.entries]
     is_open = any(entry.group.offered for entry in entries)
     names = [first, *(("Offered/s", "Achieved/s") if is_open else closed)]
@@ -222,8 +222,8 @@ def tabulate_columns(
 def tabulate_queries(
     summary: Sequence[QuerySummary], failed: Mapping[str, int], unasked: Sequence[str] = ()
 ) -> Table:
-    """A row for each query, times in ms. `failed`: those that were never answered -> how often; `unasked`:
-    those for which there was no time."""
+    """A row for each query, times in ms. `failed`: queries never answered -> how often; `unasked`: queries
+    for which there was no time."""
     figures = [
         figure
         for figure in QUERY_TABLE
@@ -238,7 +238,7 @@ def tabulate_queries(
 
 
 def describe_durations(result: Result) -> str:
-    """What the figures of a query table are."""
+    """What the figures of a query table mean."""
     text = "Times in ms, of all but the first execution (cold) of each worker"
     if not result.by_number:
         text = "Times in ms, of all executions in the window; the mean without the first (cold)"
@@ -253,13 +253,13 @@ def describe_durations(result: Result) -> str:
 
 
 def describe_load(load: Load) -> str | None:
-    """What the figures of an insert table are, where that depends on how requests were offered; None if
-    there is nothing to say."""
+    """What the figures of an insert table mean, where that depends on the load; None if there is nothing to
+    say."""
     parts = []
     if load.rate_per_s is not None:
         parts.append(
-            "Open loop: response times run from when a request was due, service times from when it was"
-            " sent, both in ms; of the slowest run."
+            "Open loop: response times count from when a request was due, service times from when it was"
+            " sent, in ms, of the slowest run."
         )
     if load.warm_up_s:
         parts.append(f"No figure includes the first {load.warm_up_s:g} s (warm-up).")
@@ -267,7 +267,7 @@ def describe_load(load: Load) -> str | None:
 
 
 def describe_in_flight(in_flight: int | None) -> str:
-    """Words that follow the readers: how many queries each of them has under way; empty for one."""
+    """Words after the readers: how many queries each has in flight; empty for one."""
     if in_flight is None or in_flight == 1:
         return ""
     return f" with {in_flight:,} queries in flight each"
@@ -282,8 +282,7 @@ INSERT_COLUMNS = (
 _SPARE = (
     ("CV",), ("Median",), ("Min", "Max"), ("Service p99",), ("Response p50 ms", "p50 ms"), ("95% interval",),
 )  # fmt: skip
-"""The columns that may be left out, the least needed first; those that only some results have go before
-them."""
+"""The columns that may be left out, least needed first, after those that only some results have."""
 
 
 def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
@@ -292,7 +291,7 @@ def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
     chosen = [
         FIGURES[key]
         for key in keys
-        # What an event takes on disk counts only in valid runs.
+        # Bytes per event count only in valid runs.
         if any(
             FIGURES[key].read(entry)
             for entry in all_entries
@@ -306,8 +305,8 @@ def choose_more(all_entries: Sequence[Entry]) -> list[Figure]:
 
 
 def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
-    """The cells of these columns over some runs: the mean of the valid ones. Figures of what can be queried
-    only later are those of the run whose events took longest to appear."""
+    """The cells of these columns over some runs: the mean of the valid ones. Figures on visibility are from
+    the run whose events took longest to appear."""
     valid = [entry for entry in entries if entry.group.valid]
     late = [entry for entry in valid if entry.group.queryable]
     latest = max(
@@ -324,8 +323,8 @@ def list_more(entries: Sequence[Entry], figures: Sequence[Figure]) -> list[str]:
 
 
 def tabulate_runs(title: str, result: Result, runs: Sequence[GroupRun], terminal: bool) -> Table:
-    """A table of `results.figures.TABLES`: a row for each run that has one of its figures. Columns of what
-    only `--compact` gives are there only after it."""
+    """A table of `results.figures.TABLES`: a row for each run that has one of its figures. Columns that need
+    `--compact` appear only with it."""
     entries = list_entries(runs, result)
     figures = [FIGURES[key] for key in TABLES[title]]
     if not any(entry.group.storage_compacted for entry in entries):
@@ -367,7 +366,7 @@ def list_places(result: Result) -> tuple[list[str], list[tuple[list[str], RunRes
 
 
 def format_level(run: GroupRun) -> str:
-    """The events that were stored before the run."""
+    """The number of events stored before the run."""
     return "-" if run.run.fill_level is None else f"{run.run.fill_level:,}"
 
 
@@ -377,17 +376,17 @@ def format_rate(value: float) -> str:
 
 
 def format_ms(value: float | None) -> str:
-    """Three digits, but never as 1.23e+03; `-` for what isn't known."""
+    """Three digits, never as 1.23e+03; `-` if unknown."""
     return "-" if value is None else format_digits(value)
 
 
 def format_tail(latency: LatencyMs) -> str:
-    """`p99 12 ms`, or of too few requests for that the slowest: `maximum 12 ms`."""
+    """`p99 12 ms`, or `maximum 12 ms` if there are too few requests for a p99."""
     return f"{'maximum' if latency.p99 is None else 'p99'} {format_ms(latency.tail)} ms"
 
 
 def format_interval(interval: tuple[float, float] | None, form: Callable[[float], str]) -> str:
-    """`1 to 2`; `form` writes each end."""
+    """`1 to 2`; `form` formats each end."""
     return "-" if interval is None else " to ".join(map(form, interval))
 
 
@@ -395,7 +394,7 @@ def format_interval(interval: tuple[float, float] | None, form: Callable[[float]
 
 
 def tabulate_reads(readers: Sequence[GroupRun], terminal: bool) -> Table:
-    """Queries per second over the valid runs, and the response times of the slowest of them."""
+    """Queries per second over the valid runs, and the response times of the slowest run."""
     rows = []
     for workers in dict.fromkeys(run.group.workers for run in readers):
         own = [entry for entry in list_entries(readers) if entry.group.workers == workers]

@@ -1,8 +1,8 @@
 """The eight templates of charts, in Vega-Lite (https://vega.github.io/vega-lite/docs/): bars with intervals;
 lines over time, rate, fill level and workers; a distribution; a timeline with marks; a matrix.
 
-They place what they are given. Each mark carries its exact figures as a text (`description`), which a page
-shows on hover and a screen reader reads.
+They only lay out their input. Each mark carries its exact figures as text (`description`), shown on hover and
+read by screen readers.
 """
 
 from __future__ import annotations
@@ -48,19 +48,19 @@ from .vega import (
 
 @dataclass(frozen=True)
 class Chart:
-    """A drawn chart, of one kind of `plot`; `spec` has no title of its own."""
+    """A chart of one kind of `plot`; `spec` has no title."""
 
     kind: str
     title: str
     note: str
-    """What is shown, in a sentence."""
+    """What it shows, in a sentence."""
     spec: Row
     remarks: Sequence[str] = ()
-    """What else is to be known, which stands beside it."""
+    """Further remarks, shown next to it."""
 
     def tell(self, sources: Sequence[str], most: int) -> tuple[str, list[str]]:
-        """The caption, of `most` characters unless its first sentence is longer; and the sentences for which
-        there was no room. `sources`: sentences on who measured what it shows, which always stand in it."""
+        """The caption, of at most `most` characters unless its first sentence is longer; and the sentences
+        that didn't fit. `sources`: sentences on who measured what it shows, always included."""
         first, *more = _SENTENCES.split(self.note)
         said = [first, *sources, *more, *self.remarks]
         room = 1 + len(sources)
@@ -79,9 +79,9 @@ LOG = " (logarithmic axis)"
 def draw_ranges(
     rows: Sequence[Row], heading: str, places: Places | None = None
 ) -> tuple[Row, bool]:
-    """Times of several series at several places: a line of its own for each `at`, in it for each series a
-    point at its `value`, and a line from `low` to `high`. Of so many that colours repeat, a matrix. Also
-    whether the axis is logarithmic. `heading`: what the places are."""
+    """Times of several series at several places: a row for each `at`, in it a point for each series at its
+    `value`, and a line from `low` to `high`. With so many series that colours repeat, a matrix. Also whether
+    the axis is logarithmic. `heading`: what the places are."""
     names = list(dict.fromkeys(row["at"] for row in rows))
     series = Series(list_series(rows), places or {})
     if is_matrix(rows):
@@ -108,7 +108,7 @@ PALER = "The paler, the nearer to the fastest of its column."
 
 
 def is_matrix(rows: Sequence[Row]) -> bool:
-    """Whether there are so many series that colours would repeat, so that their times are a matrix."""
+    """Whether there are so many series that colours would repeat, and a matrix is drawn instead."""
     return len(list_series(rows)) > len(SERIES)
 
 
@@ -131,16 +131,16 @@ def _draw_times_as_matrix(
 CELL_PX, LOW_CELL_PX = 46, 28
 _MOST_HIGH = 7
 FAINTEST, DARKEST = 0.06, 0.6
-"""Opacity of the lowest and of the highest shade; text must be legible on both, on any page."""
+"""Opacity of the lightest and the darkest shade; text must be legible on both, on any page."""
 _COLUMN_CHARACTERS = 90
-"""Characters of all names above each other that fit a line."""
+"""Characters of the column names that fit a line."""
 
 
 def draw_matrix(
     rows: Sequence[Row], across: tuple[str, Sequence[str]], down: tuple[str, Sequence[str]]
 ) -> Row:
-    """A cell with its `label` for each `x` and `y`, the darker the higher its `shade`. `across`, `down`: the
-    title of each side and its names; a single one has no axis."""
+    """A cell with its `label` for each `x` and `y`; the higher its `shade`, the darker. `across`, `down`:
+    title and names of each side; a single name has no axis."""
 
     def place(name: str, title: str, names: Sequence[str]) -> Row:
         slanted = name == "x" and sum(map(len, names)) > _COLUMN_CHARACTERS
@@ -181,11 +181,11 @@ def draw_matrix(
 
 @dataclass(frozen=True)
 class Axis:
-    """What lines run over."""
+    """The horizontal axis of lines."""
 
     title: str
     say: Callable[[float], str] = "{:,.0f}".format
-    """A place on it in words."""
+    """A position on it in words."""
     form: str | None = None
     most_ticks: int = 0
     """With up to this many values, each has its own tick."""
@@ -193,16 +193,16 @@ class Axis:
     far: bool = False
     """Whether it may be logarithmic."""
     near: float = 1.0
-    """Places at most this many times as far as others share a point with them."""
+    """Positions within this factor share a point."""
     size: int = 70
-    """Of a point."""
+    """The words before a point's position."""
 
 
 def _count(noun: str) -> Callable[[float], str]:
     return lambda value: format_count(round(value), noun)
 
 
-OVER_TIME = Axis("Seconds since the common start", form="d", size=24)
+OVER_TIME = Axis("Seconds since the start", form="d", size=24)
 OVER_RATE = Axis("Offered, events/s", "{:,.10g} events/s".format, zero=False, far=True)
 OVER_LEVEL = Axis("Events in the database before the run", "{:,.0f} events before".format, "~s", 12)
 OVER_EVENTS = Axis("Events in the database", "{:,.0f} events".format, "~s", near=1.05)
@@ -212,14 +212,14 @@ OVER_NODES = Axis("Number of nodes", _count("node"), "d", 1000, zero=False)
 
 @dataclass(frozen=True)
 class Panel:
-    """Lines over one axis, with a vertical axis of their own."""
+    """Lines over one horizontal axis, with their own vertical axis."""
 
     title: str
-    """The vertical axis's: what, and its unit."""
+    """Title of the vertical axis: what, and its unit."""
     rows: Sequence[Row]
     """For each `series` at each `x` its `value`, from `low` to `high`, and its `text`."""
     samples: Sequence[Row] = ()
-    """The single measurements behind them, which are drawn as dots."""
+    """The single measurements behind them, drawn as dots."""
     limits: Mapping[float, str] = field(default_factory=dict)
     """Value -> text of the dashed lines across."""
     height: int = HEIGHT
@@ -227,14 +227,13 @@ class Panel:
     log: bool = True
     """Whether the vertical axis may be logarithmic."""
     bars: Sequence[Bar] = ()
-    """The rows as bars, which is how those at a single place are drawn."""
+    """The rows as bars, for lines with a single position."""
 
 
 def draw_over(
     axis: Axis, panels: Sequence[Panel], places: Places | None = None, across: Sequence[float] = ()
 ) -> tuple[Row, bool]:
-    """The panels below each other, and whether one of them is logarithmic. `across`: values of the axis
-    with a dashed line."""
+    """The panels stacked, and whether any is logarithmic. `across`: values of the axis with a dashed line."""
     series = Series(list_series(row for panel in panels for row in panel.rows), places or {})
     specs, logs = [], []
     for panel in panels:
@@ -274,15 +273,15 @@ def draw_over(
 
 
 def spread(panel: Row, series: Series) -> Row:
-    """The panel as small multiples in the order of the page, as wide as others."""
+    """The panel as small multiples in the order of the page, as wide as other charts."""
     spec = split(panel, series.scale("stroke")["scale"]["domain"])
     resize_panel(spec, WIDTH)
     return spec
 
 
 def draw_lines_over_time(title: str, panels: Mapping[str, Sequence[Row]], height: int) -> Row:
-    """Lines without points, whose gaps are where a `value` is missing; each panel under its heading.
-    `title`: the horizontal axis's."""
+    """Lines without points, with gaps where a `value` is missing; each panel under its heading. `title`: of
+    the horizontal axis."""
     specs = []
     for heading, rows in panels.items():
         series = Series(list_series(rows))
@@ -294,13 +293,13 @@ def draw_lines_over_time(title: str, panels: Mapping[str, Sequence[Row]], height
 # --- a timeline with marks ------------------------------------------------------------------------
 
 _MOST_LABELS = 4
-"""That many marks have their texts below each other before the next is at the top again."""
+"""Texts of this many marks are stacked before the next starts at the top again."""
 _SPAN_PX = 20
 
 
 @dataclass(frozen=True)
 class Gap:
-    """A time in which nothing was acknowledged."""
+    """A period in which nothing was acknowledged."""
 
     series: str
     begin: float
@@ -319,13 +318,13 @@ def draw_timeline(
     across: Sequence[float],
     places: Places | None = None,
 ) -> Row:
-    """Lines over the seconds, with what was done to the database. Gaps of a single series are grey areas;
-    those of several have a panel, where each has its line."""
+    """Lines over time, with the disturbances of the database. Gaps of a single series are grey areas; those
+    of several are in a panel with a row for each."""
     drawn, _ = draw_over(OVER_TIME, panels, places, across)
     specs = drawn.get("vconcat", [drawn])
     several = len({gap.series for gap in gaps}) > 1
     areas = [] if several else [draw_area(gap.begin, gap.end, gap.text) for gap in gaps]
-    # What was done to several at about the same time is one line.
+    # Disturbances at about the same time share one line.
     done = {(round(mark.at_s), mark.action): mark for mark in sorted(marks, key=lambda m: m.at_s)}
     lines = [draw_mark(mark.at_s, mark.action) for mark in done.values()]
     last = max(row["x"] for row in panels[0].rows)
@@ -352,8 +351,8 @@ def draw_timeline(
 
 
 def draw_spans(rows: Sequence[Row], titles: tuple[str, str], colour: Row) -> Row:
-    """A line of its own for each `row`, with bars from `begin` to `end`. `titles`: of the lines, and of the
-    horizontal axis; `colour`: what gives a bar its own."""
+    """A line for each `row`, with bars from `begin` to `end`. `titles`: of the lines, and of the horizontal
+    axis; `colour`: the field that colours the bars."""
     names = list(dict.fromkeys(row["row"] for row in rows))
     y = {"field": "row", "type": "nominal", "title": titles[0], "axis": {"labelLimit": 420},
          "sort": names}  # fmt: skip
@@ -373,9 +372,9 @@ def draw_spans(rows: Sequence[Row], titles: tuple[str, str], colour: Row) -> Row
 def draw_distribution(
     of: str, points: Sequence[Row], curve: Sequence[Row], places: Places | None = None
 ) -> tuple[Row, bool]:
-    """Milliseconds (`value`) over the percentiles, and whether there are curves over all of them: if each
-    series has one (`rank`: one in so many is slower). Otherwise there is a point at each `percentile`.
-    `of`: whose times they are."""
+    """Milliseconds (`value`) over the percentiles, and whether they are curves: if each series has one
+    (`rank`: one in this many is slower). Otherwise there is a point at each `percentile`. `of`: what the
+    times are of."""
     series = Series(list_series(points), places or {})
     values = [row["value"] for row in (*points, *curve) if row["value"] > 0]
     log = needs_log([row["value"] for row in points])
@@ -391,7 +390,7 @@ def draw_distribution(
         return spread(spec, series) if len(series.names) > MOST_TOGETHER else spec, False
     ends = {row["series"]: row["rank"] for row in curve}
     for row in points:
-        # The slowest of n requests is slower than all but one in n.
+        # The slowest of n requests is the one in n.
         row["rank"] = ends[row["series"]] if row["percentile"] == "max" else row["rank"]
     ticks = [1.0, 2.0, 10.0]
     while 10 * ticks[-1] <= max(ends.values()) * 1.0001:
@@ -403,4 +402,4 @@ def draw_distribution(
 
 
 _AS_PERCENT = "format(100 - 100 / datum.value, '.8~r')"
-"""A rank of 1,000, where one request in 1,000 is slower, is written as 99.9 %."""
+"""Writes a rank of 1,000 (one request in 1,000 is slower) as 99.9 %."""

@@ -43,15 +43,15 @@ DARK = {
     "#333333": "#ffffff",
     "#8c8c8c": "#7f7f7f",
 }
-"""Light colour -> its counterpart on a dark page. Charts are drawn in light colours."""
+"""Light colour -> its dark counterpart. Charts are drawn in light colours."""
 
-# The first comes with the renderer, for machines on which no font is installed.
+# The first ships with the renderer, for machines without fonts.
 FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 
 CONFIG: dict[str, Any] = {
     "font": FONT,
     "background": None,
-    # A browser's font may be wider than the renderer's, to the right of bars, too.
+    # A browser's font may be wider than the renderer's, also to the right of bars.
     "padding": {"left": 5, "top": 5, "right": 16, "bottom": 5},
     "view": {"stroke": None},
     "axis": {
@@ -85,7 +85,7 @@ WIDTH, HEIGHT = 640, 320
 Row = dict[str, Any]
 
 Places = Mapping[str, int]
-"""Series -> its place among all of a page, which decides its colour and shape."""
+"""Series -> its place among all of the page, which decides its colour and shape."""
 
 
 # --- series ---------------------------------------------------------------------------------------
@@ -97,28 +97,28 @@ def choose_colour(place: int) -> str:
 
 
 def choose_shape(place: int) -> str:
-    """The shape of the series at this place; shifted by one each time the colours start over."""
+    """The shape of the series at this place; shifts by one each time the colours repeat."""
     return SHAPES[(place + place // len(SERIES)) % len(SHAPES)]
 
 
 _CHOICES = {"stroke": choose_colour, "fill": choose_colour, "shape": choose_shape}
-"""What a series is shown by -> the function that chooses it."""
+"""Visual property of a series -> the function that chooses it."""
 
 _WIDEST_IN_COLUMNS = 24
-"""Characters of a name in a legend of three columns, which one of many series has."""
+"""The longest name in a legend of three columns, as charts of many series have."""
 
 
 @dataclass(frozen=True)
 class Series:
-    """The series of a chart, which have the same colour and shape in all of its panels and layers, and so
-    share a legend."""
+    """The series of a chart: same colour and shape in all of its panels and layers, so that they share a
+    legend."""
 
     names: Sequence[str]
     places: Mapping[str, int] = field(default_factory=dict)
-    """Name -> its place in all charts of a page, whichever of the series this one has."""
+    """Name -> its place in all charts of a page, whichever series this one shows."""
 
     def scale(self, channel: str) -> Row:
-        """What a channel shows the series by."""
+        """The encoding of the series on a channel."""
         names = sorted(self.names, key=lambda name: self.places.get(name, 0))
         chosen = [_CHOICES[channel](self.places.get(n, place)) for place, n in enumerate(names)]
         legend: Row | None = {} if len(names) > 1 else None
@@ -132,13 +132,12 @@ class Series:
     def draw_lines(
         self, x: Row, y: Row, data: Sequence[Row] | None = None, width: float = 2
     ) -> Row:
-        """A line through the points of each; `data`: other points than those of the panel."""
+        """A line through the points of each; `data`: points to use instead of the panel's."""
         layer = self.draw("line", x=x, y=y, strokeWidth=width)
         return layer if data is None else layer | {"data": {"values": list(data)}}
 
     def draw_points(self, x: Row, y: Row, size: int = 70, seen: bool = True) -> Row:
-        """A point of its shape at each value, which is told to whoever points at it, whether it is `seen` or
-        not."""
+        """A point of its shape at each value, with the text on hover, whether `seen` or invisible."""
         layer = self.draw("point", text=True, x=x, y=y, size=size, opacity=int(seen), strokeWidth=2)
         layer["encoding"]["shape"] = self.scale("shape")
         layer["mark"]["fill"] = PAPER
@@ -150,7 +149,7 @@ class Series:
         return layer | {"data": {"values": list(data)}}
 
     def draw(self, kind: str, text: bool = False, *, x: Row, y: Row, **more: Any) -> Row:
-        """A layer of marks; `text`: each has its row's `text`."""
+        """A layer of marks; `text`: each shows its row's `text`."""
         channels: Row = {name: more.pop(name) for name in ("x2", "y2") if name in more}
         encoding: Row = {"x": x, "y": y, "stroke": self.scale("stroke"), **channels}
         if text:
@@ -168,7 +167,7 @@ def list_series(rows: Iterable[Row]) -> list[str]:
 
 def make_spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) -> Row:
     """A panel of layers."""
-    # Keep the title of the vertical axis off its labels. Both are placed by the renderer's font; a
+    # Keep the title of the vertical axis off its labels. The renderer's font places both; a
     # browser may have only a wider one.
     channels = [layer["encoding"]["y"] for layer in layers if "data" not in layer]
     most = max(
@@ -186,14 +185,14 @@ def make_spec(rows: Sequence[Row], layers: Sequence[Row], height: int = HEIGHT) 
 
 
 MOST_TOGETHER = 4
-"""The most series whose lines can be told apart in one panel."""
+"""The most series that stay distinguishable in one panel."""
 _SMALL_HEIGHT, _SMALL_WIDTH, _SPACING = 70, 110, 14
 _HEADER_CHARACTER_PX = 6.2
 
 
 def split(panel: Row, names: Sequence[str]) -> Row:
-    """A panel of lines as small multiples: one for each of its series, all with the same axes. What is of no
-    series, such as a limit, is in each."""
+    """A panel of lines as small multiples: one for each of its series, all with the same axes. What belongs
+    to no series, such as a limit, is in each."""
     rows = [row | {"layer": -1} for row in panel["data"]["values"]]
     layers = []
     for place, layer in enumerate(panel["layer"]):
@@ -224,7 +223,7 @@ def split(panel: Row, names: Sequence[str]) -> Row:
 
 
 def find_body(panel: Row) -> Row:
-    """What has the panel's layers and its width: itself, or the one that is drawn for each series."""
+    """The part that has the panel's layers and width: itself, or the one repeated for each series."""
     body: Row = panel.get("spec", panel)
     return body
 
@@ -236,7 +235,7 @@ CHARACTER_PX = 7.7
 def make_axis(
     name: str, title: str, axis: Row | None = None, zero: bool = True, log: bool = False
 ) -> Row:
-    """An axis of numbers; without `zero` from the least to the greatest of them."""
+    """An axis of numbers; without `zero`, from the lowest to the highest."""
     scale: Row = {"zero": zero, "nice": True}
     if log or not zero:
         scale = {**({"type": "log"} if log else {"zero": False}), "nice": False, "padding": 16}
@@ -246,7 +245,7 @@ def make_axis(
 
 
 def resize(spec: Row, plot_px: float) -> Row:
-    """The same figure with panels of this width in pixels, and otherwise unchanged."""
+    """The same figure with panels of this width in pixels."""
     resized = copy.deepcopy(spec)
     for panel in resized.get("vconcat", [resized]):
         resize_panel(panel, plot_px)
@@ -254,11 +253,11 @@ def resize(spec: Row, plot_px: float) -> Row:
 
 
 LEAST_CELL_PX = 40
-"""Width of a matrix's cell, below which figures would touch: on a telephone it rather scrolls."""
+"""Minimum width of a matrix's cell, below which figures would touch: on a phone it scrolls instead."""
 
 
 def resize_panel(panel: Row, plot_px: float) -> None:
-    """Give a panel this width; small multiples in as many columns as it has room for."""
+    """Give a panel this width, and small multiples as many columns as fit."""
     body = find_body(panel)
     if body is not panel:
         longest = _HEADER_CHARACTER_PX * max(map(len, panel["facet"]["sort"]))
@@ -277,11 +276,11 @@ def resize_panel(panel: Row, plot_px: float) -> None:
 
 
 LOG_FROM = 50
-"""Largest value ÷ smallest, above which an axis is logarithmic."""
+"""The ratio of largest to smallest value above which an axis is logarithmic."""
 
 
 def needs_log(values: Sequence[float]) -> bool:
-    """Whether values are so far apart that only a logarithmic axis shows them all."""
+    """Whether values vary so much that only a logarithmic axis shows them all."""
     return min(values) > 0 and max(values) / min(values) > LOG_FROM
 
 
@@ -289,7 +288,7 @@ MOST_LOG_TICKS = 8
 
 
 def list_log_ticks(values: Sequence[float]) -> list[float]:
-    """Few round numbers over the range of values: the renderer's own are nine for each power of ten."""
+    """A few round numbers over the range of values; the renderer's own are nine per power of ten."""
     low, high = min(values), max(values)
     powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     finest = [factor * 10.0**power for power in powers for factor in (1, 2, 5)]
@@ -304,8 +303,8 @@ LINE_PX = 15
 
 
 def make_label_axis(labels: Sequence[str]) -> Row:
-    """An axis of names, which may have several lines each. It has room for them in whatever font the browser
-    has: the renderer's may be narrower."""
+    """An axis of names, which may have several lines each. It leaves room for wider fonts than the
+    renderer's."""
     longest = max(len(line) for label in labels for line in label.split("\n"))
     lines = max(label.count("\n") + 1 for label in labels)
     axis: Row = {
@@ -313,7 +312,7 @@ def make_label_axis(labels: Sequence[str]) -> Row:
         "labelExpr": "split(datum.label, '\\n')", "labelLimit": 0, "ticks": False, "labelPadding": 8,
     }  # fmt: skip
     if lines > 1:
-        # A label's first line is at its bar, not its middle.
+        # By default a label's first line, not its middle, is at its bar.
         axis["labelOffset"] = {
             "condition": [
                 {"test": f"length(split(datum.label, '\\n')) == {count}",
@@ -326,14 +325,14 @@ def make_label_axis(labels: Sequence[str]) -> Row:
 
 
 def slant(names: Sequence[str]) -> Row:
-    """A horizontal axis of names that would overlap beside each other."""
+    """A horizontal axis of names that would overlap side by side."""
     longest = CHARACTER_PX * max(map(len, names))
     return {"labelAngle": -45, "labelAlign": "right", "labelLimit": 260,
             "minExtent": math.ceil(min(longest, 260) * math.sin(math.pi / 4))}  # fmt: skip
 
 
 def find_label_step(lines: int) -> int:
-    """Pixels from one name to the next on a vertical axis, with this many lines in each."""
+    """Pixels between names on a vertical axis, with this many lines each."""
     return max(26, LINE_PX * lines + 8)
 
 
@@ -350,7 +349,7 @@ def draw_limit(axis: str, value: float) -> Row:
 
 
 def write_limit(value: float, text: str, at_end: bool) -> list[Row]:
-    """A text above a horizontal line, at its right or its left end, that can be read on top of others."""
+    """A text above a horizontal line, at its right or left end, legible on top of other marks."""
     place = {"align": "right", "x": WIDTH - 4} if at_end else {"align": "left", "x": 4}
     mark = {"type": "text", "text": text, "dy": -7, "fontSize": 12, "aria": False, **place}
     return [
@@ -364,7 +363,7 @@ def write_limit(value: float, text: str, at_end: bool) -> list[Row]:
 
 
 def draw_mark(value: float, text: str) -> Row:
-    """A solid line across, at a value of the x-axis, with a text for whoever points at it."""
+    """A solid line across, at a value of the x-axis, with a text on hover."""
     return {
         "data": {"values": [{"mark": value, "text": text}]},
         "mark": {"type": "rule", "stroke": INK, "strokeWidth": 1.5},
@@ -376,7 +375,7 @@ def draw_mark(value: float, text: str) -> Row:
 
 
 def draw_label(value: float, text: str, line: int, to_the_left: bool) -> Row:
-    """A text beside a line across, this many lines below the panel's upper edge."""
+    """A text next to a line across, this many lines below the panel's upper edge."""
     return {
         "data": {"values": [{"mark": value, "text": text}]},
         "mark": {
@@ -393,8 +392,7 @@ def draw_label(value: float, text: str, line: int, to_the_left: bool) -> Row:
 
 
 def draw_area(begin: float, end: float, text: str) -> Row:
-    """A grey area over all of the y-axis, between two values of the x-axis, with a text for whoever points at
-    it."""
+    """A grey area over the whole y-axis, between two values of the x-axis, with a text on hover."""
     return {
         "data": {"values": [{"begin": begin, "end": end, "text": text}]},
         "mark": {"type": "rect", "fill": MUTED, "fillOpacity": 0.2, "stroke": None},

@@ -1,4 +1,4 @@
-"""What a report begins with: the answer in words, and on which machines it was found."""
+"""The beginning of a report: the answer in words, and the machines it was found on."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .tables import format_ms
 
 MOST_SENTENCES = 5
 MOST_MACHINES = 4
-"""That many are visible without scrolling; more are counted."""
+"""As many as are visible without scrolling; the rest are counted."""
 _LONGEST = 500
-"""Characters of all sentences together, except for the first."""
+"""Characters of all sentences together, without the first."""
 _MOST_CHARACTERS = 60
-"""Characters of names that are listed."""
+"""Characters of listed names."""
 
 
 def judge_results(results: Sequence[NamedResult]) -> list[str]:
@@ -36,7 +36,7 @@ def judge_results(results: Sequence[NamedResult]) -> list[str]:
             prefix = "" if len(results) == 1 else f"{names[0]}: "
             sentences.append(prefix + _answer_shortly(of_kind[0].result))
             continue
-        # Comparing hundreds takes seconds, and no more of them have a sentence here.
+        # Comparing hundreds takes seconds, and no more than these have a sentence here.
         compared = of_kind[: MOST_SENTENCES + 1]
         hidden += len(of_kind) - len(compared)
         led = lead_comparison(names[: len(compared)], compare([named.result for named in compared]))
@@ -54,8 +54,8 @@ def judge_results(results: Sequence[NamedResult]) -> list[str]:
 
 
 def list_doubts(results: Sequence[NamedResult], noun: str = "results") -> str:
-    """Which results to doubt, and why in a word each; empty if none. `noun` names what they are: several may
-    have one name."""
+    """Which results to doubt, with a short reason each; empty if none. `noun`: what to call them, since
+    several may share a name."""
     doubts: dict[str, dict[str, None]] = {}
     for named in results:
         for kind in list_kinds(named.result):
@@ -86,8 +86,7 @@ _DOUBTS = {
 
 
 def describe_hardware(results: Sequence[NamedResult], noun: str = "results") -> list[str]:
-    """A line for each kind of machine, with the results that were measured there. `noun`: see
-    `list_doubts`."""
+    """A line for each kind of machine, with the results measured there. `noun`: see `list_doubts`."""
     machines: dict[str, dict[str, None]] = {}
     for named in results:
         for line in _list_machines(named.result):
@@ -105,7 +104,7 @@ def describe_hardware(results: Sequence[NamedResult], noun: str = "results") -> 
 
 
 def _answer_shortly(result: Result) -> str:
-    """The answer in a sentence or two; of many queries only the fastest and the slowest."""
+    """The answer in a sentence or two; of many queries, only the fastest and the slowest."""
     if result.command == "query" and len(result.query_summary) > _MOST_QUERIES:
         times = sorted(result.query_summary, key=lambda entry: entry.avg)
         ends = [
@@ -120,7 +119,7 @@ _MOST_QUERIES = 3
 
 
 def _list_machines(result: Result) -> list[str]:
-    """What is known about the client's machine, a cluster's nodes, and what the database could use."""
+    """The client's machine, the cluster's nodes, and the resources of the database, as far as known."""
     client = result.describe("client")
     usable, cpus = client.get("cpus_usable"), client.get("cpus")
     parts = [client.get("cpu_model"), f"{cpus} CPUs" if cpus else None]

@@ -1,4 +1,4 @@
-"""A result in plain words: what was measured, what the answer is, and its limitations."""
+"""A result in plain words: what was measured, the answer, and its limitations."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def _write_figure(result: Result) -> str:
 
 
 def describe_stability(result: Result) -> str:
-    """`yes`, `no`, or `-` if there is too little to say."""
+    """`yes`, `no`, or `-` if there is too little data."""
     stable = is_stable(result)
     return "-" if stable is None else "yes" if stable else "no"
 
 
 def describe_validity(result: Result) -> str:
-    """`yes`, or how many runs aren't valid; and whether something is missing."""
+    """`yes`, or how many runs aren't valid; and whether anything is missing."""
     writers = result.writers
     bad = sum(not run.group.valid for run in writers)
     text = "yes" if result.valid else f"{bad} of {len(writers)} not"
@@ -146,7 +146,7 @@ def describe_measurement(result: Result) -> str:
 
 
 def _describe_asking(result: Result) -> str:
-    """What was asked about, by whom, and how often."""
+    """Which queries ran, by how many readers, and how often."""
     settings = result.settings
     workers = settings.readers
     level = settings.data.prefill if result.clients else result.fill_level
@@ -162,7 +162,7 @@ def _describe_asking(result: Result) -> str:
 
 
 def _describe_load(load: Load) -> list[str]:
-    """How requests were offered, and for how long, where the command says so."""
+    """How requests were offered, and for how long, if the command set that."""
     parts = []
     if load.rate_per_s is not None:
         rate = format_stages(load.stages) or f"{load.rate_per_s:,.10g}"
@@ -179,7 +179,7 @@ def _describe_load(load: Load) -> list[str]:
 
 
 def give_answer(result: Result) -> str:
-    """The figure that was asked for, and what became of the limits."""
+    """The figure that was asked for, and the outcome of the limits."""
     return " ".join(filter(None, [_write_sentence(result), describe_limits(result)]))
 
 
@@ -219,7 +219,7 @@ def _write_sentence(result: Result) -> str:
 
 
 def _describe_offers(result: Result) -> str:
-    """An open loop's answer: what was achieved of what was offered, and how long a request took."""
+    """An open loop's answer: how much of the offered load was achieved, and how long a request took."""
     parts = []
     for entry in result.insert_summary:
         run = result.choose_slowest(entry)

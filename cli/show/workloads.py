@@ -25,7 +25,7 @@ from ..results.model import SentStatements
 from ..system.installation import load_each, load_installed
 
 EVENTS = 3
-"""Events that are shown of a workload."""
+"""How many events of a workload are shown."""
 BATCH = 1000
 """Events in the requests whose bytes are counted."""
 _WIDEST = 26
@@ -47,14 +47,14 @@ def list_workloads(config: Config | None) -> str:
 
 
 def describe_workload(workload: Workload, types: bool = False) -> str:
-    """A workload's columns, with its first events, and its queries; or the `types` of its columns in all
-    databases, and how many bytes events have in requests."""
+    """A workload's columns with its first events, and its queries; or the `types` of its columns in all
+    databases, and the bytes per event in requests."""
     schema = workload.schema
     if types:
         return _describe_types(workload)
     described = {query.name: query.about for query in schema.descriptions}
     queries = _table(
-        ["Query", "What it asks for"],
+        ["Query", "Asks for"],
         [[name, described.get(name, "")] for name in schema.queries],
         ["left", "left"],
     )
@@ -69,13 +69,13 @@ def describe_workload(workload: Workload, types: bool = False) -> str:
 
 
 def _describe_recording(workload: Replayed) -> str:
-    """What is known of a recording, and what was left out."""
+    """Facts about a recording, and what was left out."""
     header = workload.recording.header
     begin, end = (
         datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
         for ms in (header.first_ms, header.last_ms)
     )
-    duplicates = f"{header.duplicates:,} events of a device and time that it had before"
+    duplicates = f"{header.duplicates:,} events that repeat a device and time"
     rows = [
         ["events", f"{header.rows:,} of {format_count(header.devices, 'device')}"],
         ["times", f"{begin} to {end}"],
@@ -83,7 +83,7 @@ def _describe_recording(workload: Replayed) -> str:
             "interval",
             f"{format_in_unit(header.interval_ms / 1000)} between a device's events (median)",
         ],
-        ["gaps", f"{header.gaps:,} intervals are over ten times as long"],
+        ["gaps", f"{header.gaps:,} are over ten times the median"],
         ["late", f"{header.late:,} events, by up to {format_in_unit(header.latest_ms / 1000)}"],
         ["duplicates", duplicates if header.duplicates else "none"],
         *([f"without {name}", why] for name, why in header.skipped.items()),
@@ -193,7 +193,7 @@ def _count_bytes(module: type[AnyModule], encoding: Encoding, block: EventBlock)
 
 
 def count_bytes(data: Any) -> int:
-    """The bytes of a payload's data: those of its body, or of all its parts."""
+    """The bytes of a payload's data: of its body, or of all its parts."""
     if isinstance(data, bytes | bytearray | memoryview):
         return memoryview(data).nbytes
     if hasattr(data, "body"):
@@ -207,7 +207,7 @@ def count_bytes(data: Any) -> int:
 
 
 def describe_statements(sent: Sequence[SentStatements], heading: str | None = None) -> str:
-    """The statements, each with its title; `heading`: the title of the schema, which is the first."""
+    """The statements, each with its title; `heading`: the title of the first, the schema."""
     titles = [part.title for part in sent]
     if heading is not None:
         titles[0] = f"{heading}, the workload's own schema" if sent[0].own else heading

@@ -245,4 +245,4 @@ def test_time_and_rate_of_the_load_are_said() -> None:
     assert describe(*[loaded] * 5) == [
         f"{every}, loaded before the window: {rate}, {rate}, {rate} and 2 times more"
     ]
-    assert describe({}) == [f"{every}, kept from before"]
+    assert describe({}) == [f"{every}, kept from an earlier run"]

@@ -59,7 +59,7 @@ def test_official_clients_ask_the_same_as_the_lean_path(tool: Tool) -> None:
             "point": 1, "last-value": 1,
         }  # fmt: skip
         assert group["answers"]["checked"] == 2 and not group["answers"]["wrong"]
-    assert "Asks by" in done.out
+    assert "Queries by" in done.out
     assert "What your application's client (psycopg2-binary) costs you: " in done.out
     shown = tool.run_here("results", "show", tool.folder().name).ok().out
     assert "Query times" in shown

@@ -37,7 +37,7 @@ def test_a_history_is_loaded_once_and_asked_about(tool: Tool) -> None:
         "mixed", *_DATA, "-w", 2, "-r", 2, "--duration", "2s", "--batch", 10, "--rate", 500,
         "--query-rate", 20, "--queries", "point,range,downsample", "--no-clean", "--label", "second",
     ).ok()  # fmt: skip
-    assert "every 1h for 8d, kept from before" in mixed.out
+    assert "every 1h for 8d, kept from an earlier run" in mixed.out
     # Windows before what is added are asked about the history and the inserts of both runs.
     assert "checked, all right" in mixed.out
     querying = tool.run_here(

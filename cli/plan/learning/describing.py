@@ -250,9 +250,7 @@ def _describe_what_is_not_made(sample: Sample, clock: Clock) -> list[str]:
             f"Not made: {clock.gaps:,} gaps, {share} of the time: devices send all the time."
         )
     if clock.duplicates:
-        lines.append(
-            f"Not made: {clock.duplicates:,} events of a device and time that it had before."
-        )
+        lines.append(f"Not made: {clock.duplicates:,} events that repeat a device and time.")
     if clock.by_device:
         lines.append("The file has one device behind the other: made events come by time.")
     lengths = sample.name_lengths

@@ -149,7 +149,7 @@ def test_gaps_and_duplicates_are_told() -> None:
     assert learnt.clock.gap_share == pytest.approx(0.111, abs=0.002)
     head = "\n".join(learnt.head)
     assert "20 gaps, 11.2% of the time" in head
-    assert "20 events of a device and time that it had before" in head
+    assert "20 events that repeat a device and time" in head
 
 
 def test_a_file_with_one_device_behind_the_other_has_no_late_events() -> None:

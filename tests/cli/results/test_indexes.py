@@ -68,11 +68,11 @@ def test_the_line_says_both_costs() -> None:
     measured = {"plain": [make(FAST)], "own": [make(SLOW, BY_DEVICE, created="before")]}
     [line] = describe_index_costs(measured)
     assert line.startswith(
-        "own: its indexes take 10% of 10 MB on disk (b btree (boiler, at) 1 MB); inserts beside plain: 2.00×"
-        " slower (1."
+        "own: its indexes take 10% of 10 MB on disk (b btree (boiler, at) 1 MB); inserts compared with"
+        " plain: 2.00× slower (1."
     )
     [line] = describe_index_costs({"own": measured["own"]})
-    assert line.endswith("; what inserts lose by them was not measured.")
+    assert line.endswith("; their cost to inserts was not measured.")
     single = {"plain": [make([100.0])], "own": [make([50.0], BY_TIME, created="before")]}
     assert describe_index_costs(single)[0].endswith("2.00× slower, from single runs.")
     assert describe_index_costs({"plain": measured["plain"]}) == []

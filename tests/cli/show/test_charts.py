@@ -216,7 +216,7 @@ def test_over_time_an_open_loop_shows_its_backlog_and_where_its_warm_up_ended() 
         assert [layer["data"]["values"] for layer in panel["layer"] if "data" in layer] == [
             [{"limit": 1.0}]
         ]
-    assert "before the dashed line (warm-up)" in " ".join(figure.remarks)
+    assert "before the dashed line is warm-up" in " ".join(figure.remarks)
     assert "response time" in drawn("latency", open_loop({1: [1000.0]})).note
     assert "response time" not in drawn("latency", inserts({1: [1000.0]})).note
 
@@ -529,7 +529,7 @@ def test_query_times_are_told_in_ms_with_three_digits() -> None:
 
 
 AFTER_FIRST = "the executions after each worker's first"
-ONLY_FIRST = "the first executions where a query was asked once only"
+ONLY_FIRST = "the first executions of queries that ran only once"
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_rate_that_was_asked_for_and_kept_up_with_is_no_speed() -> None:
     comparisons = compare([fast, paced])
     assert [comparison.verdict for comparison in comparisons] == ["rate was given"]
     assert lead_comparison(names, comparisons) == [
-        "asked: not compared with fast in inserts, since a --rate was given and kept up with."
+        "asked: not compared with fast in inserts, since they kept up with a given --rate."
     ]
     assert describe_ratios(names, comparisons) == []
     (lead,) = lead_comparison(

@@ -118,7 +118,7 @@ def test_it_begins_with_the_answer_and_the_machines() -> None:
         "beta: 1.92 to 2.09× slower than alpha, inserts in inserts",
         "alpha, queries: On average a query took: count 625 ms",
         "Treat with care: runs differed much in alpha, queries.",
-        "Throughput of inserts",
+        "Insert throughput",
         "Load from: Some CPU, 2 CPUs, 4.0 GB of memory",
         "Database (PostgreSQL 18.4): its hardware is unknown",
         "In plain words",

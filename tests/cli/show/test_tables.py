@@ -92,8 +92,8 @@ def test_an_open_loop_shows_what_was_offered_and_that_its_times_are_response_tim
         ["2", "1,000", "800 saturated", "1.5", "4", "1.25", "10%"],
     ]  # fmt: skip
     assert describe_load(result.settings.load) == (
-        "Open loop: response times run from when a request was due, service times from when it was sent,"
-        " both in ms; of the slowest run. No figure includes the first 1 s (warm-up)."
+        "Open loop: response times count from when a request was due, service times from when it was sent,"
+        " in ms, of the slowest run. No figure includes the first 1 s (warm-up)."
     )
     assert describe_load(inserts({1: [1.0]}).settings.load) is None
 

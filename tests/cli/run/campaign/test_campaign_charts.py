@@ -57,7 +57,7 @@ def test_a_capacity_has_the_interval_of_all_repetitions_and_the_limit() -> None:
     figure = draw("capacity", measured, "search", required_per_s=30_000.0)
     assert figure is not None
     assert figure.title == "search: capacity within p99=100ms"
-    assert "Dashed: the 30,000 events/s that are required." in figure.note
+    assert "Dashed: the required 30,000 events/s." in figure.note
     (first, second) = rows(figure)
     answers = [result.capacity for result in measured["a"]]
     held = [answer.events_per_s for answer in answers if answer and answer.events_per_s]

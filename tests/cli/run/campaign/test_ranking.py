@@ -255,7 +255,7 @@ def test_at_a_given_rate_the_best_number_of_workers_responds_fastest() -> None:
     _, first, second, best = rank_candidates("insert", measured, 2).lines
     assert first.startswith("1. one: ")
     assert second.startswith("2. several: ") and "slower than one over 2 figures" in second
-    assert best == "Inserts of each at its best number of workers: one 1, several 4."
+    assert best == "Inserts at the best worker count of each: one 1, several 4."
 
 
 def test_queries_stand_with_their_times() -> None:
@@ -290,7 +290,7 @@ def test_variants_of_the_number_of_workers_compare_by_their_best() -> None:
     assert ranking.lines[0] == "1. several: 303 (302 to 305) inserts/s."
     assert ranking.lines[1].startswith("2. one: ")
     assert "slower than several" in ranking.lines[1]
-    assert ranking.lines[2] == "Inserts of each at its best number of workers: one 1, several 2."
+    assert ranking.lines[2] == "Inserts at the best worker count of each: one 1, several 2."
 
 
 def test_tunings_are_ranked_by_what_their_best_settings_reach() -> None:

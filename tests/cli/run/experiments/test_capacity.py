@@ -123,7 +123,7 @@ def test_a_client_that_was_the_limit_makes_it_at_least() -> None:
     assert (
         write_headline(result) == f"at least {answer.events_per_s:,.10g} events/s within p99=100ms"
     )
-    assert "but there the client was the limit" in describe_capacity(result)[0]
+    assert "but the client was the limit there" in describe_capacity(result)[0]
     assert "client CPU: much to do" in describe_capacity(result)[3]
     assert kinds(result) == {Kind.CLIENT_BOUND}
     assert "your client is" in summarize_doubts(result)[0]
@@ -164,18 +164,18 @@ def test_what_the_chart_calls_saturated_does_not_hold() -> None:
     result = capacity()
     runs = {run.run: run for run in result.runs}
     steps = [step for step in found_in(result).steps if step.rate_per_s is not None]
-    assert "but for" not in describe_saturation(read_steps({"x": [result]}))
+    assert "except" not in describe_saturation(read_steps({"x": [result]}))
     for step in steps:
         offered = runs[step.run].groups[0].offered
         assert offered is not None
         offered.achieved, offered.saturated = round(0.96 * offered.due), True
         assert not judge_run(runs[step.run], [], 100).holds
-    assert "but for" not in describe_saturation(read_steps({"x": [result]}))
+    assert "except" not in describe_saturation(read_steps({"x": [result]}))
     held = runs[found_in(result).steps_at_answer[0].run].groups[0].offered
     assert held is not None
     held.saturated = False
     assert describe_saturation(read_steps({"x": [result]})).endswith(
-        "doesn't hold, but for 1 step whose rest was under way at the end, or within chance."
+        "doesn't hold, except 1 step whose remaining requests were in flight at the end, or within chance."
     )
 
 

@@ -50,7 +50,7 @@ def test_the_answer_is_a_sentence() -> None:
     (sentence,) = describe_clients(result)
     assert sentence.startswith(
         "What your application's client (psycopg2's copy_expert) costs you: 4.00× slower than the lean"
-        " path (95 % interval 4.00 to 4.00× slower); 4.00 µs of CPU for each event instead of 0.50 (8.00"
+        " path (95 % interval 4.00 to 4.00× slower); 4.00 µs of CPU per event instead of 0.50 (8.00"
     )
     assert write_clients_headline(result) == "official 4.00× slower"
     shown = tabulate_result(result, terminal=False)
@@ -66,7 +66,7 @@ def test_clients_that_ask_stand_beside_each_other_by_question_and_row() -> None:
     assert cost.ratios["client_cpu_us_per_query"].value == pytest.approx(4)
     assert cost.ratios["client_cpu_us_per_row"].value == pytest.approx(4, rel=1e-3)
     table = tabulate_clients(result)
-    assert table.headers[1] == "Asks by"
+    assert table.headers[1] == "Queries by"
     # The run that loads is nobody's.
     assert [row[:4] for row in table.rows] == [
         ["lean", "the lean path", "2", "10,004"],
@@ -83,8 +83,8 @@ def test_clients_that_ask_stand_beside_each_other_by_question_and_row() -> None:
     assert sentence.startswith(
         "What your application's client (psycopg2-binary) costs you: 4.00× slower"
     )
-    assert "200.00 µs of CPU for each query instead of 50.00" in sentence
-    assert "20.00 for each row instead of 5.00; a query's p50 0.4 ms instead of 0.1" in sentence
+    assert "200.00 µs of CPU per query instead of 50.00" in sentence
+    assert "20.00 per row instead of 5.00; a query's p50 0.4 ms instead of 0.1" in sentence
 
 
 def test_a_result_of_clients_that_ask_is_told_kept_and_drawn() -> None:
@@ -121,7 +121,7 @@ def test_a_result_has_the_groups_that_it_is_about() -> None:
 def test_without_a_valid_run_of_both_nothing_is_said() -> None:
     result = compare_in_turns(lost=True)
     assert describe_clients(result) == [
-        "The cost of a client is unknown: both sides need a valid run."
+        "The cost of a client is unknown: the client and the lean path each need a valid run."
     ]
     assert tabulate_clients(result).rows[1][2:4] == ["0", "-"]
     assert not result.valid
@@ -144,7 +144,7 @@ def test_a_campaign_tells_what_clients_cost_by_all_repetitions() -> None:
     ranking = describe_client_costs_of(
         "clients", {"alpha": [compare_in_turns(), compare_in_turns()], "beta": []}
     )
-    assert ranking.title == "What official clients cost beside the lean path"
+    assert ranking.title == "What official clients cost compared with the lean path"
     alpha, beta = ranking.lines
     assert alpha.startswith("alpha: official: 4.00× slower than the lean path (95 % interval ")
     assert ", CPU per event 8.00× (" in alpha
