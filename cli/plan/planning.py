@@ -300,7 +300,7 @@ def check_capabilities(
                 " what keys there are: leave the option out"
             )
     except OptionError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(*error.problems) from error
     if data.timestamps is Timestamps.RESTART:
         if module.CAPABILITIES.repeated_timestamps is not Support.FULL:
             raise ConfigError(
@@ -332,7 +332,7 @@ def check_query(
         asked = module(settings, job)
         chosen = asked.choose_queries()
     except OptionError as error:
-        raise ConfigError(str(error)) from error
+        raise ConfigError(*error.problems) from error
     # Those that are named are refused.
     expected = job.schema.queries if load.queries is None else ()
     for own in job.schema.descriptions:

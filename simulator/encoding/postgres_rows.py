@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..workloads.schema import ColumnType
+from ..workloads.schema import Column, ColumnType
 from .binary_rows import BinaryRows
 from .columns import TEXTS, Columns, bounds, escape, text_format
 from .rows import TextFormat, format_requests
@@ -110,9 +110,16 @@ class ValueCutter:
 def _make_text_format(
     quoted: bytes, escapes: Sequence[tuple[bytes, bytes]], null: bytes
 ) -> TextFormat:
-    """Values as text; `quoted`: the %-format of texts."""
+    """Values as text; `quoted`: the %-format of texts, and of NaN and infinite numbers."""
+
+    def find_form(column: Column) -> bytes:
+        if column.type in TEXTS:
+            return quoted
+        form = text_format(column)
+        return quoted.replace(b"%b", form) if column.not_finite else form
+
     return TextFormat(
-        lambda column: quoted if column.type in TEXTS else text_format(column),
+        find_form,
         lambda column, values: escape(values, escapes) if column.type in TEXTS else values,
         null,
     )

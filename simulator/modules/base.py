@@ -33,7 +33,7 @@ from .capabilities import (
     OwnSchema,
     RefusedText,
     Support,
-    find_refused_text,
+    find_refused_texts,
     require,
     support_keys,
 )
@@ -182,8 +182,10 @@ class Module(ABC, Generic[OptionsT]):
             raise OptionError(
                 f"client={name} has no way to insert in mode {mode}: use {alternatives}client={LEAN}"
             )
-        if problem := find_refused_text(offered[name].refused_texts, self.job.schema):
-            raise OptionError(f"client={name} can't insert such events: there is {problem}")
+        if found := list(find_refused_texts(offered[name].refused_texts, self.job.schema)):
+            raise OptionError(
+                *(f"client={name} can't insert such events: there is {each}" for each in found)
+            )
         if not offered[name].in_flight and self.options.in_flight(load) > 1:
             raise OptionError(
                 f"client={name} holds one request in flight, not {self.options.in_flight(load)}: use more"

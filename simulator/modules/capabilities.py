@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 from ..contract import ANY_ALLOCATION, STEPS, Allocation, PrimaryKey, Retention
 from ..errors import OptionError
+from ..units import format_count
 from ..workloads import WORKLOADS
 from ..workloads.queries import EXACT_PERCENTILES, Exactness, Function, Percentiles, Shape
 from ..workloads.schema import Column, ColumnType, Schema, Tags
@@ -39,15 +40,16 @@ class RefusedText:
     """Whether texts of events can have it."""
 
 
-def find_refused_text(refused_texts: Iterable[RefusedText], schema: Schema) -> str | None:
-    """What of that the workload's texts have, after `it has`, as far as they are known."""
-    for refused in refused_texts:
-        for column in schema.columns:
-            describes = column.tag or column.name == schema.device
+def find_refused_texts(refused_texts: Iterable[RefusedText], schema: Schema) -> Iterator[str]:
+    """What of that the workload's texts have, after `it has`, as far as they are known: once a column."""
+    for column in schema.columns:
+        describes = column.tag or column.name == schema.device
+        for refused in refused_texts:
             texts = column.texts if describes or not refused.tags_only else ()
             if any(re.search(refused.pattern, text) for text in texts):
-                return f"{refused.what} in {column.name}, {refused.why}: use another value"
-    return None
+                remedy = "use another value" + (", or skip it" if column.source else "")
+                yield f"{refused.what} in {column.name}, {refused.why}: {remedy}"
+                break
 
 
 @dataclass(frozen=True)
@@ -284,72 +286,66 @@ class Capabilities:
         """Whether events of this schema can be stored: it depends on their columns, and where tags are."""
         if schema.tags is Tags.TABLE and self.tags_table is not Support.FULL:
             return self.tags_table
-        if self._find_limit(schema):
+        if any(self._find_limits(schema)):
             return Support.UNSUPPORTED
-        return Support.MISSING if self._find_problem(schema) else Support.FULL
+        return Support.MISSING if any(self._find_gaps(schema)) else Support.FULL
 
-    def _find_limit(self, schema: Schema) -> str | None:
-        """What the database itself can't store, after `it has`."""
-        if problem := find_refused_text(self.refused_texts, schema):
-            return problem
-        if schema.repeats_instants and self.repeated_timestamps is not Support.FULL:
-            return (
-                "several events of one device and time, of which the database keeps one: set"
-                " recorded.duplicates to drop"
+    def _find_limits(self, schema: Schema) -> Iterator[str]:
+        """What the database itself can't store, after `it has`: once for each column."""
+        yield from find_refused_texts(self.refused_texts, schema)
+        if schema.repeated_instants and self.repeated_timestamps is not Support.FULL:
+            yield (
+                f"{format_count(schema.repeated_instants, 'event')} of a device and time that it had before,"
+                " of which the database keeps one: set recorded.duplicates to drop"
             )
         for column in schema.columns:
-            if problem := self._find_number_limit(column):
-                return problem
+            yield from self._find_number_limits(column)
             if column.name in self.system_columns:
-                return f"a column {column.name}, which is the database's own: give it another name"
+                yield (f"a column {column.name}, which is the database's own: give it another name")
             describes = column.tag or column.name == schema.device
             if describes or column.name == schema.time:
                 continue
             if column.type in self.tag_types:
-                return (
+                yield (
                     f"a column of type {column.type}, {column.name}, which the database can't store: only the"
                     " device and tags can have it"
                 )
             exact = column.type is not ColumnType.FLOAT64 or column.decimals is not None
             if self.float64_digits is not None and not exact:
-                return (
+                remedy = "take it `as: float32`" if column.source else "give the column `decimals`"
+                yield (
                     f"floats of up to 17 digits in {column.name}, but the database keeps only"
-                    f" {self.float64_digits}: give the column `decimals`"
+                    f" {self.float64_digits}: {remedy}"
                 )
-        return None
 
-    def _find_number_limit(self, column: Column) -> str | None:
+    def _find_number_limits(self, column: Column) -> Iterator[str]:
         """What of a column's known numbers the database can't store, after `it has`."""
-        remedy = f"set recorded.columns.{column.name} to `missing: [NaN, inf, -inf]`, or skip it"
         if column.not_finite and not self.not_finite:
-            return (
+            yield (
                 f"{column.not_finite:,} NaN or infinite numbers in {column.name}, which the database can't"
-                f" store: {remedy}"
+                f" store: set recorded.columns.{column.source} to `missing: [NaN, inf, -inf]`, or skip it"
             )
         ranges = {ColumnType.INT32: self.int32_range, ColumnType.INT64: self.int64_range}
         if column.type not in ranges or column.least is None or column.most is None:
-            return None
+            return
         least, most = ranges[column.type]
-        if least <= column.least and column.most <= most:
-            return None
-        return (
-            f"numbers from {column.least} to {column.most} in {column.name}, but the database's end at"
-            f" {least} and {most}: take it `as: text`, or skip it"
-        )
+        if column.least < least or most < column.most:
+            yield (
+                f"numbers from {column.least} to {column.most} in {column.name}, but the database's end at"
+                f" {least} and {most}: take it `as: text`, or skip it"
+            )
 
-    def _find_problem(self, schema: Schema) -> str | None:
-        """Why such events can't be stored, after `it has`."""
+    def _find_gaps(self, schema: Schema) -> Iterator[str]:
+        """Why the module can't store such events, after `it has`."""
         if self.most_columns is not None and len(schema.row) > self.most_columns:
-            return f"{len(schema.row):,} columns, but a table has {self.most_columns:,} at most"
+            yield f"{len(schema.row):,} columns, but a table has {self.most_columns:,} at most"
         for column in schema.columns:
             if column.type not in {*self.column_types, *self.tag_types}:
-                return (
-                    f"a column of type {column.type}, {column.name}, which the module doesn't map"
-                )
+                yield f"a column of type {column.type}, {column.name}, which the module doesn't map"
             if column.nullable and not self.missing_values:
-                return f"events without a value in {column.name}, which the module doesn't store"
+                yield f"events without a value in {column.name}, which the module doesn't store"
             if column.nullable and "" in column.texts and not self.empty_texts:
-                return (
+                yield (
                     f"both empty and missing texts in {column.name}, which the database can't"
                     " distinguish: use another value for one of them"
                 )
@@ -358,13 +354,14 @@ class Capabilities:
             column for column in schema.columns if not column.tag and column.name not in named
         ]
         if self.needs_value and all(column.nullable for column in values):
-            return "no column besides time, device and tags that is never missing"
-        return None
+            yield "no column besides time, device and tags that is never missing"
 
     def require_workload(self, schema: Schema, name: str, module: str) -> None:
-        """OptionError, which says why, if the workload's events can't be stored."""
-        if problem := self._find_limit(schema) or self._find_problem(schema):
-            raise OptionError(f"module {module} can't do workload {name}: it has {problem}")
+        """OptionError, with everything that is in the way, if the workload's events can't be stored."""
+        if problems := [*self._find_limits(schema), *self._find_gaps(schema)]:
+            raise OptionError(
+                *(f"module {module} can't do workload {name}: it has {each}" for each in problems)
+            )
         self.require_tags(schema, module)
 
     def require_tags(self, schema: Schema, module: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
@@ -20,7 +21,15 @@ from ..worker.writing import store_devices
 from ..workloads import WORKLOADS
 from ..workloads.base import Workload
 from ..workloads.defined import define
-from ..workloads.schema import FIRST_TIMESTAMP_MS, Column, ColumnType, EventBlock, Schema, Tags
+from ..workloads.schema import (
+    FIRST_TIMESTAMP_MS,
+    FLOATS,
+    Column,
+    ColumnType,
+    EventBlock,
+    Schema,
+    Tags,
+)
 from ..workloads.yaml_source import parse_definition
 
 Row = tuple[object, ...]
@@ -58,10 +67,10 @@ def _normal(kind: ColumnType, value: Any) -> object:
         return json.dumps(document, sort_keys=True)
     if kind is ColumnType.TEXT:
         return value.decode() if isinstance(value, bytes) else value
-    if kind is ColumnType.FLOAT32:
-        return float(np.float32(value))
-    if kind is ColumnType.FLOAT64:
-        return float(value)
+    if kind in FLOATS:
+        number = float(np.float32(value) if kind is ColumnType.FLOAT32 else value)
+        # The same object, which Python's lists and tuples take for equal.
+        return math.nan if math.isnan(number) else number
     if kind is ColumnType.BOOL:
         assert value in (True, False)
         return bool(value)

@@ -78,6 +78,8 @@ class Column:
     """The highest one."""
     not_finite: int = 0
     """How many of its values are NaN or infinite."""
+    source: str = ""
+    """Its name in the recording; empty: it isn't recorded."""
     path: tuple[str, ...] = ()
     """Where in the documents of a JSON column the values are; its `texts` are these documents."""
 
@@ -120,8 +122,8 @@ class Schema:
     """The table by whose name the tags' table is called; None: `table`."""
     given_indexes: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Name and columns of each index, where they don't follow from the queries."""
-    repeats_instants: bool = False
-    """Whether a device has several events of one time."""
+    repeated_instants: int = 0
+    """Recorded events of a device and time that it had before."""
     statements: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     """Module -> the workload's own statements that make the tables."""
 
@@ -300,7 +302,7 @@ class Schema:
 
     def _find_newest_problems(self, query: Query) -> Iterator[Problem]:
         asks_last = any(aggregate.function is Function.LAST for aggregate in query.compute)
-        if self.repeats_instants and (query.newest or asks_last):
+        if self.repeated_instants and (query.newest or asks_last):
             problem = "a device may have several events at its newest time, of which any is right"
             yield ("newest" if query.newest else "compute",), problem
 

@@ -87,6 +87,7 @@ class ClickhouseUnderTest(HttpServerUnderTest):
             "default_format": "JSONEachRow",
             "date_time_output_format": "unix_timestamp",
             "output_format_json_quote_64bit_integers": "0",
+            "output_format_json_quote_denormals": "1",
         }
         request = urllib.request.Request(
             f"{self.url}/?{urlencode(settings)}", statement.encode(), self.login, method="POST"

@@ -204,6 +204,28 @@ def test_a_workload_depends_on_types_and_on_missing_values(
     assert can.workload(schema) is support
 
 
+def test_all_that_a_database_cannot_store_is_told_by_its_name_in_the_file() -> None:
+    odd = [
+        Column(name, ColumnType.FLOAT64, not_finite=count, source=source)
+        for name, source, count in (("oil_temp", "Oil Temp", 3), ("level", "level", 1200))
+    ]
+    schema = replace(Cpu.schema, columns=(*Cpu.schema.columns, *odd), repeated_instants=2)
+    for name in ("postgres", "clickhouse"):
+        load_module(name).CAPABILITIES.require_workload(schema, "mine", name)
+    with pytest.raises(OptionError) as refused:
+        load_module("influxdb").CAPABILITIES.require_workload(schema, "mine", "influxdb")
+    first, *others = refused.value.problems
+    assert first.endswith(
+        "it has 2 events of a device and time that it had before, of which the database keeps one: set"
+        " recorded.duplicates to drop"
+    )
+    assert others == [
+        f"module influxdb can't do workload mine: it has {count} NaN or infinite numbers in {name}, which the"
+        f" database can't store: set recorded.columns.{source} to `missing: [NaN, inf, -inf]`, or skip it"
+        for count, name, source in (("3", "oil_temp", "Oil Temp"), ("1,200", "level", "level"))
+    ]
+
+
 EMPTY = (
     begin_definition("mine", "thing")
     + """\

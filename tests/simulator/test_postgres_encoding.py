@@ -147,6 +147,20 @@ def test_value_rows_are_the_events(kind: type[Workload]) -> None:
     assert to_values(block.schema, parsed) == rows_of(block)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_nan_and_infinite_numbers_are_texts_that_the_server_reads(dtype: Any) -> None:
+    """As many as numpy would format at once."""
+    kind = ColumnType(np.dtype(dtype).name)
+    for decimals, one in ((2, b"1.50"), (None, b"1.5")):
+        columns = (Column("odd", kind, decimals, not_finite=3),)
+        values = {"odd": np.resize(np.array([1.5, np.nan, np.inf, -np.inf], dtype), 800)}
+        [copied] = text_rows((columns, values), 800)
+        assert copied == b"\n".join([one, b"nan", b"inf", b"-inf"] * 200) + b"\n"
+        [listed] = value_rows((columns, values), 800, b"", b",")
+        quoted = b",".join([b"('%b')" % one, b"('nan')", b"('inf')", b"('-inf')"] * 200)
+        assert listed == quoted
+
+
 @pytest.mark.parametrize(
     ("seed", "worker", "hosts", "extra_tags", "binary", "text"),
     [

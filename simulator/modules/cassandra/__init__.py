@@ -166,6 +166,7 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         # The table's key is in the order that the queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
+        not_finite=True,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape) - _IMPOSSIBLE,

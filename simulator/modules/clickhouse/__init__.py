@@ -158,6 +158,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         own_schema=OwnSchema("SQL", options=("fsync_after_insert",)),
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
+        not_finite=True,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         tags_table=Support.FULL,
         clients=CLIENTS,

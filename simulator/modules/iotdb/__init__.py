@@ -203,6 +203,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         # Tags and time are the order of everything on disk.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
+        not_finite=True,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         clients={
             "official": OfficialClient(

@@ -193,6 +193,7 @@ class Postgres(
         column_types=_COLUMN_TYPES,
         most_columns=_MOST_COLUMNS,
         system_columns=_SYSTEM_COLUMNS,
+        not_finite=True,
         in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
         clients=CLIENTS,

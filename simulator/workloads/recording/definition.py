@@ -75,7 +75,7 @@ def make_schema(definition: RecordedDefinition, recording: Recording) -> Schema:
         devices_per_worker=header.devices,
         epoch_ms=header.first_ms,
         statements=definition.statements,
-        repeats_instants=header.duplicates > 0,
+        repeated_instants=header.duplicates,
     )
 
 
@@ -97,6 +97,7 @@ def _make_column(recording: Recording, column: RecordedColumn) -> Column:
         least=column.least,
         most=column.most,
         not_finite=column.not_finite,
+        source=column.source,
     )
 
 
