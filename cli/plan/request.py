@@ -269,6 +269,13 @@ class Request(BaseModel):
         return changed
 
     @property
+    def common(self) -> Request:
+        """What it has in common with all others."""
+        return Request.model_construct(
+            **{name: getattr(self, name) for name in Request.model_fields}
+        )
+
+    @property
     def given(self) -> frozenset[str]:
         """Names of the fields that were asked for, not left at their defaults."""
         return frozenset(self.model_fields_set)

@@ -57,6 +57,12 @@ class RunVerdict(Bounded, BaseModel):
         return None if self.outcome is Outcome.UNDECIDED else self.outcome is Outcome.KEPT
 
     @property
+    def figures(self) -> dict[str, float]:
+        """Name of a limit -> the figure that it is about, if that is known."""
+        pairs = ((verdict.limit.name, verdict.figure) for verdict in self.limits)
+        return {name: figure for name, figure in pairs if figure is not None}
+
+    @property
     def summary(self) -> str:
         """`p99=100ms missed; error_share=0.1% kept`."""
         return "; ".join(f"{verdict.limit} {verdict.outcome}" for verdict in self.limits)

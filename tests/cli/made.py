@@ -13,7 +13,7 @@ from cli.results.faults import find_outages
 from cli.results.model import ClientComparison, ClientTurn, Result
 from cli.results.store import StoredResult
 from cli.run.experiments.capacity import CapacitySearch, find_answer
-from cli.run.experiments.search import choose_next, judge_run
+from cli.run.experiments.search import choose_next, is_client_bound, judge_run
 from cli.run.experiments.tuning import combine
 from simulator.contract import (
     Client,
@@ -197,7 +197,7 @@ def capacity(
         course.steps.append(
             CapacityStep(
                 run=run.run, rate_per_s=rate, holds=verdict.holds, reasons=list(verdict.reasons),
-                figures=dict(verdict.figures), client_bound=verdict.client_bound,
+                figures=dict(verdict.figures), client_bound=is_client_bound(run, verdict.limits),
             )
         )  # fmt: skip
     values: dict[str, Any] = {

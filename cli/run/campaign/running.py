@@ -21,7 +21,7 @@ from ...system.processes import Interrupted
 from ..exclusion import Lease, claim_databases
 from ..experiments import AnyExperiment, run_experiment
 from ..install import Consent
-from ..live import LiveOptions, note_job, note_time_left, plan_jobs, serve_live
+from ..live import LiveOptions, pages, serve_live
 from ..live.state import JobState
 from .campaign import Campaign, ask_permission, list_permissions
 from .deciding import check_decidable, describe_reach
@@ -321,7 +321,8 @@ class _CampaignRun:
             estimates = estimate_campaign(jobs, self._prepared, self._campaign)
             for line in describe_times(jobs, estimates, self._campaign):
                 note(line)
-        plan_jobs(names, set(names) - again)
+        for page in pages():
+            page.plan_jobs(names, set(names) - again)
         number = len(names) - len(jobs)
         try:
             for turn in turns:
@@ -353,7 +354,8 @@ class _CampaignRun:
             if place or not first:
                 time.sleep(self._campaign.definition.settle)
             expected = self._show_time(job, number + place + 1)
-            note_job(job.name, JobState.RUNNING)
+            for page in pages():
+                page.note_job(job.name, JobState.RUNNING)
             why = self._installer.provide(job)
             # A server is started in each turn, a database installed in the first one alone.
             began = time.monotonic()
@@ -381,7 +383,8 @@ class _CampaignRun:
         estimate = add_up(estimates.values(), self._campaign.definition.settle)
         open_runs = ", plus runs until the last event or query," if estimate.open_runs else ""
         left = f"about {format_span(estimate.known_s)}{open_runs} left of the campaign"
-        note_time_left(left)
+        for page in pages():
+            page.note_time_left(left)
         own = estimates[job.name]
         note(
             f"job {number} of {len(self._campaign.names)}: {job.name}, about {show_time(own)}; {left}"
@@ -427,13 +430,15 @@ class _CampaignRun:
             return self._keep_failure(job, "it stored no result")
         doubt = {0: None, EXIT_LIMIT: "limits not kept"}.get(status, "not valid")
         outcome = f"done, but {doubt}" if doubt else "done"
-        note_job(job.name, JobState.DONE, doubt)
+        for page in pages():
+            page.note_job(job.name, JobState.DONE, doubt)
         self._log(f"{job.name}: {outcome}")
         return True
 
     def _keep_failure(self, job: Job, why: str) -> bool:
         self._failed[job.name] = one_line(why)
-        note_job(job.name, JobState.FAILED, one_line(why))
+        for page in pages():
+            page.note_job(job.name, JobState.FAILED, one_line(why))
         self._folder.keep_failed(self._failed)
         self._log(f"{job.name}: failed: {one_line(why)}")
         return False

@@ -5,7 +5,6 @@ A search asks for steps at rates, takes in what they gave, and says what they co
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -30,14 +29,11 @@ from ...plan.requests import CapacityRequest
 from ...plan.workloads import count_history
 from ...results.answers import Capacity, CapacityBottleneck, CapacityStep
 from ...results.bottleneck import Limit, find_bottleneck
-from ...results.model import Result
 from ...results.rules import DURATION_OPTIONS
 from ...results.statistics import count_events_per_cost
 from ...results.summaries import find_bytes_per_day
-from ...show.notes import describe_answers, summarize_notes
-from ...show.searches import describe_capacity, describe_steps, tabulate_capacity
 from ...system.errors import ConfigError, RunFailed
-from ...system.output import note, print_prose, print_text, terminal_width
+from ...system.output import note
 from .experiment import Experiment, Plan
 from .search import (
     FIRST_SHARE,
@@ -53,6 +49,7 @@ from .search import (
     find_contradicting,
     find_interval,
     find_lowest,
+    is_client_bound,
     judge_run,
 )
 from .session import Session
@@ -239,7 +236,7 @@ class CapacitySearch:
                 holds=verdict.holds,
                 reasons=list(verdict.reasons),
                 figures=verdict.figures,
-                client_bound=verdict.client_bound,
+                client_bound=is_client_bound(run, verdict.limits),
             )
         )
         reasons = "; ".join(verdict.reasons)
@@ -434,14 +431,3 @@ class CapacityExperiment(Experiment[CapacityRequest]):
 
     def summarize(self) -> dict[str, Any]:
         return {"capacity": find_answer(self._search, self.session.target.cost_per_hour)}
-
-    def show(self, result: Result) -> None:
-        terminal = sys.stdout.isatty()
-        print_text(tabulate_capacity(result, terminal).text(width=terminal_width()))
-        print_prose(f"{describe_steps(result)}\n")
-        for line in describe_capacity(result):
-            print_prose(line)
-        for line in summarize_notes(
-            result, terminal, describe_answers(result), verbose=self.request.verbose
-        ):
-            print_prose(line)

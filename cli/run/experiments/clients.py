@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -21,11 +20,8 @@ from ...plan.planning import (
     share_devices,
 )
 from ...plan.requests import ClientsRequest
-from ...results.model import ClientComparison, ClientTurn, Result
-from ...show.notes import summarize_notes
-from ...show.ratios import describe_clients, tabulate_clients, tabulate_questions
+from ...results.model import ClientComparison, ClientTurn
 from ...system.errors import ConfigError
-from ...system.output import print_prose, print_text, terminal_width
 from .experiment import Experiment, Plan
 from .session import Session
 from .tuning import plan_final
@@ -101,16 +97,6 @@ class ClientsExperiment(Experiment[ClientsRequest]):
 
     def summarize(self) -> dict[str, Any]:
         return {"clients": self._comparison}
-
-    def show(self, result: Result) -> None:
-        print_text(tabulate_clients(result).text(width=terminal_width()))
-        if self.request.readers is not None:
-            table = tabulate_questions(result)
-            print_text(f"\nQuery times\n{table.text(width=terminal_width())}")
-        notes = summarize_notes(result, sys.stdout.isatty(), verbose=self.request.verbose)
-        lines = [*describe_clients(result), *notes]
-        for line in ["", *lines]:
-            print_prose(line)
 
 
 def _make_series(run: PlannedRun) -> PlannedSeries:

@@ -21,11 +21,12 @@ from ...plan.request import Request
 from ...plan.workloads import check_history
 from ...results.answers import Outcome, sum_up
 from ...results.model import Result
+from ...show.measured import print_measured
 from ...show.progress import Display, make_display
 from ...system.errors import EXIT_FAILED, EXIT_LIMIT, ConfigError, NotStarted, RunFailed, RunGivenUp
 from ...system.output import note, print_text
 from ...system.processes import Interrupted, Interrupts
-from ..live import live_page, note_limits, publish_end
+from ..live import live_page, pages, publish_end
 from .context import RunContext, new_token, open_context
 from .long_runs import UnfinishedRun, coarsen_run
 from .session import Session, open_session
@@ -66,7 +67,7 @@ class Experiment(ABC, Generic[AnyRequest]):
     @classmethod
     def open(cls, request: AnyRequest) -> Self:
         """The experiment of a request, with its target, checked. ConfigError if anything is wrong."""
-        experiment = cls(request, open_session(request))
+        experiment = cls(request, open_session(request.common, request.disturbed))
         experiment.check()
         return experiment
 
@@ -156,9 +157,9 @@ class Experiment(ABC, Generic[AnyRequest]):
     def summarize(self) -> dict[str, Any]:
         """The fields of the result that are its own."""
 
-    @abstractmethod
     def show(self, result: Result) -> None:
-        """Print the tables."""
+        """Print what was measured."""
+        print_measured(result, self.request.verbose, getattr(self.request, "columns", None))
 
 
 AnyExperiment: TypeAlias = Experiment[Any]
@@ -189,7 +190,8 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
             experiment.lengths, live_page.get(), experiment.keeps_history, session.request.quiet
         ) as display,
     ):
-        note_limits(experiment.limits)
+        for page in pages():
+            page.note_limits(experiment.limits)
         runner = Runner(experiment, context, display)
         try:
             runner.make_all()

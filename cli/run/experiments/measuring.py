@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,11 +25,9 @@ from ...plan.planning import (
 from ...plan.request import Request
 from ...plan.requests import InsertRequest, MixedRequest, QueryRequest
 from ...results.model import Result
-from ...show.notes import describe_answers, list_outages, summarize_notes
-from ...show.stored import tabulate_figures, tabulate_readers, tabulate_stages
-from ...show.tables import INSERT_COLUMNS, describe_durations, describe_load, tabulate_writers
+from ...show.measured import ALL_COLUMNS, split_columns
+from ...show.tables import INSERT_COLUMNS
 from ...system.errors import ConfigError, RunFailed
-from ...system.output import print_prose, print_text, terminal_width
 from .experiment import Experiment, Plan
 from .search import check_limits, conclude, find_asked, spread_limits
 from .session import Session
@@ -108,27 +105,6 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         return {"verdicts": [conclude(run, self._limits, per_request) for run in runs]}
 
 
-ALL_COLUMNS = "all"
-
-
-def _list_columns(text: str) -> list[str]:
-    """The columns that `--columns` names; ConfigError if one of them is unknown."""
-    names = [part.strip() for part in text.split(",")]
-    for name in names:
-        if name not in INSERT_COLUMNS and text != ALL_COLUMNS:
-            raise ConfigError(
-                f"--columns: there is no column {name!r}{did_you_mean(name, INSERT_COLUMNS)} (there are: all,"
-                f" {', '.join(INSERT_COLUMNS)})"
-            )
-    return names
-
-
-def show_stages(result: Result) -> None:
-    """Print the table of the stages of a rate that changes."""
-    if (stages := tabulate_stages(result)).rows:
-        print_text(f"\nStages\n{stages.text(width=terminal_width())}")
-
-
 class InsertExperiment(_PlannedExperiment[InsertRequest]):
     """How many events per second a database takes in, by several worker counts or on growing data."""
 
@@ -141,8 +117,12 @@ class InsertExperiment(_PlannedExperiment[InsertRequest]):
         request, session = self.request, self.session
         most = request.load.model_copy(update={"workers": max(request.workers)})
         check_capabilities(request, session.module, session.options, most)
-        if request.columns is not None:
-            _list_columns(request.columns)
+        for name in split_columns(request.columns or ALL_COLUMNS):
+            if name not in (ALL_COLUMNS, *INSERT_COLUMNS):
+                raise ConfigError(
+                    f"--columns: there is no column {name!r}{did_you_mean(name, INSERT_COLUMNS)} (there"
+                    f" are: all, {', '.join(INSERT_COLUMNS)})"
+                )
         for limit in request.limits:
             if limit.query is not None:
                 raise ConfigError(
@@ -152,29 +132,6 @@ class InsertExperiment(_PlannedExperiment[InsertRequest]):
 
     def summarize(self) -> dict[str, Any]:
         return self._judge(self.runs)
-
-    def show(self, result: Result) -> None:
-        if all(run.writers is None or run.writers.rate_per_s is None for run in self.runs):
-            for text in list_outages(result):
-                print_prose(text)
-            return
-        sweep, terminal = self.request, sys.stdout.isatty()
-        if sweep.steps and sweep.load.duration_s is None:
-            print_text(f"Stepsize: {sweep.workers[0] * sweep.load.events:,}")
-        if not result.by_fill_level:
-            print_text("Inserts per second")
-        table, columns = tabulate_writers(result, terminal), self.request.columns
-        if columns is None:
-            print_text(table.shrink(terminal_width()))
-        else:
-            chosen = table if columns == ALL_COLUMNS else table.choose(_list_columns(columns))
-            print_text(chosen.text(width=terminal_width()))
-        if sweep.load.stages:
-            show_stages(result)
-        for line in summarize_notes(
-            result, terminal, describe_load(sweep.load), verbose=sweep.verbose
-        ):
-            print_prose(line)
 
 
 class QueryExperiment(_PlannedExperiment[QueryRequest]):
@@ -206,17 +163,6 @@ class QueryExperiment(_PlannedExperiment[QueryRequest]):
 
     def summarize(self) -> dict[str, Any]:
         return self._judge(self.runs)
-
-    def show(self, result: Result) -> None:
-        if not any(run.readers and run.readers.queries for run in self.runs):
-            return
-        terminal = sys.stdout.isatty()
-        for title, table in tabulate_readers(result, terminal).items():
-            print_text(f"{title}\n{table.text(width=terminal_width())}\n")
-        print_text(tabulate_figures(result, terminal).text(width=terminal_width()))
-        above = describe_durations(result), describe_answers(result)
-        for line in summarize_notes(result, terminal, *above, verbose=self.request.verbose):
-            print_prose(line)
 
 
 class MixedExperiment(_PlannedExperiment[MixedRequest]):
@@ -257,18 +203,3 @@ class MixedExperiment(_PlannedExperiment[MixedRequest]):
             "baseline": self._alone,
             **self._judge(self._together),
         }
-
-    def show(self, result: Result) -> None:
-        terminal = sys.stdout.isatty()
-        if any(run.writers and run.writers.rate_per_s is not None for run in result.runs):
-            table = tabulate_writers(result, terminal)
-            print_text(f"Inserts per second\n{table.text(width=terminal_width())}")
-        for title, table in tabulate_readers(result, terminal).items():
-            if table.rows:
-                print_text(f"\n{title}\n{table.text(width=terminal_width())}")
-        show_stages(result)
-        print_text("")
-        for line in summarize_notes(
-            result, terminal, describe_answers(result), verbose=self.request.verbose
-        ):
-            print_prose(line)

@@ -85,29 +85,6 @@ def spread_limits(limits: Sequence[RunLimit], queries: Sequence[str]) -> list[Ru
     return [*named, *(limit for limit in spread if limit.name not in own)]
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a run holds its rate within all limits."""
-
-    holds: bool | None
-    """None: too few requests to tell."""
-    reasons: Sequence[str]
-    """Why it doesn't, or why that isn't known, a few words each."""
-    limits: Sequence[LimitVerdict]
-    client_bound: bool
-    """Whether it shows the client's speed, whatever it holds."""
-    invalid: bool = False
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """Name of a limit -> the figure that it is about, if that is known."""
-        return {
-            verdict.limit.name: verdict.figure
-            for verdict in self.limits
-            if verdict.figure is not None
-        }
-
-
 def count_needed(limits: Sequence[RunLimit]) -> int:
     """How many requests a verdict on a run's inserts needs."""
     own = [limit.measure for limit in limits if limit.query is None]
@@ -126,7 +103,7 @@ def plan_requests(needed: int) -> float:
 
 def judge_run(
     run: RunResult, limits: Sequence[RunLimit], per_request: int, needed: int | None = None
-) -> Verdict:
+) -> RunVerdict:
     """A rate holds if its run is valid, and all groups are not saturated and within all limits.
     `per_request`: events in each request; `needed`: how many requests of writers any verdict needs; None: as
     many as the limits on inserts need, if there are such."""
@@ -169,15 +146,15 @@ def judge_run(
         for verdict in verdicts
         if verdict.outcome is Outcome.UNDECIDED and verdict.reason
     ]
-    bound = _is_client_bound(run, verdicts)
     if few and not invalid:
-        return Verdict(None, [few], verdicts, bound)
-    if invalid or reasons or missed:
-        return Verdict(False, [*invalid, *missed, *reasons], verdicts, bound, bool(invalid))
-    return Verdict(None if unknown else True, unknown, verdicts, bound)
+        return RunVerdict(outcome=Outcome.UNDECIDED, reasons=[few], limits=verdicts)
+    if broken := [*invalid, *missed, *reasons]:
+        return RunVerdict(outcome=Outcome.MISSED, reasons=broken, limits=verdicts)
+    outcome = Outcome.UNDECIDED if unknown else Outcome.KEPT
+    return RunVerdict(outcome=outcome, reasons=unknown, limits=verdicts)
 
 
-def _is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
+def is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
     """Whether the client of a group was the limit: of a group that missed something, if one did. A late
     writer is no reason why an answer takes long."""
     of_query = {
@@ -237,12 +214,11 @@ def _judge_unknown(
 def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> RunVerdict:
     """What became of a run's limits, as its result keeps it. A run that isn't valid decides nothing."""
     verdict = judge_run(run, limits, per_request)
-    judged, reasons = list(verdict.limits), list(verdict.reasons)
-    if verdict.invalid:
-        judged = [limit.model_copy(update={"outcome": Outcome.UNDECIDED}) for limit in judged]
-        return RunVerdict(outcome=Outcome.UNDECIDED, reasons=reasons, limits=judged)
-    outcomes = {None: Outcome.UNDECIDED, True: Outcome.KEPT, False: Outcome.MISSED}
-    return RunVerdict(outcome=outcomes[verdict.holds], reasons=reasons, limits=judged)
+    if not run.failures:
+        return verdict
+    undecided = {"outcome": Outcome.UNDECIDED}
+    limit_verdicts = [limit.model_copy(update=undecided) for limit in verdict.limits]
+    return verdict.model_copy(update=undecided | {"limits": limit_verdicts})
 
 
 def _describe_offer(offered: Offered) -> str:

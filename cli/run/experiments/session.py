@@ -205,8 +205,9 @@ def find_module(config: Config, target: Target) -> type[AnyModule]:
         raise ConfigError(f"{config.where('targets', target.name, 'module')}: {error}") from error
 
 
-def open_session(request: Request) -> Session:
-    """Read the config and check target, executor, module and options; ConfigError if one is wrong."""
+def open_session(request: Request, disturbed: bool = False) -> Session:
+    """Read the config and check target, executor, module and options; ConfigError if one is wrong.
+    `disturbed`: as `Request.disturbed`."""
     config = load_config(request.config_file)
     target = config.target(request.target)
     module = find_module(config, target)
@@ -273,7 +274,7 @@ def open_session(request: Request) -> Session:
         workload_options,
         split.queries,
         options,
-        _choose_disturbances(request, target, executor) if request.disturbed else (),
+        _choose_disturbances(request, target, executor) if disturbed else (),
         {key: text for key, text in target.written.items() if key not in from_command_line},
     )
 

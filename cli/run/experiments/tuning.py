@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import random
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from itertools import product
@@ -25,12 +24,9 @@ from simulator.units import format_count, format_span, parse_amount
 from ...plan.planning import PlannedRun, PlannedSeries, check_capabilities, share_devices
 from ...plan.requests import CapacityRequest, TuneRequest
 from ...results.answers import Trial, TunedSetting, Tuning, mean
-from ...results.model import Result
 from ...results.naming import format_options
-from ...show.notes import summarize_notes
-from ...show.searches import advise, describe_tuning, tabulate_tuning
 from ...system.errors import ConfigError, RunFailed
-from ...system.output import note, print_prose, print_text, terminal_width
+from ...system.output import note
 from .capacity import CapacitySearch, find_answer
 from .experiment import Experiment, Plan, describe_outcome
 from .session import Session
@@ -216,13 +212,6 @@ class TuneExperiment(Experiment[TuneRequest]):
 
     def summarize(self) -> dict[str, Any]:
         return {"tuning": self.tuning}
-
-    def show(self, result: Result) -> None:
-        print_text(tabulate_tuning(result).text(width=terminal_width()))
-        notes = summarize_notes(result, sys.stdout.isatty(), verbose=self.request.verbose)
-        for line in ["", *describe_tuning(result), *notes]:
-            print_prose(line)
-        print_text(advise(result))
 
 
 # --- what is varied -------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -17,10 +17,8 @@ from ...system.output import note
 from ...system.processes import Interrupted, Interrupts
 
 if TYPE_CHECKING:
-    from simulator.contract import RunLimit
-
     from .server import LiveServer
-    from .state import JobState, LiveState
+    from .state import LiveState
 
 live_page: ContextVar[LiveState | None] = ContextVar("live_page", default=None)
 """What this command's page shows; None if it has none."""
@@ -41,35 +39,17 @@ def choose_live(live: bool, open_it: bool, prometheus_file: Path | None) -> Live
     return LiveOptions(open_it, prometheus_file) if live or open_it or prometheus_file else None
 
 
-def plan_jobs(names: Sequence[str], done: Collection[str]) -> None:
-    """Show the jobs of a campaign, of which some were done before, if there is a page."""
-    if (live := live_page.get()) is not None:
-        live.plan_jobs(names, done)
-
-
-def note_job(name: str, state: JobState, detail: str | None = None) -> None:
-    """Show what has become of a campaign's job, if there is a page."""
-    if (live := live_page.get()) is not None:
-        live.note_job(name, state, detail)
-
-
-def note_time_left(text: str) -> None:
-    """Show how long the whole campaign still takes, if there is a page."""
-    if (live := live_page.get()) is not None:
-        live.note_time_left(text)
-
-
-def note_limits(limits: Sequence[RunLimit]) -> None:
-    """Draw these limits, if there is a page."""
-    if (live := live_page.get()) is not None:
-        live.note_limits(limits)
+def pages() -> Sequence[LiveState]:
+    """The page that this command has, if it has one."""
+    live = live_page.get()
+    return () if live is None else (live,)
 
 
 def publish_end(error: BaseException) -> None:
     """Show on the page why its command will end, if it has one and isn't a campaign, which goes on."""
-    live = live_page.get()
-    if live is not None and not live.has_jobs:
-        live.end(describe_end(error))
+    for live in pages():
+        if not live.has_jobs:
+            live.end(describe_end(error))
 
 
 @contextmanager

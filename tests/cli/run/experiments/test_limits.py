@@ -14,7 +14,13 @@ from cli.results.conditions import compare_conditions
 from cli.results.export import list_rows
 from cli.run.experiments.experiment import choose_status
 from cli.run.experiments.measuring import InsertExperiment
-from cli.run.experiments.search import check_limits, conclude, judge_run, spread_limits
+from cli.run.experiments.search import (
+    check_limits,
+    conclude,
+    is_client_bound,
+    judge_run,
+    spread_limits,
+)
 from cli.show.notes import describe_limits, tabulate_limits
 from cli.show.words import give_answer, write_headline
 from cli.system.errors import ConfigError
@@ -188,7 +194,7 @@ def test_readers_have_limits_too() -> None:
     readers.client = BOUND
     verdict = judge_run(run, [], 1)
     assert verdict.reasons == ["readers saturated: achieved 0% of what was due"]
-    assert verdict.client_bound
+    assert is_client_bound(run, verdict.limits)
 
 
 @pytest.mark.parametrize(
@@ -199,7 +205,7 @@ def test_a_writer_that_is_late_is_no_reason_for_slow_answers(limit: str, bound: 
     slow = LatencyMs(p50=10, p90=20, p99=30, p99_9=40, max=50)
     query = QueryResult(query="last", executions=200, latency_ms=slow)
     run.groups.append(GroupResult(role=Role.READ, workers=1, queries=[query]))
-    assert judge_run(run, [parse_limit(limit)], 1).client_bound is bound
+    assert is_client_bound(run, judge_run(run, [parse_limit(limit)], 1).limits) is bound
 
 
 # --- what becomes of the limits of a run, and of a command ------------------------------------------

@@ -178,16 +178,16 @@ def test_a_result_keeps_what_was_to_be_done_to_the_database(
     request = request_for(
         tmp_path, f"    start_server: postgresql\n    data_dir: {tmp_path}\n{key}"
     )
-    session = open_session(request.model_copy(update={"disturb": tuple(asked)}))
+    session = open_session(request.model_copy(update={"disturb": tuple(asked)}), disturbed=True)
     assert session.result_options({}).get("disturbances") == kept
 
 
 def test_a_query_is_not_disturbed(tmp_path: Path) -> None:
     keys = "    connection_string: host=db\n    disturbances: [2s run true]\n"
     request = request_for(tmp_path, keys)
-    assert "disturbances" in open_session(request).result_options({})
+    assert "disturbances" in open_session(request, request.disturbed).result_options({})
     asking = QueryRequest(target="x", config_file=request.config_file)
-    assert "disturbances" not in open_session(asking).result_options({})
+    assert "disturbances" not in open_session(asking, asking.disturbed).result_options({})
 
 
 def test_a_server_of_the_tool_needs_no_log(
@@ -277,7 +277,7 @@ def test_values_of_the_environment_are_shown_by_their_names(
         '    max_retries: "${BATCHES}"\n'
         '    disturbances: ["0s run echo ${CREDENTIAL}; exit 1"]\n'
     )
-    session = open_session(request_for(tmp_path, keys))
+    session = open_session(request_for(tmp_path, keys), disturbed=True)
     options = session.result_options({})
     assert options["disturbances"] == ["0s run echo ${CREDENTIAL}; exit 1"]
     assert "host=${HOST}" in options["module"]["connection_string"]
@@ -297,6 +297,8 @@ def test_no_value_of_the_environment_is_shown_in_an_error(
 ) -> None:
     monkeypatch.setenv("CREDENTIAL", "s3cret-token")
     with pytest.raises(ConfigError) as refused:
-        open_session(request_for(tmp_path, "    disturbances: ['1s rum ${CREDENTIAL}']\n"))
+        open_session(
+            request_for(tmp_path, "    disturbances: ['1s rum ${CREDENTIAL}']\n"), disturbed=True
+        )
     assert "1s rum ${CREDENTIAL}" in refused.value.message
     assert "s3cret" not in refused.value.message
