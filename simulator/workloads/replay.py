@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from tempfile import TemporaryFile
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -42,6 +43,7 @@ _MOST_MERGED = 16_000_000
 _KEPT_EVENTS = 1_000_000
 """About how many events are kept of slots that have been merged."""
 _SAMPLED = 100_000
+_NONE = np.empty(0, np.int32)
 
 
 class ReplayOptions(WorkloadOptions):
@@ -271,12 +273,16 @@ class Replayed(Workload):
     def _make_part(self, copies: range, low: int, high: int) -> _Part:
         if low == 0 and high == self.recording.header.devices:
             return _Part(copies, low, high, None)
-        numbers, found = self.recording.device_numbers, []
-        for rows in chunks(len(numbers)):
-            own = np.asarray(numbers[rows])
-            chosen = np.flatnonzero((own >= low) & (own < high)).astype(np.int32)
-            found.append(chosen + np.int32(rows.start))
-        return _Part(copies, low, high, np.concatenate(found))
+        numbers = self.recording.device_numbers
+        # They may be more than memory should hold, and are mapped as the recording is.
+        with TemporaryFile(dir=self.recording.folder.parent) as file:
+            for rows in chunks(len(numbers)):
+                own = np.asarray(numbers[rows])
+                chosen = np.flatnonzero((own >= low) & (own < high)) + rows.start
+                file.write(chosen.astype(np.int32).tobytes())
+            file.flush()
+            found = np.asarray(np.memmap(file, np.int32, "r")) if file.tell() else _NONE
+        return _Part(copies, low, high, found)
 
     def _count(self, part: _Part) -> int:
         return len(self.recording) if part.rows is None else len(part.rows)
