@@ -16,6 +16,7 @@ import yaml
 from simulator.documents import DocumentError, merge_values, read_yaml
 from simulator.errors import OptionError, did_you_mean, unknown_option
 from simulator.workloads import workload_names
+from simulator.workloads.recording.store import Tell, tell_nobody
 
 from ..system.errors import ConfigError, Problems
 from ..system.installation import CONFIG_FILE, program, shipped
@@ -73,7 +74,7 @@ class Config:
         """Names of the workloads that the file defines, in its order."""
         return list(self._workloads)
 
-    def workload_definition(self, name: str) -> dict[str, Any]:
+    def workload_definition(self, name: str, tell: Tell = tell_nobody) -> dict[str, Any]:
         """The definition of one of them, as in JSON; ConfigError if anything is wrong with it."""
         from simulator.modules import find_own_problem
         from simulator.workloads.definition import read_name
@@ -87,7 +88,7 @@ class Config:
                 raise ValueError(f"{name} is a workload of this tool: choose another name")
             if isinstance(value, str):
                 file = self.path.parent / Path(value).expanduser()
-                definition = read_document(file, find_problem=find_own_problem)
+                definition = read_document(file, find_problem=find_own_problem, tell=tell)
                 return {**definition, "name": name}
             if isinstance(value, dict) and value.setdefault("name", name) != name:
                 raise ValueError("the key above is its name: remove `name`")
@@ -98,7 +99,7 @@ class Config:
             node = next(below for above, below in node.value if above.value == key)
         try:
             return check_document(
-                node, value, str(self.path), keys, find_own_problem, self.path.parent
+                node, value, str(self.path), keys, find_own_problem, self.path.parent, tell
             )
         except OptionError as error:
             raise ConfigError(*error.problems) from error

@@ -21,7 +21,7 @@ from simulator.workloads.recording.sources import is_address, names_recording
 
 from ..system.errors import ConfigError
 from ..system.installation import CONFIG_FILE
-from ..system.output import note
+from ..system.output import follow_work, note
 from .config import Config, load_config
 
 FLAG = "--workload-option"
@@ -42,7 +42,8 @@ class ChosenWorkload:
 def choose_workload(name: str, config: Config | None) -> ChosenWorkload:
     """What `--workload` names; ConfigError, which says where, if there is none or it is wrong."""
     if config is not None and name in config.workload_names:
-        definition = config.workload_definition(name)
+        with follow_work() as tell:
+            definition = config.workload_definition(name, tell)
         return ChosenWorkload(load_workload(name, definition), definition)
     try:
         if name in workload_names():
@@ -65,7 +66,8 @@ def _read_file(name: str) -> ChosenWorkload:
 
     file = Path(name).expanduser()
     try:
-        definition = read_document(file, workload_names(), find_own_problem)
+        with follow_work() as tell:
+            definition = read_document(file, workload_names(), find_own_problem, tell)
     except OptionError as error:
         problems = list(error.problems)
         if not name.endswith(_ENDINGS):
@@ -83,7 +85,8 @@ def _read_recording(name: str) -> ChosenWorkload:
     own = re.sub(r"[^a-z0-9]+", "_", stem).strip("_")[:40] or "recording"
     if not own[0].isalpha() or own in (*workload_names(), "id", "time"):
         own = f"recording_{own}"
-    recording = RecordedDefinition(name=own, recorded=Recorded(file=name)).open()
+    with follow_work() as tell:
+        recording = RecordedDefinition(name=own, recorded=Recorded(file=name)).open(tell=tell)
     definition = {
         "name": own,
         "about": f"recorded in {name}",

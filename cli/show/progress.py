@@ -3,8 +3,6 @@ live page, if any, shows the same."""
 
 from __future__ import annotations
 
-import os
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -13,7 +11,7 @@ from typing import Protocol
 
 from simulator.contract import QUIET_S, Load, Phase, Status
 
-from ..system.output import Block, note, terminal_size
+from ..system.output import Block, Pace, can_draw, note, terminal_size
 from .status import (
     Forecast,
     describe_extent,
@@ -25,13 +23,8 @@ from .status import (
     is_warming_up,
 )
 
-PLAIN_INTERVAL_S = 10.0
-"""Seconds until the first line within a phase; each further one takes twice as long."""
-_LONGEST_INTERVAL_S = 300.0
-
 _LONGEST_BAR, _SHORTEST_BAR = 24, 8
 _BAR = "━─"
-_DUMB_TERMINALS = ("dumb", "unknown")
 
 
 class Follower(Protocol):
@@ -106,7 +99,7 @@ def make_display(
     `quiet`: print nothing."""
     if quiet:
         yield QuietDisplay(plan, live, fills_once)
-    elif sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS:
+    elif can_draw():
         with Block() as block:
             yield TerminalDisplay(plan, block, live, fills_once)
     else:
@@ -132,30 +125,28 @@ class PlainDisplay(Display):
     ) -> None:
         super().__init__(plan, live, fills_once)
         self._shown: tuple[Phase | None, bool, bool] | None = None
-        self._last_s = 0.0
-        self._interval_s = PLAIN_INTERVAL_S
+        self._pace = Pace()
         self._is_first = True
 
     def begin(self, label: str) -> None:
         super().begin(label)
         self._shown = None if self._is_first else (None, False, False)
-        self._last_s = time.monotonic()
+        self._pace.restart()
 
     def end(self, outcome: str) -> None:
         super().end(outcome)
         self._is_first = False
 
     def _show(self, status: Status, left: list[str]) -> None:
-        now = time.monotonic()
         is_quiet = status.quiet_s >= QUIET_S
         shown: tuple[Phase | None, bool, bool] = None, False, is_quiet
         if self._is_first:
             shown = status.phase, is_warming_up(status), is_quiet
-        if shown == self._shown:
-            if now - self._last_s < self._interval_s:
-                return
-            self._interval_s = min(_LONGEST_INTERVAL_S, 2 * self._interval_s)
-        self._shown, self._last_s = shown, now
+        if shown != self._shown:
+            self._pace.restart()
+        elif not self._pace.is_due():
+            return
+        self._shown = shown
         figures = [part for group in describe_groups(status) for part in group]
         parts = [describe_phase(status), *describe_extent(status), *figures, *left]
         note(f"{self._label}: {', '.join(parts + describe_quiet(status))}")

@@ -10,8 +10,9 @@ import re
 import shutil
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from textwrap import TextWrapper
@@ -143,6 +144,58 @@ class Block:
         """Print lines that stay, above the block."""
         with self._lock:
             _print(f"\r{_ERASE_BELOW}{_make_safe(text)}\n{self._text}", sys.stderr, end="")
+
+
+_DUMB_TERMINALS = ("dumb", "unknown")
+
+
+def can_draw() -> bool:
+    """Whether standard error is a terminal on which lines can be drawn anew."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in _DUMB_TERMINALS
+
+
+PLAIN_INTERVAL_S = 10.0
+"""Seconds until the first line of what takes long; each further one takes twice as long."""
+_LONGEST_INTERVAL_S = 300.0
+
+
+class Pace:
+    """When the next line is due where lines aren't drawn anew: at intervals that grow."""
+
+    def __init__(self) -> None:
+        self._interval_s = PLAIN_INTERVAL_S
+        self.restart()
+
+    def restart(self) -> None:
+        """A line was printed for another reason."""
+        self._last_s = time.monotonic()
+
+    def is_due(self) -> bool:
+        """Whether a line is to be printed now; the next is due later."""
+        if time.monotonic() - self._last_s < self._interval_s:
+            return False
+        self._interval_s = min(_LONGEST_INTERVAL_S, 2 * self._interval_s)
+        self.restart()
+        return True
+
+
+@contextmanager
+def follow_work() -> Iterator[Callable[[str], None]]:
+    """Shows how far something is that may take long, and is told so in words again and again: in a line that
+    is drawn anew and doesn't stay, or, if it can't be, in plain lines at intervals."""
+    pace = Pace()
+    with ExitStack() as stack:
+        block: Block | None = None
+
+        def tell(text: str) -> None:
+            nonlocal block
+            if can_draw():
+                block = block or stack.enter_context(Block())
+                block.draw([text[: terminal_size()[0] - 1]])
+            elif pace.is_due():
+                note(text)
+
+        yield tell
 
 
 _blocks: list[Block] = []

@@ -14,6 +14,7 @@ from ..documents import DocumentError, Way, describe_problems, name_place, parse
 from ..errors import OptionError
 from .definition import Definition
 from .recording.definition import RecordedDefinition
+from .recording.store import Tell, tell_nobody
 
 MOST_BYTES = 100_000
 """The most that a definition may take as JSON: the settings of all runs of a series go into one Kubernetes
@@ -29,7 +30,10 @@ class FindProblem(Protocol):
 
 
 def read_document(
-    path: Path, taken: Collection[str] = (), find_problem: FindProblem | None = None
+    path: Path,
+    taken: Collection[str] = (),
+    find_problem: FindProblem | None = None,
+    tell: Tell = tell_nobody,
 ) -> dict[str, Any]:
     """The definition in a file, as it is in JSON; OptionError if there is anything wrong with it, or if
     its name is `taken`. Without `find_problem`, modules are not looked at."""
@@ -40,7 +44,7 @@ def read_document(
     except DocumentError as error:
         raise OptionError(error.at(path)) from error
     definition = check_document(
-        root, document, str(path), find_problem=find_problem, base=path.parent
+        root, document, str(path), find_problem=find_problem, base=path.parent, tell=tell
     )
     if definition["name"] in taken:
         problem = f"{definition['name']} is a workload of this tool: take another name"
@@ -69,6 +73,7 @@ def check_document(
     keys: Sequence[str] = (),
     find_problem: FindProblem | None = None,
     base: Path | None = None,
+    tell: Tell = tell_nobody,
 ) -> dict[str, Any]:
     """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON; of a
     recording, whose path begins at `base`, with the name of its converted form. OptionError, with everything
@@ -80,7 +85,7 @@ def check_document(
     try:
         definition = model.read(document)
         if isinstance(definition, RecordedDefinition):
-            recording = definition.open(base)
+            recording = definition.open(base, tell)
             definition.check(recording)
             document["recorded"]["store"] = recording.name
     except ValidationError as error:

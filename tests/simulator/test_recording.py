@@ -14,6 +14,7 @@ import pytest
 
 from simulator.errors import OptionError
 from simulator.workloads.recording import Recorded, Recording, open_recording
+from simulator.workloads.recording.store import new_folder
 
 
 @pytest.fixture(autouse=True)
@@ -168,3 +169,45 @@ def test_a_converted_recording_is_used_again_until_the_file_changes(tmp_path: Pa
     assert _read(file).folder == first.folder
     file.write_text("ts,v\n1704067200,22\n")
     assert _read(file).values("v").tolist() == [22]
+
+
+def test_a_conversion_tells_how_far_it_is(tmp_path: Path) -> None:
+    """By the bytes of compressed files that were read, ahead of what is converted, and by rows of Parquet."""
+    rows = "".join(f"{1704067200 + number},{number}\n" for number in range(1000))
+    texts, table = tmp_path / "texts.csv.gz", tmp_path / "table.parquet"
+    texts.write_bytes(gzip.compress(f"ts,v\n{rows}".encode(), 1))
+    numbers = pa.array(range(150_000), pa.int64())
+    pa.parquet.write_table(pa.table({"ts": numbers.cast(pa.timestamp("s")), "v": numbers}), table)
+    for file in (texts, table):
+        told: list[str] = []
+        open_recording(Recorded(file=str(file)), tell=told.append)
+        found = [re.search(r": (\d+)%, ([\d,]+) rows$", text) for text in told]
+        shares = [int(one[1]) for one in found if one]
+        assert shares == ([44, 87, 100] if file is table else [100])
+        assert told[-1].endswith("rows, their order")
+
+
+def test_a_conversion_that_ends_early_leaves_nothing(tmp_path: Path) -> None:
+    file = _write(tmp_path, "ts,v\n1704067200,1\n")
+
+    def interrupt(text: str) -> None:
+        if "%" in text:
+            assert list((tmp_path / "cache").iterdir())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        open_recording(Recorded(file=str(file)), tell=interrupt)
+    assert list((tmp_path / "cache").iterdir()) == []
+
+
+def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    """But not what another process still writes."""
+    cache = tmp_path / "cache"
+    (cache / "new-left").mkdir(parents=True)
+    (cache / "new-left" / "time").write_bytes(b"1")
+    with new_folder(cache) as other:
+        recording = _read(_write(tmp_path, "ts,v\n1704067200,1\n"))
+        assert {path.name for path in cache.iterdir() if path.is_dir()} == {
+            other.name,
+            recording.name,
+        }

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
-from tempfile import mkdtemp
 from typing import IO, Any
 
 import numpy as np
@@ -26,7 +25,18 @@ from .reading import Reader, Wider
 from .roles import Roles, find_roles, make_name
 from .settings import ColumnSettings, Format, Recorded
 from .sources import Source
-from .store import DTYPES, NAME_DIGITS, VERSION, RecordedColumn, SourceFile, keep
+from .store import (
+    DTYPES,
+    NAME_DIGITS,
+    VERSION,
+    RecordedColumn,
+    SourceFile,
+    Tell,
+    keep,
+    new_folder,
+    remove_abandoned,
+    tell_nobody,
+)
 from .times import read_times
 from .values import Dictionary, Problems, Unfit, convert_values, find_type
 
@@ -36,36 +46,33 @@ _LEAST_FREE_BYTES = 1 << 30
 _BATCHES_BETWEEN_LOOKS = 64
 
 
-def convert(source: Source, settings: Recorded, folder: Path) -> str:
+def convert(source: Source, settings: Recorded, folder: Path, tell: Tell = tell_nobody) -> str:
     """Convert files into a new folder below `folder`; its name. OptionError with everything that is wrong."""
+    remove_abandoned(folder)
     reader = Reader(source, settings)
     with suppress(Wider):
         next(
             reader.read(), None
         )  # what is no recording is refused before gigabytes of it are hashed
-    hashes = [_hash(file) for file in source.files]
+    hashes = [_hash(file, tell) for file in source.files]
     name = _name(hashes, settings)
     if (folder / name).is_dir():
         return name
     while True:
-        part = Path(mkdtemp(prefix="new-", dir=folder))
-        try:
-            conversion = _Conversion(part, settings, reader, source.files[0])
-            header = conversion.run(hashes)
-            keep(part, header, name)
-        except Wider as wider:
-            reader.types[wider.column] = wider.type
-            shutil.rmtree(part)
-        except BaseException:
-            shutil.rmtree(part, ignore_errors=True)
-            raise
-        else:
-            return name
+        with new_folder(folder) as part:
+            try:
+                conversion = _Conversion(part, settings, reader, source.files[0], tell)
+                keep(part, conversion.run(hashes), name)
+            except Wider as wider:
+                reader.types[wider.column] = wider.type
+            else:
+                return name
 
 
-def _hash(file: Path) -> SourceFile:
+def _hash(file: Path, tell: Tell) -> SourceFile:
     digest = sha256()
     with file.open("rb") as octets:
+        tell(f"reading {file.name}")
         while block := octets.read(1 << 20):
             digest.update(block)
         return SourceFile(name=file.name, octets=octets.tell(), sha256=digest.hexdigest())
@@ -157,8 +164,11 @@ def _has_decimals(values: NDArray[Any], decimals: int) -> bool:
 class _Conversion:
     """One pass over the files."""
 
-    def __init__(self, folder: Path, settings: Recorded, reader: Reader, first_file: Path) -> None:
+    def __init__(
+        self, folder: Path, settings: Recorded, reader: Reader, first_file: Path, tell: Tell
+    ) -> None:
         self._folder = folder
+        self._tell = tell
         self._settings = settings
         self._reader = reader
         self._stem = re.sub(r"\W+", "-", first_file.name.split(".")[0]).strip("-") or "device"
@@ -179,6 +189,7 @@ class _Conversion:
         self._problems.refuse()
         if not self._rows:
             raise OptionError(f"{self._settings.file} has no rows")
+        self._tell(f"converting {self._settings.file}: {self._rows:,} rows, their order")
         tags = self._choose_tags()
         described = [column.describe(column.source in tags) for column in self._columns]
         return finish(
@@ -240,6 +251,8 @@ class _Conversion:
                 )
             if batch.num_rows:
                 self._take(batch.select(schema.names), roles)
+            share = f"{self._reader.share:.0%}, {self._rows:,} rows"
+            self._tell(f"converting {self._settings.file}: {share}")
 
     def _require_space(self) -> None:
         free = shutil.disk_usage(self._folder).free

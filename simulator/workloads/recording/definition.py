@@ -14,7 +14,7 @@ from ..queries import WRITTEN, Part, Query
 from ..schema import Column, ColumnType, Schema
 from .opening import open_recording
 from .settings import Recorded
-from .store import RecordedColumn, Recording, find_recording
+from .store import RecordedColumn, Recording, Tell, find_recording, tell_nobody
 
 _MOST_KNOWN_TEXTS = 1000
 """A column's texts are known to the schema if they are no more."""
@@ -44,11 +44,11 @@ class RecordedDefinition(Part):
         """The definition of a document as YAML or JSON has it; pydantic's ValidationError if it's wrong."""
         return cls.model_validate(document, context=WRITTEN)
 
-    def open(self, base: Path | None = None) -> Recording:
+    def open(self, base: Path | None = None, tell: Tell = tell_nobody) -> Recording:
         """The recording, converted if it isn't yet; OptionError if that can't be done."""
         if self.recorded.store is not None:
             return find_recording(self.recorded.store)
-        return open_recording(self.recorded, base)
+        return open_recording(self.recorded, base, tell)
 
     def check(self, recording: Recording) -> None:
         """ValidationError-like problems of queries and statements, as `documents.refuse` raises them."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -57,18 +58,29 @@ class Reader:
     types: dict[str, pa.DataType] = field(default_factory=dict)
     _empty: set[str] = field(default_factory=set)
     """Columns without a value in the part that showed the types."""
+    _before: int = 0
+    """Bytes of the files before the one that is being read."""
+    _find_place: Callable[[], int] = int
+    """How many bytes of that one have been read."""
+
+    @property
+    def share(self) -> float:
+        """How much of all files has been read."""
+        return (self._before + self._find_place()) / self.source.octets
 
     def read(self) -> Iterator[tuple[Path, pa.RecordBatch]]:
         """All rows with the file that they are from. Wider if it must be done again; OptionError if a file
         isn't what it should be."""
+        self._before = 0
         for file in self.source.files:
             try:
+                size = file.stat().st_size
                 opened = {
                     Format.PARQUET: self._read_parquet,
                     Format.CSV: self._read_csv,
                     Format.JSON: self._read_json,
                 }[self.source.format](file)
-                seen, most = 0, max(_BOMB_BYTES, _MOST_TEXT_TIMES * file.stat().st_size)
+                seen, most = 0, max(_BOMB_BYTES, _MOST_TEXT_TIMES * size)
                 for batch in opened:
                     seen += batch.nbytes
                     if seen > most and file.suffix.lower() in COMPRESSED:
@@ -77,6 +89,7 @@ class Reader:
                             " decompress it first, if that is right"
                         )
                     yield file, batch
+                self._before, self._find_place = self._before + size, int
             except (pa.ArrowException, OSError, UnicodeError) as error:
                 self._explain(file, error)
 
@@ -114,7 +127,9 @@ class Reader:
     def _read_parquet(self, file: Path) -> Iterator[pa.RecordBatch]:
         with pa.parquet.ParquetFile(file, memory_map=True, pre_buffer=False) as opened:
             _refuse_twice(file, opened.schema_arrow.names)
-            missing = opened.metadata.num_rows
+            rows = missing = opened.metadata.num_rows
+            size = file.stat().st_size
+            self._find_place = lambda: size * (rows - missing) // max(rows, 1)
             for batch in opened.iter_batches(ROWS):
                 missing -= batch.num_rows
                 yield batch
@@ -122,6 +137,13 @@ class Reader:
                 raise OptionError(
                     f"{file} is damaged: {missing:,} of the rows that it names are missing"
                 )
+
+    @contextmanager
+    def _open_text(self, file: Path) -> Iterator[pa.NativeFile]:
+        """A file's content, decompressed."""
+        with pa.OSFile(str(file)) as raw:
+            self._find_place = raw.tell
+            yield pa.input_stream(raw, compression=COMPRESSED.get(file.suffix.lower()))
 
     # --- CSV --------------------------------------------------------------------------------------
 
@@ -146,7 +168,7 @@ class Reader:
             use_threads=False,
         )
         parse = pa.csv.ParseOptions(delimiter=form.delimiter, newlines_in_values=True)
-        with pa.input_stream(str(file), compression="detect") as stream:
+        with self._open_text(file) as stream:
             opened = pa.csv.open_csv(stream, read, parse, convert)
             for part in opened.schema:
                 if part.name not in hidden:
@@ -194,7 +216,7 @@ class Reader:
         ]
         fields = [pa.field(part.name, self.types.get(part.name, part.type)) for part in fields]
         explicit = pa.json.ParseOptions(explicit_schema=pa.schema(fields), newlines_in_values=True)
-        with pa.input_stream(str(file), compression="detect") as stream:
+        with self._open_text(file) as stream:
             yield from pa.json.open_json(stream, read, explicit)
 
 

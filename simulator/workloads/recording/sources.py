@@ -16,11 +16,12 @@ from typing import Any
 
 from ...errors import OptionError, one_line
 from .settings import Format, Recorded
-from .store import VERSION, recordings_folder
+from .store import VERSION, Tell, recordings_folder, tell_nobody
 
 _ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]+)://")
 _OF_OBSTORE = frozenset({"s3", "gs", "az", "abfs", "abfss"})
-COMPRESSED = (".gz", ".zst", ".bz2", ".lz4")
+COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4", ".br": "brotli"}
+"""Ending of a file -> its codec, as pyarrow calls it."""
 _FORMATS = {
     ".parquet": Format.PARQUET, ".pq": Format.PARQUET,
     ".csv": Format.CSV, ".tsv": Format.CSV, ".txt": Format.CSV,
@@ -37,6 +38,8 @@ class Source:
     format: Format
     key: str
     """Changes with any of the files, and with how they are read."""
+    octets: int
+    """The size of all files."""
 
 
 def names_recording(name: str) -> bool:
@@ -55,12 +58,12 @@ def _find_format(name: str) -> Format | None:
     return _FORMATS.get(suffix)
 
 
-def find_source(settings: Recorded, base: Path | None = None) -> Source:
+def find_source(settings: Recorded, base: Path | None = None, tell: Tell = tell_nobody) -> Source:
     """The files that the settings name. OptionError if there are none, or of several formats."""
     named = settings.file
     with _explained(named):
         if is_address(named):
-            files = [_fetch(named)]
+            files = [_fetch(named, tell)]
         else:
             files = _list_files(Path(base or ".") / Path(named).expanduser(), settings.format)
         stats = [file.stat() for file in files]
@@ -83,7 +86,8 @@ def find_source(settings: Recorded, base: Path | None = None) -> Source:
         ],
         settings.reading,
     ]
-    return Source(tuple(files), chosen, sha256(json.dumps(identity).encode()).hexdigest())
+    key = sha256(json.dumps(identity).encode()).hexdigest()
+    return Source(tuple(files), chosen, key, sum(found.st_size for found in stats))
 
 
 @contextmanager
@@ -117,7 +121,7 @@ def _list_files(path: Path, format_: Format | None) -> list[Path]:
     return [path]
 
 
-def _fetch(address: str) -> Path:
+def _fetch(address: str, tell: Tell) -> Path:
     """A file elsewhere, fetched once for each of its versions."""
     if "?" in address or "@" in address.partition("://")[2].partition("/")[0]:
         raise OptionError(
@@ -126,6 +130,7 @@ def _fetch(address: str) -> Path:
         )
     folder = recordings_folder() / "fetched"
     folder.mkdir(parents=True, exist_ok=True)
+    tell(f"fetching {address}")
     fetch = _fetch_by_http if address.startswith(("http://", "https://")) else _fetch_by_fsspec
     return fetch(address, folder)
 
@@ -134,6 +139,17 @@ def _place(folder: Path, address: str, version: object) -> Path:
     """Where a version is kept: its name ends as the address does, so that the format is known."""
     mark = sha256(f"{address} {version}".encode()).hexdigest()[:24]
     return folder / f"{mark}-{address.rpartition('/')[2]}"
+
+
+@contextmanager
+def _arriving(place: Path) -> Iterator[Path]:
+    """Where a file is written that is there whole or not at all."""
+    part = place.with_name(f"{place.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(place)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def _fetch_by_http(address: str, folder: Path) -> Path:
@@ -147,11 +163,10 @@ def _fetch_by_http(address: str, folder: Path) -> Path:
             place = _place(folder, address, version)
             if any(version) and place.is_file():
                 return place
-            part = place.with_name(f"{place.name}.{os.getpid()}.part")
-            with part.open("wb") as file:
+            with _arriving(place) as part, part.open("wb") as file:
                 for octets in answer.iter_bytes():
                     file.write(octets)
-            return part.replace(place)
+            return place
     except httpx.HTTPError as error:
         raise OptionError(f"{address} can't be fetched: {one_line(error, 200)}") from error
 
@@ -177,9 +192,8 @@ def _fetch_by_fsspec(address: str, folder: Path) -> Path:
         version = [about.get(name) for name in ("ETag", "e_tag", "mtime", "last_modified", "size")]
         place = _place(folder, address, version)
         if not place.is_file():
-            part = place.with_name(f"{place.name}.{os.getpid()}.part")
-            files.get_file(path, str(part))
-            part.replace(place)
+            with _arriving(place) as part:
+                files.get_file(path, str(part))
     except Exception as error:
         why = one_line(str(error).partition("Debug source")[0], 200)
         raise OptionError(f"{address} can't be fetched: {type(error).__name__}: {why}") from error

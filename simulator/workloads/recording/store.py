@@ -3,12 +3,15 @@ needs no more of it than what it sends. Written by `converting.py`, which alone 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import Any
 
 import numpy as np
@@ -40,6 +43,14 @@ DTYPES: dict[ColumnType, Any] = {
     ColumnType.JSON: np.int32,
 }
 """How each type is kept: texts as places in a dictionary."""
+
+
+Tell = Callable[[str], None]
+"""Is told again and again how far something has come that may take long."""
+
+
+def tell_nobody(_: str) -> None:
+    """For whoever needn't know how far it is."""
 
 
 class _Kept(BaseModel):
@@ -260,6 +271,38 @@ def write_whole(file: Path, content: bytes) -> None:
     part.replace(file)
 
 
+_NEW = "new-"
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """A folder to convert into, below `folder`. What hasn't got another name in the end is removed."""
+    part = Path(mkdtemp(prefix=_NEW, dir=folder))
+    try:
+        with _locked(part):
+            yield part
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Remove what a process that was killed has left of a conversion."""
+    for part in folder.glob(f"{_NEW}*"):
+        with suppress(OSError), _locked(part):
+            shutil.rmtree(part)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """BlockingIOError if another process has locked it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
 def keep(part: Path, header: Header, name: str) -> None:
     """Give a finished folder its name; if another process was quicker, its is kept."""
     (part / HEADER).write_bytes(to_json(header))
@@ -267,7 +310,6 @@ def keep(part: Path, header: Header, name: str) -> None:
     try:
         part.rename(target)
     except OSError:
-        shutil.rmtree(part)
         if not (target / HEADER).is_file():
             raise
 

@@ -11,7 +11,7 @@ import pytest
 from cli.run.live import LiveOptions, live_page, serve_live
 from cli.show.progress import PlainDisplay, TerminalDisplay, draw_bar, lay_out, make_display
 from cli.show.status import Forecast, describe_left, describe_phase, seconds_left
-from cli.system.output import Block, note
+from cli.system.output import Block, follow_work, note
 from cli.system.processes import Interrupts
 from simulator.contract import GroupStatus, Load, Phase, Role, Status
 
@@ -494,3 +494,27 @@ def test_a_search_says_how_long_it_takes_at_most(
     clock.now += 10
     display.update(status(Phase.RUN, elapsed_s=10.0, duration_s=30.0))
     assert lines(capsys)[-1] == "step 2: running, 10 of 30 s, 20 s left, all: 80 s left at most"
+
+
+def test_work_that_takes_long_is_told_in_a_line_that_does_not_stay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    terminal = attach(monkeypatch)
+    with follow_work() as tell:
+        tell("converting: 1%")
+        tell("converting: 50%" + "." * 200)
+        [line] = Screen(80).feed(terminal.getvalue()).lines
+        assert line.startswith("converting: 50%...") and len(line) == 79
+    screen = Screen(80).feed(terminal.getvalue())
+    assert screen.lines == [] and screen.cursor_shown
+
+
+def test_elsewhere_it_is_told_at_intervals(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock(monkeypatch)
+    with follow_work() as tell:
+        for second in range(60):
+            clock.now = 100.0 + second
+            tell(f"{second} s")
+    assert lines(capsys) == ["10 s", "30 s"]
