@@ -13,8 +13,10 @@ import yaml
 from click.testing import CliRunner
 
 from cli.main import commands
+from cli.results.decision import VerdictMatrix
 from cli.results.store import read_result
 from cli.show.notes import summarize_notes
+from cli.show.requirements import show_matrix
 from comparison.table import BEGIN, END
 from simulator.workloads.yaml_source import parse_definition
 
@@ -145,6 +147,12 @@ def test_tables_printed_are_those_of_the_stored_results(document: str, result: s
     titles = ("Inserts per second", "Durations, ms")
     table = next(part for title in titles for part in shown.split(f"\n{title}\n")[1:])
     assert table.split("\n\n")[0].strip("\n") in (ROOT / document).read_text()
+
+
+def test_the_verdict_of_the_front_page_is_that_of_the_stored_one() -> None:
+    stored = (ROOT / "img" / "results" / "demo-verdict.json").read_text()
+    verdict = VerdictMatrix.model_validate_json(stored)
+    assert show_matrix(verdict) in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("result", ["demo-insert", "demo-query"])

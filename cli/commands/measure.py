@@ -151,7 +151,12 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     type=click.Choice(["steps", "requirements"]),
     help="Print an example file: one with steps of its own, or with requirements that end in a verdict.",
 )
-@click.option("-v", "--verbose", is_flag=True, help="Print all that is known about the verdict.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Print the tables of each job too, the rankings, and all that is known about the verdict.",
+)
 @live_options
 @debug_option
 @click.pass_context

@@ -10,7 +10,7 @@ from ..results.index import ResultLine
 LABEL, HEADLINE, OPTIONS = "Label", "Headline", "Options"
 _IN_ID = ("When", "Command", "Target")
 """Columns whose content is also in the ID."""
-_LEAST = {OPTIONS: 12, LABEL: 12, HEADLINE: 24}
+_LEAST = {OPTIONS: 12, LABEL: 12, HEADLINE: 15}
 """The shortest that a text is cut to; a narrower column is left out."""
 
 
@@ -69,6 +69,8 @@ def _fit(columns: dict[str, list[str]], width: int) -> None:
             columns.pop(name, None)
     cut(OPTIONS)
     leave_out(OPTIONS)
-    cut(LABEL)
-    cut(HEADLINE)
     leave_out("Stable")
+    if set(columns.get("Valid", ())) == {"yes"}:
+        leave_out("Valid")
+    cut(HEADLINE)
+    cut(LABEL)

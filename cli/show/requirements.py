@@ -4,6 +4,7 @@ in words."""
 from __future__ import annotations
 
 from collections import Counter
+from textwrap import fill
 from typing import Any
 
 from simulator.units import format_bytes, format_count, format_digits, join_words
@@ -16,23 +17,35 @@ from .tables import Table
 
 
 def tabulate_verdict(verdict: VerdictMatrix) -> Table:
-    """Requirements × candidates: met, missed or undecided, the figure, and the headroom."""
-    headers = ["Required", *(candidate.candidate for candidate in verdict.candidates)]
+    """Candidates × requirements: met, missed or undecided, the figure, and the headroom."""
+    headers = ["Candidate"]
+    headers += [f"{_break_heading(row.heading)}\n{row.limit}" for row in verdict.requirements]
     rows = [
         [
-            f"{row.heading} {row.limit}",
-            *(show_cell(row, candidate.find(row.key)) for candidate in verdict.candidates),
+            candidate.candidate,
+            *(show_cell(row, candidate.find(row.key)) for row in verdict.requirements),
         ]
-        for row in verdict.requirements
+        for candidate in verdict.candidates
     ]
     return Table(headers, rows, left=headers)
 
 
+def show_matrix(verdict: VerdictMatrix, width: int | None = None) -> str:
+    """What was asked, and the matrix. `width`: see `describe_whole_verdict`."""
+    return f"Verdict: {verdict.title}\n{tabulate_verdict(verdict).text(width=width)}"
+
+
+def _break_heading(text: str) -> str:
+    """A heading on short lines, so that 80 characters have room for a candidate and two requirements."""
+    return fill(text, 16, break_long_words=False, break_on_hyphens=False)
+
+
 def show_cell(row: Requirement, cell: Cell) -> str:
-    """`met: 112 ms → 180 ms (1.4×, 1.2× to 1.5×) at 3.2%`, `undecided`."""
-    figure = "" if show_figure(row, cell) == "-" else f": {show_figure(row, cell)}"
+    """`met: 112 ms → 180 ms (1.4×) at 3.2%`, `undecided`: without the range of its repetitions."""
+    means = cell.model_copy(update={"lowest": None, "highest": None, "headrooms": None})
+    figure = "" if show_figure(row, means) == "-" else f": {show_figure(row, means)}"
     at = f" at {format_share(cell.scale.share)}" if cell.scale and figure else ""
-    return f"{cell.status}{figure}{_add_headroom(cell)}{at}"
+    return f"{cell.status}{figure}{_add_headroom(means)}{at}"
 
 
 def show_figure(row: Requirement, cell: Cell) -> str:
@@ -217,7 +230,7 @@ def _name_narrowest(verdict: VerdictMatrix, candidate: CandidateVerdict) -> str:
 def describe_whole_verdict(verdict: VerdictMatrix, width: int | None = None) -> str:
     """Everything known about a verdict. `width`: characters per line; None: no limit."""
     sections = [
-        f"{verdict.title}: the verdict\n{tabulate_verdict(verdict).text(width=width)}",
+        show_matrix(verdict, width),
         wrap_lines("\n".join(describe_verdict(verdict)), width),
         wrap_lines("\n".join(["What it is based on", *describe_evidence(verdict)]), width),
     ]

@@ -252,17 +252,15 @@ def test_the_source_distribution_builds_the_same_wheel(wheel: Path, tmp_path: Pa
     assert zipfile.ZipFile(again).namelist() == zipfile.ZipFile(wheel).namelist()
 
 
-@pytest.fixture(scope="module")
-def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder for PYTHONPATH with which Python has only what `make demo` installs."""
-    demo = _complete("embedded")
+def _leave_only(folder: Path, *extras: str) -> str:
+    """The folder, for PYTHONPATH: with it Python has only what the tool with these extras consists of."""
+    complete = _complete(*extras)
     others = sorted(
         package
         for package, owners in metadata.packages_distributions().items()
-        if demo.isdisjoint(map(canonicalize_name, owners))
+        if complete.isdisjoint(map(canonicalize_name, owners))
     )
-    assert {"kubernetes", "cassandra", "pyarrow", "vl_convert", "scipy"} <= set(others)
-    folder = tmp_path_factory.mktemp("demo")
+    assert {"kubernetes", "cassandra", "pyarrow", "scipy"} <= set(others)
     (folder / "sitecustomize.py").write_text(
         "import sys\n"
         f"OTHERS = {others}\n"
@@ -272,29 +270,35 @@ def demo_alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
         "sys.meta_path.insert(0, Finder())\n"
     )
-    return folder
+    return str(folder)
 
 
-def test_the_demo_needs_no_more_than_what_it_installs(demo_alone: Path, tmp_path: Path) -> None:
-    environment = os.environ | {
-        "PYTHONPATH": str(demo_alone),
-        "EMBEDDED_DATA_DIR": str(tmp_path / "data"),
-    }
+def test_the_demo_needs_no_more_than_what_it_installs(tmp_path: Path) -> None:
+    """The file of `make demo`, for one candidate and a shorter time."""
+    makefile = (ROOT / "Makefile").read_text()
+    installed = re.search(r"^\$\(VENV\)/demo:.*\n.*\n.*'\.\[([\w,]+)\]'$", makefile, re.MULTILINE)
+    assert installed is not None
+    (tmp_path / "only").mkdir()
+    text = (ROOT / "examples/demo.yaml").read_text()
+    for long, short in {
+        "  plain: {}\n": "", "prefill-span: 1h": "prefill-span: 6m", "duration: 5s": "duration: 4s",
+        "settle: 0s": "settle: 0s\nrepeats: 2",
+    }.items():  # fmt: skip
+        assert long in text
+        text = text.replace(long, short)
+    (tmp_path / "demo.yaml").write_text(text)
+    only = _leave_only(tmp_path / "only", *installed[1].split(","))
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "run.py"), "campaign", "demo.yaml"],
+        cwd=tmp_path, env=os.environ | {"PYTHONPATH": only, "EMBEDDED_DATA_DIR": str(tmp_path / "data")},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    # No table of a job, and no ranking.
+    assert re.match(r"\nVerdict: .*\nCandidate ", done.stdout)
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, str(ROOT / "run.py"), *arguments, "--config", str(ROOT / "config.yaml")],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, check=False,
-        )  # fmt: skip
 
-    small = ("--workers", "1", "--runs", "2")
-    for command in (("insert", *small, "--num-inserts", "500"), ("query", *small)):
-        done = run(*command, "--target", "embedded")
-        assert done.returncode == 0, done.stderr
-        assert "95% interval" in done.stdout
-
-
-COMMANDS_OF_DEMO = {
+COMMANDS_OF_EMBEDDED = {
     "workloads machines --types": None,
     "workloads temperature --plot": "vl_convert",
     "ceiling --events 100 --batch 10": None,
@@ -318,13 +322,13 @@ COMMANDS_OF_DEMO = {
     "clean": "kubernetes",
     "db status": "kubernetes",
 }
-"""Command -> the package that it lacks after `make demo`; None: it works all the same."""
+"""Command -> the package that it lacks with `[embedded]` alone; None: it works all the same."""
 
 
-def test_every_command_works_after_the_demo_or_names_what_it_lacks(
-    demo_alone: Path, tmp_path: Path
-) -> None:
+def test_every_command_works_with_embedded_alone_or_names_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "results").mkdir()
+    (tmp_path / "only").mkdir()
+    only = _leave_only(tmp_path / "only", "embedded")
     (tmp_path / "stored.json").write_bytes((ROOT / "img/results/demo-insert.json").read_bytes())
     (tmp_path / "config.yaml").write_bytes((ROOT / "config.yaml").read_bytes())
     (tmp_path / "campaign.yaml").write_text(
@@ -338,10 +342,10 @@ def test_every_command_works_after_the_demo_or_names_what_it_lacks(
         "    print('\\n>>>', line.strip(), file=sys.stderr, flush=True)\n"
         "    print('<<<', _status(sys.argv[1:]), file=sys.stderr, flush=True)\n"
     )
-    lines = [*COMMANDS_OF_DEMO, *(f"{name} --help" for name in COMMANDS)]
+    lines = [*COMMANDS_OF_EMBEDDED, *(f"{name} --help" for name in COMMANDS)]
     done = subprocess.run(
         [sys.executable, "-c", code], input="\n".join(lines), cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{demo_alone}{os.pathsep}{ROOT}"},
+        env=os.environ | {"PYTHONPATH": f"{only}{os.pathsep}{ROOT}"},
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     outcomes = {
@@ -352,7 +356,7 @@ def test_every_command_works_after_the_demo_or_names_what_it_lacks(
     }
     assert list(outcomes) == lines
     for line, (output, status) in outcomes.items():
-        lacks = COMMANDS_OF_DEMO.get(line)
+        lacks = COMMANDS_OF_EMBEDDED.get(line)
         if lacks is None:
             assert status == 0, f"{line}: {output}"
         else:

@@ -45,7 +45,7 @@ def test_the_schema_has_what_each_command_keeps() -> None:
 EXAMPLES = {
     "config": ("config.yaml", "comparison/config.yaml", "examples/*/config.yaml"),
     "workload": ("simulator/workloads/*.yaml",),
-    "campaign": ("cli/run/campaign/*.yaml", "comparison/[!c]*.yaml"),
+    "campaign": ("cli/run/campaign/*.yaml", "comparison/[!c]*.yaml", "examples/demo.yaml"),
 }
 FILES = [
     (kind, file)

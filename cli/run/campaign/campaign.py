@@ -50,7 +50,7 @@ class Campaign:
     without: Collection[str] = ()
     """Candidates of the file that the user leaves out this time."""
     verbose: bool = False
-    """Whether all that is known about the verdict is printed at the end."""
+    """Whether the tables of each job and all that is known about the verdict are printed."""
 
     @property
     def names(self) -> list[str]:

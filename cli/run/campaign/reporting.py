@@ -22,7 +22,7 @@ from ...show.campaign import CampaignPage, DoneJob, make_campaign_report, make_s
 from ...show.campaign_charts import draw_campaign, find_scaling
 from ...show.comparison import list_differences
 from ...show.ranking import Ranking, describe_client_costs_of, rank_candidates
-from ...show.requirements import describe_verdict, summarize_verdict, tabulate_verdict
+from ...show.requirements import describe_verdict, show_matrix, summarize_verdict
 from ...show.tables import Table, format_ms, format_rate
 from ...show.verdict import describe_hardware, list_doubts
 from ...system.errors import EXIT_FAILED, EXIT_LIMIT, RunFailed
@@ -37,8 +37,8 @@ _LONGEST = 150
 
 
 def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
-    """Write the report and print the rankings; the exit status. `left`: databases that couldn't be removed,
-    with the reasons."""
+    """Write the report and print the verdict or the rankings; the exit status. `left`: databases that
+    couldn't be removed, with the reasons."""
     done = write_report(campaign)
     folder = campaign.folder
     failed = folder.find_failed(campaign.jobs)
@@ -57,26 +57,28 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
 
 
 def write_report(campaign: Campaign) -> dict[str, StoredResult]:
-    """Write the report on what is done so far, and print the rankings; job -> its result."""
+    """Write the report on what is done so far, and print the verdict or, without requirements, the rankings;
+    job -> its result."""
     folder = campaign.folder
     done = folder.find_done(campaign.jobs)
     if not done:
         return done
     rankings = rank(campaign, done)
-    shown = [ranking for ranking in rankings.values() if ranking.lines] + _list_changes(campaign)
+    changes = _list_changes(campaign)
+    shown = [ranking for ranking in rankings.values() if ranking.lines] + changes
     folder.keep_requirements(campaign.definition, len(done))
     verdict = judge_campaign(campaign, done)
     write_whole(
         folder.report, make_campaign_report(make_page(campaign, done, rankings, shown, verdict))
     )
-    for ranking in shown:
+    # The verdict answers what was asked for; the report has the rankings beside it.
+    for ranking in shown if verdict is None or campaign.verbose else changes:
         print_text(f"\n{ranking.title}")
         for line in ranking.lines:
             print_prose(line)
     if verdict is not None:
         write_whole(folder.verdict, verdict.model_dump_json(indent=1))
-        print_text("\nVerdict")
-        print_text(tabulate_verdict(verdict).text(width=terminal_width()))
+        print_text(f"\n{show_matrix(verdict, terminal_width())}")
         describe = describe_verdict if campaign.verbose else summarize_verdict
         for line in describe(verdict):
             print_prose(line)

@@ -404,7 +404,9 @@ class _CampaignRun:
         self._folder.write_log(f"{job.name}: begins: {' '.join([job.command, *job.arguments])}")
         before = self._folder.list_folders()
         try:
-            status = run_experiment(self._campaign.open_job(job), self._campaign.interrupts)
+            status = run_experiment(
+                self._campaign.open_job(job), self._campaign.interrupts, self._campaign.verbose
+            )
         except CliError as error:
             if self._debug:
                 raise

@@ -179,9 +179,11 @@ def describe_outcome(run: RunResult) -> str:
     return outcome if run.valid else f"invalid ({'; '.join(run.invalid_reasons)}): {outcome}"
 
 
-def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
-    """Make the runs of an experiment that is checked, write the result and show it. Returns the exit status.
-    If something goes wrong, what was done by then is kept."""
+def run_experiment(
+    experiment: AnyExperiment, interrupts: Interrupts, show_tables: bool = True
+) -> int:
+    """Make the runs of an experiment that is checked, write the result and show it: with its tables, or one
+    line for each run. Returns the exit status. If something goes wrong, what was done by then is kept."""
     session = experiment.session
     stopped: RunFailed | Interrupted | None = None
     with (
@@ -207,9 +209,9 @@ def run_experiment(experiment: AnyExperiment, interrupts: Interrupts) -> int:
             if isinstance(stopped, Interrupted):
                 runner.add_unfinished(result, str(stopped))
             unwritten = context.write(result, finished=True) if result.runs else None
-    if experiment.runs:
+    if show_tables and experiment.runs:
         experiment.show(result)
-    if result.runs and unwritten is None:
+    if show_tables and result.runs and unwritten is None:
         print_text(f"\nResult: {context.folder.path}")
     unsent: RunFailed | None = None
     try:

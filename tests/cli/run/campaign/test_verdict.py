@@ -101,7 +101,7 @@ def test_the_verdict_is_printed_kept_and_shown(
     cell = verdict.candidates[1].find("insert.p99")
     assert [evidence.result for evidence in cell.evidence] == ["two-insert-1", "two-insert-2"]
     shown = CliRunner().invoke(results, ["show", str(night.place / "out")]).output
-    assert "Two of them: the verdict" in shown
+    assert "Verdict: Two of them\n" in shown
     assert "two-insert-2 run 1" in shown
     assert shown == CliRunner().invoke(results, ["show", str(_find_file(night))]).output
 
