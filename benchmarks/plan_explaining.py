@@ -54,7 +54,7 @@ def _profile_flux(module: AnyModule, question: Any) -> str:
     profiled.text = _PROFILER + question.text
     # The profile's rows aren't part of the answer.
     profiled.is_scanned, profiled.counted = True, None
-    asker: Any = module.make_asker(1)
+    asker: Any = module.asker()
     with connect(asker):
         received = asker.ask(asker.encode_statement(profiled))
     _, [answer, *_] = received.data

@@ -238,7 +238,7 @@ _BY_NAME: Mapping[str, Callable[[AnyModule, Query], Iterator[tuple[str, Form]]]]
 def explain_search(module: Any, statement: Statement) -> str:
     """What the profile API says about a search: what finds and what collects, and the ms of each."""
     profiled = Statement(statement.events | {"profile": True}, statement.plan)
-    asker = module.make_asker(1)
+    asker = module.asker()
     with connect(asker):
         received = asker.ask(asker.encode_statement(profiled))
     _, [body, *_] = received.data

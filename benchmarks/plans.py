@@ -46,7 +46,7 @@ def open_asker(module: AnyModule, form: Form) -> Asker:
     varied = copy(module)
     varied.compile = form.compiled  # type: ignore[method-assign, assignment]
     varied.options = module.options.model_copy(update=form.change(module.options))
-    asker = varied.make_asker(1)
+    asker = varied.asker()
     asker.open()
     return asker
 

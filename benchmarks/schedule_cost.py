@@ -31,7 +31,7 @@ import secrets
 import sys
 import time
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,9 +46,10 @@ from simulator.contract import (
     WorkerResult,
     make_groups,
 )
-from simulator.modules.base import Job
+from simulator.modules.base import Client, Job
 from simulator.modules.blackhole import Blackhole, BlackholeOptions, BlackholeWriter
 from simulator.modules.kit.sql_queries import SqlDialect, compile_query
+from simulator.modules.options import LEAN
 from simulator.modules.sending import Asker, Completion, Received, Request, Rows
 from simulator.worker.base import CollectorClient
 from simulator.worker.reading import ReadingWorker
@@ -78,7 +79,9 @@ Times = NDArray[np.floating[Any]]
 class WatchedWriter(BlackholeWriter):
     """Keeps when each request left."""
 
-    sent: list[tuple[int, float]]
+    def __init__(self, module: WatchedBlackhole) -> None:
+        super().__init__(module)
+        self.sent = module.sent
 
     def submit(self, request: Request) -> None:
         self.sent.append((request.block.first + request.last, time.perf_counter()))
@@ -88,14 +91,11 @@ class WatchedWriter(BlackholeWriter):
 class WatchedBlackhole(Blackhole):
     """`blackhole` with such a writer."""
 
+    CLIENTS: ClassVar = {LEAN: Client(f"{__name__}:WatchedWriter")}
+
     def __init__(self, options: BlackholeOptions, job: Job) -> None:
         super().__init__(options, job)
         self.sent: list[tuple[int, float]] = []
-
-    def make_writer(self) -> WatchedWriter:
-        writer = WatchedWriter(self.encoder(self.options, self.job), self.options, self.job)
-        writer.sent = self.sent
-        return writer
 
 
 class Worker(WatchedWorker):
@@ -114,6 +114,7 @@ class WatchedAsker(Asker):
 
     def __init__(self, module: AnsweringBlackhole, in_flight: int) -> None:
         super().__init__(module, in_flight)
+        module.watched = self
         self.sent: list[tuple[int, float]] = []
         self._made = 0
         self._answered: list[Completion] = []
@@ -148,6 +149,7 @@ class WatchedAsker(Asker):
 class AnsweringBlackhole(Blackhole):
     """`blackhole` that can be asked."""
 
+    CLIENTS: ClassVar = {LEAN: Client(asker=f"{__name__}:WatchedAsker")}
     CAPABILITIES = replace(Blackhole.CAPABILITIES, shapes=SqlDialect.SHAPES)
 
     def __init__(self, options: BlackholeOptions, job: Job) -> None:
@@ -156,10 +158,6 @@ class AnsweringBlackhole(Blackhole):
 
     def compile(self, bound: BoundQuery) -> str:
         return compile_query(bound, self.job.schema, SqlDialect())
-
-    def make_asker(self, in_flight: int) -> WatchedAsker:
-        self.watched = WatchedAsker(self, in_flight)
-        return self.watched
 
 
 class Reader(Watching, ReadingWorker):

@@ -38,7 +38,7 @@ from simulator import __version__
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
 from simulator.modules.base import AnyModule
-from simulator.modules.capabilities import Capabilities, OfficialClient
+from simulator.modules.capabilities import Capabilities, Client
 from simulator.modules.options import Options
 from simulator.workloads.definition import Definition as Workload
 from simulator.workloads.queries import Shape
@@ -191,7 +191,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
 
 def _list_capabilities(module: type[AnyModule]) -> list[list[str]]:
     can = module.CAPABILITIES
-    official = can.clients.get("official")
+    official = module.CLIENTS.get("official")
     oldest = (f"{product} {version}" for product, version in module.OLDEST.items())
     return [
         ["oldest version", ", ".join(oldest) or "any"],
@@ -218,7 +218,7 @@ def _describe_percentiles(can: Capabilities) -> str:
     return f"{can.percentiles}{alone}"
 
 
-def _describe_official(client: OfficialClient) -> str:
+def _describe_official(client: Client) -> str:
     ways = "; ".join(f"{mode}: {way}" for mode, way in client.ways.items())
     return f"{', '.join(client.packages)} ({ways})" + (", asks, too" if client.asker else "")
 

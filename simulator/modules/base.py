@@ -26,10 +26,10 @@ from ..workloads.queries import Query as Description
 from .capabilities import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Needed,
-    OfficialClient,
     OwnSchema,
     RefusedText,
     Support,
@@ -45,7 +45,7 @@ from .own_statements import (
     find_own_statement,
     refuse_statements,
 )
-from .sending import Asker, CallingAsker, Encoder, Rows, Writer
+from .sending import CALLING, Asker, Encoder, Rows, Writer
 
 __all__ = [
     "TABLE_COUNT",
@@ -53,12 +53,12 @@ __all__ = [
     "Ageing",
     "AnyModule",
     "Capabilities",
+    "Client",
     "Durability",
     "Encoding",
     "Job",
     "Module",
     "Needed",
-    "OfficialClient",
     "OwnSchema",
     "Query",
     "RefusedText",
@@ -92,12 +92,8 @@ class Module(ABC, Generic[OptionsT]):
     """Product that the server may be, or have -> the oldest version of it that is supported."""
     UPGRADE: ClassVar[str] = "upgrade it"
     """What to do about an older one."""
-    WRITER: ClassVar[str] = ""
-    """`package.module:name` of what makes the lean writer, of an encoder and the module; imported only to be
-    used. Empty: `make_writer` makes it itself."""
-    ASKER: ClassVar[str] = ""
-    """The same for the lean asker, of the module and how many questions may be under way. Empty: `make_asker`
-    makes it itself, or the module asks one query at a time by `answer`."""
+    CLIENTS: ClassVar[Mapping[str, Client]]
+    """What `Options.client` can be: `lean`, which each module has, `official`, and others of the vendor's."""
     options: OptionsT
     options_model: type[OptionsT]
     ENCODINGS: ClassVar[Sequence[Encoding]]
@@ -148,45 +144,53 @@ class Module(ABC, Generic[OptionsT]):
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """PACKAGES, and those of the client that inserts go by."""
-        client = self.CAPABILITIES.clients.get(self.options.client)
-        return tuple(dict.fromkeys((*self.PACKAGES, *(client.packages if client else ()))))
+        """PACKAGES, and those of the client that the options name."""
+        return tuple(dict.fromkeys((*self.PACKAGES, *self.client.packages)))
+
+    @property
+    def client(self) -> Client:
+        """The client that the options name."""
+        return self.CLIENTS[self.options.client]
+
+    @classmethod
+    def official_clients(cls) -> dict[str, Client]:
+        """All clients but the lean path."""
+        return {name: client for name, client in cls.CLIENTS.items() if name != LEAN}
 
     def _check_client(self) -> None:
         """OptionError if what the load does can't go by the client that the options name."""
         name, load = self.options.client, self.job.load
+        if name not in self.CLIENTS:
+            raise OptionError(
+                f"module {self.name} has no client={name}{did_you_mean(name, self.CLIENTS)}"
+                f" (known: {', '.join(self.CLIENTS)})"
+            )
         if name == LEAN:
             return
-        offered = self.CAPABILITIES.clients
-        if name not in offered:
-            names = [LEAN, *offered]
-            raise OptionError(
-                f"module {self.name} has no client={name}{did_you_mean(name, names)}"
-                f" (known: {', '.join(names)})"
-            )
-        if absent := [package for package in offered[name].packages if not find_version(package)]:
+        client = self.client
+        if absent := [package for package in client.packages if not find_version(package)]:
             raise OptionError(
                 f"client={name} needs packages that are not installed here: pip install"
                 f" {' '.join(absent)}"
             )
         if load.role is Role.READ:
-            if offered[name].asker is None:
+            if not client.asker:
                 raise OptionError(
                     f"client={name} asks no queries in module {self.name}: use client={LEAN} for"
                     " them"
                 )
             return
-        mode, ways = self.mode, offered[name].ways
+        mode, ways = self.mode, client.ways
         if mode not in ways:
             alternatives = f"{' or '.join(ways)}, or " if ways else ""
             raise OptionError(
                 f"client={name} has no way to insert in mode {mode}: use {alternatives}client={LEAN}"
             )
-        if found := list(find_refused_texts(offered[name].refused_texts, self.job.schema)):
+        if found := list(find_refused_texts(client.refused_texts, self.job.schema)):
             raise OptionError(
                 *(f"client={name} can't insert such events: there is {each}" for each in found)
             )
-        if not offered[name].in_flight and self.options.in_flight(load) > 1:
+        if not client.in_flight and self.options.in_flight(load) > 1:
             raise OptionError(
                 f"client={name} holds one request in flight, not {self.options.in_flight(load)}: use more"
                 " workers instead"
@@ -196,8 +200,7 @@ class Module(ABC, Generic[OptionsT]):
         """OptionError if more requests are to be in flight than the module can hold."""
         load = self.job.load
         if load.role is Role.READ:
-            asks_one = not self.ASKER and type(self).make_asker is Module.make_asker
-            if (load.in_flight or 1) > 1 and asks_one:
+            if (load.in_flight or 1) > 1 and self.client.asker == CALLING:
                 raise OptionError(
                     f"module {self.name} asks one query at a time, not {load.in_flight}: use more readers"
                     " instead"
@@ -331,15 +334,8 @@ class Module(ABC, Generic[OptionsT]):
         return type(self)(self.options.for_prefill(), self.job.for_prefill())
 
     def writer(self) -> Writer:
-        """A writer for the job's requests: by the vendor's client if the options name it."""
-        if self.options.client == LEAN:
-            return self.make_writer()
-        writer: Writer = resolve_name(self.CAPABILITIES.clients[self.options.client].writer)(self)
-        return writer
-
-    def make_writer(self) -> Writer:
-        """A writer by the lean way."""
-        writer: Writer = resolve_name(self.WRITER)(self.encoder(self.options, self.job), self)
+        """A writer for the job's requests, by the client that the options name."""
+        writer: Writer = resolve_name(self.client.writer)(self)
         return writer
 
     # --- queries: which can be asked, by which statements, and who asks them
@@ -378,20 +374,11 @@ class Module(ABC, Generic[OptionsT]):
         rows: Rows = statement()
         return rows
 
-    def make_asker(self, in_flight: int) -> Asker:
-        """An asker by the lean way."""
-        if not self.ASKER:
-            return CallingAsker(self)
-        asker: Asker = resolve_name(self.ASKER)(self, in_flight)
-        return asker
-
-    def asker(self, in_flight: int = 1) -> Asker:
-        """What asks a reader's questions, with so many of them under way at once: by the vendor's client if
-        the options name it."""
-        client = self.CAPABILITIES.clients.get(self.options.client)
-        if client is None or client.asker is None:
-            return self.make_asker(in_flight)
-        asker: Asker = resolve_name(client.asker)(self, in_flight)
+    def asker(self, in_flight: int = 1, client: str | None = None) -> Asker:
+        """What asks a reader's queries, with so many of them under way at once. `client`: None: the one that
+        the options name."""
+        name = self.CLIENTS[client or self.options.client].asker
+        asker: Asker = resolve_name(name)(self, in_flight)
         return asker
 
     def fetch(self, statement: Any) -> Rows:
@@ -399,7 +386,7 @@ class Module(ABC, Generic[OptionsT]):
         Retryable if the database has gone away since then, or SimulatorError."""
         try:
             if self._fetcher is None:
-                self._fetcher = self.make_asker(1)
+                self._fetcher = self.asker(client=LEAN)
                 connect_again(self._fetcher.open)
             return self._fetcher.fetch(statement)
         except Retryable:

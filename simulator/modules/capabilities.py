@@ -53,20 +53,23 @@ def find_refused_texts(refused_texts: Iterable[RefusedText], schema: Schema) -> 
 
 
 @dataclass(frozen=True)
-class OfficialClient:
-    """A vendor's client by which a module can insert instead of its own path: see `Options.client`."""
+class Client:
+    """By what a module inserts and asks (`Options.client`): its own path, `lean`, or a vendor's client."""
 
-    packages: tuple[str, ...]
-    """Its distributions; the result keeps their versions."""
-    ways: Mapping[str, str]
-    """Insert mode, as `Options.mode` calls it -> the bulk way that the vendor documents for it."""
-    in_flight: bool = False
-    """Whether a worker can have several requests in flight: its threads share the client."""
     writer: str = ""
     """`package.module:name` of what makes the writer, of the module; imported only to be used.
     Empty: it inserts nothing."""
-    asker: str | None = None
-    """The same for what makes the asker, of the module and how many questions may be under way."""
+    asker: str = ""
+    """The same for what makes the asker, of the module and how many queries may be under way.
+    Empty: it asks nothing."""
+    packages: tuple[str, ...] = ()
+    """Its distributions, besides `Module.PACKAGES`; the result keeps their versions."""
+
+    # What else is to be said of a vendor's client.
+    ways: Mapping[str, str] = field(default_factory=dict)
+    """Insert mode, as `Options.mode` calls it -> the bulk way that the vendor documents for it."""
+    in_flight: bool = False
+    """Whether a worker can have several inserts in flight: its threads share the client."""
     refused_texts: Collection[RefusedText] = ()
     """What texts of events that it inserts can't have."""
 
@@ -207,8 +210,6 @@ class Capabilities:
     in_flight: Mapping[str, Support] = field(default_factory=dict)
     """The insert modes, as `Options.mode` calls them, in which a worker can have several requests in
     flight. A mode that isn't named holds one."""
-    clients: Mapping[str, OfficialClient] = field(default_factory=dict)
-    """What `client` can be besides `lean`, `official` first."""
     repeated_timestamps: Support = Support.FULL
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
     int32_range: tuple[int, int] = (-(2**31), 2**31 - 1)

@@ -9,12 +9,12 @@ from ..workloads.schema import FLOATS, ColumnType, EventBlock, Schema
 from .base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
     Module,
     Needed,
-    OfficialClient,
     OwnSchema,
     RefusedText,
     Support,
@@ -45,14 +45,16 @@ from .kit.sql_queries import (
     quote_text,
 )
 from .options import InsertMode, Options
-from .sending import Encoder, Request, Writer
+from .sending import CALLING, Encoder, Request, Writer
 
 __all__ = [
+    "CALLING",
     "FLOATS",
     "Ageing",
     "Answer",
     "BatchOptions",
     "Capabilities",
+    "Client",
     "ColumnType",
     "Condition",
     "ConnectedModule",
@@ -77,7 +79,6 @@ __all__ = [
     "Module",
     "Needed",
     "NewestByFunction",
-    "OfficialClient",
     "OptionError",
     "Options",
     "OwnSchema",

@@ -321,6 +321,10 @@ class Asker(Channel):
         return self.decode(self.ask(self.encode_statement(statement)))
 
 
+CALLING = f"{__name__}:CallingAsker"
+"""`Client.asker` of a module that asks by its own connection."""
+
+
 class CallingAsker(Asker, BlockingChannel):
     """Asks by `Module.answer`, over the module's own connection, which is open."""
 

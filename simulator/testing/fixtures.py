@@ -39,7 +39,7 @@ def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
     by_mode = {encoding.label.split()[0]: encoding for encoding in reversed(module.ENCODINGS)}
     return [
         (name, by_mode[mode])
-        for name, client in module.CAPABILITIES.clients.items()
+        for name, client in module.official_clients().items()
         for mode in list(client.ways)[: 1 if entry.thinned else None]
     ]
 
@@ -54,14 +54,14 @@ def find_official_clients(entry: Entry) -> Sequence[tuple[str, Encoding]]:
 
 def find_official_in_flight(entry: Entry) -> Sequence[tuple[str, Encoding]]:
     """The same for those by which a worker can have several requests in flight."""
-    clients = load_module(entry.module).CAPABILITIES.clients
+    clients = load_module(entry.module).CLIENTS
     return [way for way in find_official_clients(entry) if clients[way[0]].in_flight]
 
 
 def find_official_askers(entry: Entry) -> Sequence[str]:
     """The official clients that ask questions."""
-    clients = load_module(entry.module).CAPABILITIES.clients
-    return [name for name, client in clients.items() if client.asker is not None]
+    clients = load_module(entry.module).official_clients()
+    return [name for name, client in clients.items() if client.asker]
 
 
 def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:

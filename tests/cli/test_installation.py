@@ -224,9 +224,7 @@ NOT_BROUGHT = {"apache-iotdb"}
 def test_a_module_has_an_extra_with_what_it_imports_and_its_clients(name: str) -> None:
     """And with nothing else; `all` has each."""
     module = load_module(name)
-    clients = [
-        package for client in module.CAPABILITIES.clients.values() for package in client.packages
-    ]
+    clients = [package for client in module.CLIENTS.values() for package in client.packages]
     owners = metadata.packages_distributions()
     late = [owners[package.partition(".")[0]][0] for package in module.IMPORTED_LATE
             if not package.startswith("simulator")]  # fmt: skip

@@ -157,8 +157,8 @@ def test_queries_go_over_http_without_a_connection_string(
     """Their answers are the same."""
     over_http = {"connection_string": None}
     module = server.module(new_job(Temperature.schema), options=over_http)
-    assert isinstance(module.make_asker(1), QuestdbAsker)
-    assert isinstance(server.module(module.job).make_asker(1), PgWireAsker)
+    assert isinstance(module.asker(1), QuestdbAsker)
+    assert isinstance(server.module(module.job).asker(1), PgWireAsker)
     for workload in ASKED_WORKLOADS:
         check_answers(server, workload, in_flight, over_http)
 

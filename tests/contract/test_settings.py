@@ -29,7 +29,7 @@ from .entries import ENTRIES
 def check_clients(server: ServerUnderTest) -> None:
     """All that the lean path and the official clients store and are answered is right."""
     workload, module = Sundry(seed=9), server.module_type
-    askers = [name for name, client in module.CAPABILITIES.clients.items() if client.asker]
+    askers = [name for name, client in module.official_clients().items() if client.asker]
     for options in [{}, *({"client": name} for name in askers)]:
         check_answers(server, workload, 1, options)
     entry = next(entry for entry in ENTRIES if entry.module == module.name)

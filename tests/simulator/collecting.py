@@ -14,7 +14,7 @@ from collections.abc import (
     Mapping,
 )
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 import httpx
 
@@ -34,9 +34,9 @@ from simulator.contract import (
     Status,
     WorkerResult,
 )
-from simulator.modules.base import AnyModule, Capabilities, Job, Query, Support
-from simulator.modules.options import Options
-from simulator.modules.sending import Encoder, Writer
+from simulator.modules.base import AnyModule, Capabilities, Client, Job, Query, Support
+from simulator.modules.options import LEAN, Options
+from simulator.modules.sending import CALLING, Encoder
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import histogram_of, settings, worker_figures, worker_result
@@ -48,6 +48,7 @@ class FakeDatabase(AnyModule):
     """A fake database."""
 
     name = "fake"
+    CLIENTS: ClassVar = {LEAN: Client(asker=CALLING)}
     options_model = Options
     CAPABILITIES = Capabilities({}, {}, Support.FULL, {})
     ENCODINGS = ()
@@ -104,9 +105,6 @@ class FakeDatabase(AnyModule):
 
     @classmethod
     def encoder(cls, options: Options, job: Job) -> Encoder:
-        raise NotImplementedError
-
-    def make_writer(self) -> Writer:
         raise NotImplementedError
 
 

@@ -124,7 +124,7 @@ def after(
     monkeypatch.setattr("simulator.modules.cratedb.server.Connection.finish", answers.finish)
     options = parse_options(CratedbOptions, {"endpoint": "http://nowhere"}, str)
     job = Job(Temperature.schema, Load(batch=3))
-    writer = CratedbWriter(StatementEncoder(job, InsertMode.BULK), Cratedb(options, job))
+    writer = CratedbWriter(Cratedb(options, job))
     monkeypatch.setattr("simulator.modules.cratedb.server.Connection.check", lambda _: None)
     writer.open()
     if not first:

@@ -120,12 +120,12 @@ def test_what_the_servers_have_sent_again_among_themselves_is_stored(mode: Inser
     """As when a node goes away: each event is there once, and is said to have been updated (200)."""
     workload = Temperature(device_spread=3)
     size = 3 if mode is InsertMode.BULK else 1
-    job = Job(workload.schema, Load(batch=size))
+    job = Job(workload.schema, Load(batch=3 if mode is InsertMode.BULK else 0))
     (payload,) = encoder(job, mode).encode(workload.block(0, 0, size))
     items = ",".join(f'{{"index":{{"status":{status}}}}}' for status in (201, 200, 200))
     answer = f'{{"errors":false,"items":[{items}]}}' if mode is InsertMode.BULK else "{}"
     options = parse_options(ElasticsearchOptions, {"endpoint": "http://localhost"}, str)
-    writer = ElasticsearchWriter(encoder(job, mode), Elasticsearch(options, job))
+    writer = ElasticsearchWriter(Elasticsearch(options, job))
     writer._connection = cast(Connection, Answers(200, answer.encode()))
     writer._own.name = "a thread"
     assert writer.send(payload) == size

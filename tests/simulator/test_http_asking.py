@@ -74,7 +74,7 @@ AWKWARD = Query.model_validate(
 def test_requests_ask_what_is_compiled(name: str, workload: Workload) -> None:
     """Each execution is asked for as if it were compiled alone."""
     module = make_module(name, workload.schema)
-    asker: SqlAsker[Any] = module.make_asker(1)
+    asker: SqlAsker[Any] = module.asker(1)
     stored = Stored(workload, [StoredPart(0, 0, 1000)])
     queries = [query for query in workload.schema.descriptions if query.is_drawn]
     differing = 0
@@ -93,7 +93,7 @@ def test_a_statement_that_is_always_the_same_becomes_a_request(name: str) -> Non
     query = AWKWARD.model_copy(update={"events": (schema.time,)})
     devices = tuple(map(str, query.devices)) if isinstance(query.devices, tuple) else None
     statement = module.compile(BoundQuery(query, devices))
-    assert read_request(name, module.make_asker(1).encode_statement(statement)) == statement
+    assert read_request(name, module.asker(1).encode_statement(statement)) == statement
 
 
 # --- answers --------------------------------------------------------------------------------------
@@ -119,7 +119,7 @@ def asking(name: str, *scripts: Script) -> Iterator[SqlAsker[Any]]:
     letting_in = answers(answer_of(LETS_IN[name]))
     with closing(Scripted(letting_in, *scripts)) as server:
         module = make_module(name, Temperature.schema, f"http://{server.address}")
-        with closing(module.make_asker(1)) as asker:
+        with closing(module.asker(1)) as asker:
             asker.open()
             # The connection that let it in isn't used again.
             asker.database.close()

@@ -89,7 +89,7 @@ def asking(
         values["endpoint"] = f"{'https' if tls else 'http'}://{server.address}"
         kind = load_module(name)
         module: Any = kind(parse_options(kind.options_model, values, str), Job(Temperature.schema))
-        with closing(module.make_asker(in_flight)) as asker:
+        with closing(module.asker(in_flight)) as asker:
             asker.open()
             if timeout_s is not None:
                 asker._timeout_s = timeout_s

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import threading
 import time
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
 from simulator.contract import Load, Role
 from simulator.errors import OptionError
 from simulator.modules import load_module, module_names
-from simulator.modules.base import AnyModule, Capabilities, Job, OfficialClient, Support
+from simulator.modules.base import AnyModule, Capabilities, Client, Job, Support
 from simulator.modules.blackhole import Blackhole, BlackholeOptions
-from simulator.modules.options import Options, parse_options
-from simulator.modules.sending import Asker, CallingAsker, Completion
+from simulator.modules.options import LEAN, Options, parse_options
+from simulator.modules.sending import Completion
 from simulator.workloads.temperature import Temperature
 
 OWN_NAMES = {
@@ -153,8 +152,7 @@ def test_readers_have_questions_in_flight_as_their_asker_can() -> None:
     OneByOne(options, job(batch=10, role=Role.READ))
 
     class Several(OneByOne):
-        def make_asker(self, in_flight: int) -> Asker:
-            return CallingAsker(self, in_flight)
+        CLIENTS: ClassVar = {LEAN: Client(asker="x:y")}
 
     Several(options, job(in_flight=8, batch=10, role=Role.READ))
 
@@ -162,13 +160,11 @@ def test_readers_have_questions_in_flight_as_their_asker_can() -> None:
 def test_a_client_that_asks_nothing_is_no_readers_client() -> None:
     class Sold(OneByOne):
         name = "sold"
-        CAPABILITIES = dataclasses.replace(
-            OneByOne.CAPABILITIES,
-            clients={
-                "official": OfficialClient((), {"single": "insert"}),
-                "other": OfficialClient((), {}, asker="x:y"),
-            },
-        )
+        CLIENTS: ClassVar = {
+            LEAN: Client("x:y"),
+            "official": Client("x:y", ways={"single": "insert"}),
+            "other": Client(asker="x:y"),
+        }
 
     def build(client: str, **load: Any) -> Sold:
         return Sold(parse_options(BlackholeOptions, {"client": client}, str), job(**load))

@@ -154,7 +154,7 @@ def make_module(workload: Any, port: int = 6667, **options: Any) -> Iotdb:
 @contextmanager
 def asking(node: Node, in_flight: int = 1, **options: Any) -> Iterator[Asker]:
     port = node.listener.getsockname()[1]
-    asker = make_module(Temperature(), port, **options).make_asker(in_flight)
+    asker = make_module(Temperature(), port, **options).asker(in_flight)
     asker.open()
     try:
         yield asker
@@ -169,7 +169,7 @@ def asking(node: Node, in_flight: int = 1, **options: Any) -> Iterator[Asker]:
 @each_workload
 def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, model: str) -> None:
     module = make_module(workload, model=model)
-    asker = module.make_asker(1)
+    asker = module.asker(1)
     for query in workload.schema.descriptions:
         bounds = make_bounds(query)
         for request, bound in zip(asker.encode(bounds), bounds, strict=True):
@@ -186,7 +186,7 @@ def test_a_block_of_questions_is_what_compile_gives_for_each(workload: Any, mode
 def test_tags_of_their_own_keep_their_place_in_statements() -> None:
     workload = load_workload("machines")(devices=50, tags="table")
     module = make_module(workload)
-    asker = module.make_asker(1)
+    asker = module.asker(1)
     for query in workload.schema.descriptions:
         bounds = make_bounds(query)
         for request, bound in zip(asker.encode(bounds), bounds, strict=True):

@@ -9,7 +9,7 @@ import pytest
 
 from simulator.contract import Load, PrimaryKey
 from simulator.errors import Retryable, SimulatorError
-from simulator.modules.base import Capabilities, Job, Support
+from simulator.modules.base import Capabilities, Client, Job, Support
 from simulator.modules.kit.exactly_once import SettlingWriter, Wanted
 from simulator.modules.kit.http_answer import Answer
 from simulator.modules.kit.http_database import HttpDatabase
@@ -18,8 +18,8 @@ from simulator.modules.kit.official import Rows, RowsEncoder
 from simulator.modules.kit.options import EndpointOptions, LoginOptions
 from simulator.modules.kit.sql_module import SqlModule
 from simulator.modules.kit.sql_queries import SqlDialect
-from simulator.modules.options import Options
-from simulator.modules.sending import Encoder, Request, Writer
+from simulator.modules.options import LEAN, Options
+from simulator.modules.sending import CALLING, Encoder, Request
 from simulator.workloads.cpu import Cpu
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.temperature import Temperature
@@ -134,6 +134,7 @@ class Plain(SqlModule[Options, Statements]):
     """A module that says no more than it must."""
 
     name = "plain"
+    CLIENTS: ClassVar = {LEAN: Client(f"{__name__}:Settling", CALLING)}
     options_model = Options
     ENCODINGS = ()
     CAPABILITIES = Capabilities({}, {}, Support.UNSUPPORTED, {}, tags_table=Support.FULL)
@@ -146,9 +147,6 @@ class Plain(SqlModule[Options, Statements]):
     @classmethod
     def encoder(cls, options: Options, job: Job) -> Encoder:
         return RowsEncoder(job)
-
-    def make_writer(self) -> Writer:
-        return Settling(self.encoder(self.options, self.job), self)
 
     def connect(self) -> Statements:
         return Statements()

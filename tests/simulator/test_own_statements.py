@@ -256,7 +256,7 @@ def test_postgres_prepares_it_with_its_parameters() -> None:
     module = make_module("postgres", {})
     workload = make_workload({})
     bounds = draw_block(query, Stored(workload, [StoredPart(0, 0, 1000)]), 0, 0, 3)
-    questions = list(module.make_asker(1).encode(bounds))
+    questions = list(module.asker(1).encode(bounds))
     (prepared,) = {question.statement for question in questions}
     assert prepared.text == b"""SELECT $2, $1::text, ':start' FROM "boilers" WHERE d = $1"""
     assert [question.values[0] for question in questions] == bounds.list_parameters()[0]

@@ -173,7 +173,7 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
     jobs = [job for turn in turns for job in turn if job.command == "clients"]
     for job in jobs:
         target = config.target(name_target(definition, job.candidate))
-        clients = find_module(config, target).CAPABILITIES.clients
+        clients = find_module(config, target).official_clients()
         asks = job.request.readers is not None
         if not any(client.asker if asks else client.ways for client in clients.values()):
             lacking[job.name] = target.module

@@ -9,7 +9,7 @@ from typing import Any
 
 from simulator.contract import Load, Role
 from simulator.errors import did_you_mean
-from simulator.modules.capabilities import OfficialClient
+from simulator.modules.capabilities import Client
 from simulator.modules.options import LEAN
 
 from ...plan.planning import (
@@ -103,10 +103,10 @@ def _make_series(run: PlannedRun) -> PlannedSeries:
     return PlannedSeries(f"run-{run.run:03d}", [run])
 
 
-def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, OfficialClient]:
+def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, Client]:
     """The module's clients; ConfigError if it has none, or not those that are asked for."""
     module = session.module
-    offered = module.CAPABILITIES.clients
+    offered = module.official_clients()
     if not offered:
         raise ConfigError(
             f"module {module.name} has no official client to compare its lean path with"
@@ -123,9 +123,7 @@ def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, Off
 def _choose_asking(request: ClientsRequest, session: Session) -> dict[str, str]:
     """Client -> the package by which it asks; ConfigError if the lean path can be compared with nothing."""
     offered = _list_offered(request, session)
-    asking = {
-        name: client.packages[0] for name, client in offered.items() if client.asker is not None
-    }
+    asking = {name: client.packages[0] for name, client in offered.items() if client.asker}
     chosen = request.clients or list(asking) or list(offered)
     for name in chosen:
         if name not in asking:

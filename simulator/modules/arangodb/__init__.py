@@ -52,6 +52,7 @@ from ...workloads.schema import ID, ColumnType
 from ..base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
@@ -70,8 +71,9 @@ from ..kit.module import (
     made_otherwise,
     nothing_to_query,
 )
+from ..options import LEAN, InsertMode
 from ..own_statements import JSON_LITERALS, fill_statement
-from .encoding import CLIENTS, MODES, ArangoOptions, DocumentEncoder, encode_devices
+from .encoding import MODES, ArangoOptions, DocumentEncoder, encode_devices
 from .queries import SHAPES, compile_query, name_field, write_number
 
 if TYPE_CHECKING:
@@ -121,8 +123,6 @@ class Arangodb(
     name = "arangodb"
     PACKAGES = ("python-arango",)
     IMPORTED_LATE = ("arango", f"{__name__}.server")
-    WRITER = f"{__name__}.server:ArangoWriter"
-    ASKER = f"{__name__}.server:ArangoAsker"
     options_model = ArangoOptions
     # What the official client supports: https://github.com/arangodb/python-arango#requirements
     OLDEST: ClassVar[Mapping[str, str]] = {"ArangoDB": "3.11"}
@@ -133,6 +133,20 @@ class Arangodb(
         "write_concern": Condition.REPLICATION,
         "shard_count": Condition.REPLICATION,
         "key_options": Condition.SCHEMA,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(f"{__name__}.server:ArangoWriter", f"{__package__}.server:ArangoAsker"),
+        "official": Client(
+            f"{__name__}.official:OfficialWriter",
+            f"{__name__}.official:OfficialArangoAsker",
+            packages=("python-arango",),
+            ways={
+                InsertMode.DOCUMENT: "python-arango's insert_many",
+                InsertMode.IMPORT: "python-arango's import_bulk",
+                InsertMode.SINGLE: "python-arango's insert",
+            },
+            in_flight=True,
+        ),
     }
     CAPABILITIES = Capabilities(
         own_schema=OwnSchema(reason="a collection has no columns"),
@@ -159,7 +173,6 @@ class Arangodb(
         in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
         rounded=(Function.SUM,),
-        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("document", {"insert_method": "document"}),

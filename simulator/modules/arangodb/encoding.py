@@ -23,29 +23,12 @@ from ...encoding.rows import (
     json_object_format,
 )
 from ...workloads.schema import ID, EventBlock, Schema
-from ..base import OfficialClient
 from ..kit import exactly_once
 from ..kit.http import basic_auth
 from ..kit.module import IndexOptions
 from ..kit.options import EndpointOptions, InFlightOptions
 from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
 from ..sending import Encoder, Request, deal_block, deal_in_turn
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("python-arango",),
-        {
-            InsertMode.DOCUMENT: "python-arango's insert_many",
-            InsertMode.IMPORT: "python-arango's import_bulk",
-            InsertMode.SINGLE: "python-arango's insert",
-        },
-        in_flight=True,
-        writer=f"{__package__}.official:OfficialWriter",
-        asker=f"{__package__}.official:OfficialArangoAsker",
-    )
-}
-"""What the option `client` can be."""
-
 
 MODES = (InsertMode.DOCUMENT, InsertMode.IMPORT, InsertMode.SINGLE)
 

@@ -27,6 +27,7 @@ from ...contract import PrimaryKey
 from ...encoding.columns import client_keys
 from ...errors import OptionError, Retryable, SimulatorError
 from ...workloads.schema import EventBlock
+from ..base import AnyModule
 from ..kit.module import connection_lost
 from ..kit.official import ClientAsker, ClientWriter, Rows, RowsEncoder, list_documents
 from ..options import InsertMode
@@ -124,8 +125,11 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
                 "client=official with several endpoints may store events twice, since the client"
                 " itself repeats requests: name one endpoint, or use --primary-key client"
             )
-        super().__init__(DocumentsEncoder(module.job), module)
+        super().__init__(module)
         self._method = module.mode
+
+    def make_encoder(self, module: AnyModule) -> DocumentsEncoder:
+        return DocumentsEncoder(module.job)
 
     def make_client(self) -> ArangoClient:
         client, self._database = make_client(self.connection, max(10, self.max_in_flight))

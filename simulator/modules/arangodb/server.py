@@ -25,8 +25,8 @@ from ..kit.module import lost_table, missing_table, stored_by_earlier_run
 from ..kit.sql_queries import Template
 from ..options import InsertMode
 from ..own_statements import JSON_LITERALS
-from ..sending import Encoder, Received, Request, Rows, explain_length, most_answer_bytes
-from .encoding import ArangoOptions, DocumentEncoder, Documents
+from ..sending import Received, Request, Rows, explain_length, most_answer_bytes
+from .encoding import ArangoOptions, Documents
 from .queries import name_field
 
 if TYPE_CHECKING:
@@ -186,8 +186,8 @@ class DocumentWriter(SettlingWriter[Connection]):
     LOOKUPS_APART_S: ClassVar[float | None] = 0.3
     REFUSES_KEYS: ClassVar[bool] = True
 
-    def __init__(self, encoder: Encoder, module: Arangodb) -> None:
-        super().__init__(encoder, module)
+    def __init__(self, module: Arangodb) -> None:
+        super().__init__(module)
         self._sync = module.options.sync
 
     def open(self) -> None:
@@ -223,8 +223,8 @@ class DocumentWriter(SettlingWriter[Connection]):
 class ArangoWriter(DocumentWriter):
     """Sends payloads of `DocumentEncoder`."""
 
-    def __init__(self, encoder: DocumentEncoder, module: Arangodb) -> None:
-        super().__init__(encoder, module)
+    def __init__(self, module: Arangodb) -> None:
+        super().__init__(module)
         sync, names = str(self._sync).lower(), module.job.table_names
         self._document_paths = [
             f"/_api/document/{name}?silent=true&waitForSync={sync}" for name in names

@@ -63,18 +63,18 @@ from ...workloads.schema import ID, Column, ColumnType
 from ..base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
     Needed,
-    OfficialClient,
     Support,
     support_keys,
 )
 from ..kit.http_database import SHOWN
 from ..kit.module import INSERT_REMEDY, MARK, Found, TableModule
 from ..kit.options import IN_FLIGHT_MEANING, check_url
-from ..options import PAYLOAD, InsertMode, Options
+from ..options import LEAN, PAYLOAD, InsertMode, Options
 from .ingestion import MAPPING, CsvEncoder, encode_devices
 from .queries import SHAPES, Compiled, compile_query, quote_name, select_ids, take_statement
 
@@ -84,19 +84,6 @@ if TYPE_CHECKING:
 STREAMED_VISIBLE_S = 15.0
 """Streamed events show up in queries within about ten seconds.
 https://learn.microsoft.com/azure/data-explorer/ingest-data-streaming"""
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("azure-kusto-ingest",),
-        {
-            InsertMode.QUEUED: "azure-kusto-ingest's QueuedIngestClient",
-            InsertMode.STREAMING: "azure-kusto-ingest's KustoStreamingIngestClient",
-        },
-        writer=f"{__package__}.official:OfficialWriter",
-        asker=f"{__package__}.official:OfficialAdxAsker",
-    )
-}
-"""What the option `client` can be."""
 
 
 class AdxOptions(Options):
@@ -222,12 +209,22 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
     name = "azure_data_explorer"
     PACKAGES = ("azure-kusto-data",)
     IMPORTED_LATE = ("azure.kusto.data", f"{__name__}.server")
-    WRITER = f"{__name__}.server:AdxWriter"
-    ASKER = f"{__name__}.server:AdxAsker"
     options_model = AdxOptions
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "ingestion": Condition.BATCH,
         "ingestionbatching policy": Condition.BATCH,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(f"{__name__}.server:AdxWriter", f"{__package__}.server:AdxAsker"),
+        "official": Client(
+            f"{__name__}.official:OfficialWriter",
+            f"{__name__}.official:OfficialAdxAsker",
+            packages=("azure-kusto-ingest",),
+            ways={
+                InsertMode.QUEUED: "azure-kusto-ingest's QueuedIngestClient",
+                InsertMode.STREAMING: "azure-kusto-ingest's KustoStreamingIngestClient",
+            },
+        ),
     }
     CAPABILITIES = Capabilities(
         # A queued blob is in Azure's storage by then; of streamed events the documentation doesn't say it.
@@ -247,7 +244,6 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         # https://learn.microsoft.com/kusto/query/scalar-data-types/null-values
         empty_texts=False,
         tags_table=Support.FULL,
-        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("queued", {"batch": "true"}),

@@ -23,6 +23,7 @@ from azure.kusto.data.exceptions import KustoClientError, KustoError
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import ColumnType, EventBlock
+from ..base import AnyModule
 from ..kit.http_database import SHOWN
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, list_columns
 from ..sending import Rows, deal_block
@@ -31,7 +32,7 @@ from .queries import Compiled
 from .server import Connection, PartsWriter
 
 if TYPE_CHECKING:
-    from . import AzureDataExplorer
+    pass
 
 
 class LinesEncoder(OfficialEncoder):
@@ -69,8 +70,8 @@ def _write_lines(block: EventBlock) -> bytes:
 class OfficialWriter(ClientWriter[Connection], PartsWriter):
     """Sends payloads of `LinesEncoder` by the ingestion clients."""
 
-    def __init__(self, module: AzureDataExplorer) -> None:
-        super().__init__(LinesEncoder(module.job), module)
+    def make_encoder(self, module: AnyModule) -> LinesEncoder:
+        return LinesEncoder(module.job)
 
     def make_client(self) -> Any:
         from azure.kusto.ingest import KustoStreamingIngestClient, QueuedIngestClient

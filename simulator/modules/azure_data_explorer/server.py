@@ -43,7 +43,7 @@ from ..kit.http_connection import HttpRequest
 from ..kit.http_database import SHOWN, Conversation, HttpClient, SqlAsker, find_redirect, read_json
 from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.sql_queries import Template
-from ..sending import Encoder, Received, Request, Rows
+from ..sending import Received, Request, Rows
 from . import STREAMED_VISIBLE_S, AdxOptions
 from .ingestion import MAPPING, Part, QueuedIngestion, make_context
 from .queries import LITERALS, Compiled, Read, quote_name, select_stored
@@ -406,8 +406,8 @@ class AdxAsker(SqlAsker[Connection]):
 class PartsWriter(ConnectedWriter[Connection]):
     """Sends payloads with a deque of `Part`: a request per table."""
 
-    def __init__(self, encoder: Encoder, module: AzureDataExplorer) -> None:
-        super().__init__(encoder, module)
+    def __init__(self, module: AzureDataExplorer) -> None:
+        super().__init__(module)
         self.is_queued = module.options.batch
 
     @abstractmethod

@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from numpy.typing import NDArray
 from pydantic import ConfigDict, Field
@@ -24,6 +24,7 @@ from ..base import (
     Ageing,
     AnyModule,
     Capabilities,
+    Client,
     Durability,
     Job,
     Module,
@@ -32,8 +33,8 @@ from ..base import (
     require,
 )
 from ..kit.options import InFlightOptions
-from ..options import Options, list_payload_options, parse_payload_options
-from ..sending import Completion, Encoder, Request, Writer
+from ..options import LEAN, Options, list_payload_options, parse_payload_options
+from ..sending import CALLING, Completion, Encoder, Request, Writer
 
 
 class BlackholeOptions(InFlightOptions):
@@ -73,8 +74,9 @@ class BlackholeOptions(InFlightOptions):
 class BlackholeWriter(Writer):
     """Takes `delay_ms` for each request, however many are under way."""
 
-    def __init__(self, encoder: Encoder, options: BlackholeOptions, job: Job) -> None:
-        super().__init__(encoder)
+    def __init__(self, module: Blackhole) -> None:
+        options, job = module.options, module.job
+        super().__init__(module.encoder(options, job))
         self.max_in_flight = options.in_flight(job.load)
         self._delay_s = options.delay_ms / 1000
         self._held: deque[tuple[float, Request]] = deque()
@@ -106,6 +108,7 @@ class Blackhole(Module[BlackholeOptions]):
     """Stores nothing; the count is what the writers of a run say they discarded."""
 
     name = "blackhole"
+    CLIENTS: ClassVar[Mapping[str, Client]] = {LEAN: Client(f"{__name__}:BlackholeWriter", CALLING)}
     options_model = BlackholeOptions
     CAPABILITIES = Capabilities(
         own_schema=OwnSchema(reason="it stores nothing"),
@@ -131,9 +134,6 @@ class Blackhole(Module[BlackholeOptions]):
         module.CAPABILITIES.require_tags(job.schema, module.name)
         require(module.CAPABILITIES.workload(job.schema), kinds, module.name)
         return module.encoder(encoding, job)
-
-    def make_writer(self) -> BlackholeWriter:
-        return BlackholeWriter(self.encoder(self.options, self.job), self.options, self.job)
 
     def open(self) -> None:
         """Nothing to connect to."""

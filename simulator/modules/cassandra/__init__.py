@@ -72,14 +72,25 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Shape
 from ...workloads.schema import ColumnType
-from ..base import Ageing, Capabilities, Durability, Encoding, Job, OwnSchema, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Client,
+    Durability,
+    Encoding,
+    Job,
+    OwnSchema,
+    Support,
+    support_keys,
+)
 from ..kit.module import MARK, Found, nothing_to_query
 from ..kit.options import BATCH_MODES
 from ..kit.own_tables import OwnTablesModule, own_schema_lacks
+from ..options import LEAN, InsertMode
 from .encoding import (
     ALLOCATION,
-    CLIENTS,
     DURABILITY,
+    EXECUTE_CONCURRENT,
     YCQL_DURABILITY,
     CassandraEncoder,
     CassandraOptions,
@@ -132,8 +143,6 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
     name = "cassandra"
     PACKAGES = ("cassandra-driver",)
     IMPORTED_LATE = ("cassandra.cluster", f"{__name__}.pool", f"{__name__}.asking")
-    WRITER = f"{__name__}.pool:CassandraWriter"
-    ASKER = f"{__name__}.asking:CassandraAsker"
     options_model = CassandraOptions
     # Protocol 5, and the virtual tables with the server's settings:
     # https://cassandra.apache.org/doc/4.0/cassandra/new/
@@ -152,6 +161,26 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         "batch_type": Condition.BATCH,
         "max_sync_calls": Condition.CLIENT,
         "protocol_version": Condition.CLIENT,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(f"{__name__}.pool:CassandraWriter", f"{__package__}.asking:CassandraAsker"),
+        "official": Client(
+            f"{__name__}.official:DriverWriter",
+            f"{__name__}.official:DriverAsker",
+            packages=("cassandra-driver",),
+            ways={
+                InsertMode.BATCH: "cassandra-driver's BatchStatement of prepared INSERTs",
+                InsertMode.SINGLE: "cassandra-driver's execute of a prepared INSERT",
+            },
+            in_flight=True,
+        ),
+        EXECUTE_CONCURRENT: Client(
+            f"{__name__}.official:DriverWriter",
+            f"{__name__}.official:DriverAsker",
+            packages=("cassandra-driver",),
+            ways={InsertMode.BATCH: "cassandra-driver's execute_concurrent of prepared INSERTs"},
+            in_flight=True,
+        ),
     }
     CAPABILITIES = Capabilities(
         durability=DURABILITY,
@@ -173,7 +202,6 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         impossible_shapes=_IMPOSSIBLE,
         statements="CQL",
         own_schema=OwnSchema("CQL", options=("tablets",), ages=True),
-        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),

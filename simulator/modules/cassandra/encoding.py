@@ -23,7 +23,7 @@ from ...encoding.binary_rows import BinaryRows
 from ...encoding.columns import KEY_COLUMN, Columns, bounds, client_keys, number_names, quote_name
 from ...errors import OptionError
 from ...workloads.schema import Column, ColumnType, EventBlock
-from ..base import Durability, Job, Needed, OfficialClient
+from ..base import Durability, Job, Needed
 from ..kit.options import (
     IN_FLIGHT_MEANING,
     BatchOptions,
@@ -292,29 +292,6 @@ class ReplicationStrategy(StrEnum):
 
 
 EXECUTE_CONCURRENT = "execute_concurrent"
-_WRITER = f"{__package__}.official:DriverWriter"
-_ASKER = f"{__package__}.official:DriverAsker"
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("cassandra-driver",),
-        {
-            InsertMode.BATCH: "cassandra-driver's BatchStatement of prepared INSERTs",
-            InsertMode.SINGLE: "cassandra-driver's execute of a prepared INSERT",
-        },
-        in_flight=True,
-        writer=_WRITER,
-        asker=_ASKER,
-    ),
-    EXECUTE_CONCURRENT: OfficialClient(
-        ("cassandra-driver",),
-        {InsertMode.BATCH: "cassandra-driver's execute_concurrent of prepared INSERTs"},
-        in_flight=True,
-        writer=_WRITER,
-        asker=_ASKER,
-    ),
-}
-"""What the option `client` can be."""
 
 
 class CassandraOptions(BatchOptions, LoginOptions, TlsOptions):

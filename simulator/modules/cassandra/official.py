@@ -28,7 +28,7 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import EventBlock
-from ..base import Job
+from ..base import AnyModule
 from ..kit.official import ClientAsker, OfficialWriter, list_columns
 from ..kit.series import Row
 from ..options import InsertMode
@@ -50,9 +50,11 @@ class RowsEncoder(Encoder):
 
     overlaps = False
 
-    def __init__(self, lean: CassandraEncoder, job: Job, by_device: bool) -> None:
-        super().__init__(job)
-        self._lean = lean
+    def __init__(self, module: AnyModule, by_device: bool) -> None:
+        super().__init__(module.job)
+        lean = module.encoder(module.options, module.job)
+        assert isinstance(lean, CassandraEncoder)
+        self.lean = lean
         self._by_device = by_device
         self.unit_events = lean.unit_events if by_device else 0
 
@@ -61,7 +63,7 @@ class RowsEncoder(Encoder):
         if self._by_device:
             block, order, spans = sort_by_device(block)
             tables = tables[order]
-        names, values = self._lean.values(block)
+        names, values = self.lean.values(block)
         keys = []
         if self.job.load.primary_key is PrimaryKey.UUID:
             keys = [[uuid.UUID(bytes=octets) for octets in values[names[0].name].tolist()]]
@@ -81,17 +83,19 @@ class RowsEncoder(Encoder):
 class DriverWriter(OfficialWriter[ClusterSession]):
     """Sends what `RowsEncoder` makes, by the driver's session."""
 
+    encoder: RowsEncoder
+
     def __init__(self, module: Cassandra) -> None:
         self._options = options = module.options
-        lean = module.encoder(options, module.job)
         self._is_concurrent = options.client == EXECUTE_CONCURRENT
         self._is_batch = module.mode is InsertMode.BATCH
-        super().__init__(
-            RowsEncoder(lean, module.job, self._is_batch and not self._is_concurrent), module
-        )
-        self._statements = lean.insert_statements(options.name_table)
+        super().__init__(module)
+        self._statements = self.encoder.lean.insert_statements(options.name_table)
         self._prepared: list[Any] = []
         self._profile: Any = None
+
+    def make_encoder(self, module: AnyModule) -> RowsEncoder:
+        return RowsEncoder(module, self._is_batch and not self._is_concurrent)
 
     def make_client(self) -> Any:
         session = self.connection

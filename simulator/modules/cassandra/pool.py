@@ -323,7 +323,8 @@ class CassandraWriter(PooledChannel, Writer):
 
     encoder: CassandraEncoder
 
-    def __init__(self, encoder: CassandraEncoder, module: Cassandra) -> None:
+    def __init__(self, module: Cassandra) -> None:
+        encoder = module.encoder(module.options, module.job)
         super().__init__(encoder)
         self.max_in_flight = module.options.in_flight(module.job.load)
         self._module = module

@@ -52,6 +52,7 @@ from ...workloads.schema import ID, Column, ColumnType
 from ..base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
@@ -64,8 +65,8 @@ from ..kit.module import MARK
 from ..kit.options import BATCH_MODES
 from ..kit.own_tables import own_schema_lacks
 from ..kit.sql_module import SqlModule
+from ..options import LEAN, InsertMode
 from .encoding import (
-    CLIENTS,
     TYPES,
     ClickhouseOptions,
     Codecs,
@@ -126,8 +127,6 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
 
     name = "clickhouse"
     IMPORTED_LATE = ("lz4.frame",)
-    WRITER = f"{__name__}.server:ClickhouseWriter"
-    ASKER = f"{__name__}.server:ClickhouseAsker"
     options_model = ClickhouseOptions
     # `insert_deduplication_token`: https://clickhouse.com/docs/whats-new/changelog/2022#222
     OLDEST: ClassVar[Mapping[str, str]] = {"ClickHouse": "22.2"}
@@ -139,6 +138,21 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         "min_compressed_bytes_to_fsync_after_merge": Condition.DURABILITY,
         "engine": Condition.REPLICATION,
         "insert_quorum": Condition.REPLICATION,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(
+            f"{__name__}.server:ClickhouseWriter", f"{__package__}.server:ClickhouseAsker"
+        ),
+        # A client's session takes one request at a time.
+        "official": Client(
+            f"{__name__}.server:OfficialClickhouseWriter",
+            f"{__name__}.server:OfficialClickhouseAsker",
+            packages=("clickhouse-connect",),
+            ways={
+                InsertMode.BATCH: "clickhouse-connect's insert of rows with an InsertContext",
+                InsertMode.SINGLE: "the same with one row",
+            },
+        ),
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions of a step's time, dropped whole"),
@@ -161,7 +175,6 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         not_finite=True,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         tags_table=Support.FULL,
-        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),

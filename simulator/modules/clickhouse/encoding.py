@@ -26,11 +26,10 @@ from ...conditions import ACCESS, Condition
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds, is_constant, octets_of, with_client_key
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
-from ..base import OfficialClient
 from ..kit.http import basic_auth
 from ..kit.http_connection import compress as compress_gzip
 from ..kit.options import BatchOptions, EndpointOptions, InFlightOptions
-from ..options import PAYLOAD, InsertMode, Job
+from ..options import PAYLOAD, Job
 from ..sending import Encoder, Request, Share, deal_block
 
 
@@ -61,20 +60,6 @@ class Partition(StrEnum):
     MONTH = "month"
     WEEK = "week"
     DAY = "day"
-
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("clickhouse-connect",),
-        {
-            InsertMode.BATCH: "clickhouse-connect's insert of rows with an InsertContext",
-            InsertMode.SINGLE: "the same with one row",
-        },
-        writer=f"{__package__}.server:OfficialClickhouseWriter",
-        asker=f"{__package__}.server:OfficialClickhouseAsker",
-    )
-}
-"""What the option `client` can be. A client's session takes one request at a time."""
 
 
 class ClickhouseOptions(EndpointOptions, BatchOptions, InFlightOptions):

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from ...encoding.columns import quote_name
 from ...errors import Retryable, SimulatorError, one_line
-from ..base import Job
+from ..base import AnyModule, Job
 from ..kit.exactly_once import ConnectedWriter
 from ..kit.http_answer import Answer, ConnectionLost, NoAnswer
 from ..kit.http_connection import HttpRequest
@@ -296,11 +296,14 @@ class OfficialClickhouseWriter(ClientWriter[Connection]):
     """Sends payloads of `RowsEncoder` by a client. Its pool tells what errors mean."""
 
     def __init__(self, module: ConnectedModule[Any, Connection]) -> None:
-        super().__init__(RowsEncoder(module.job), module)
+        super().__init__(module)
         self._tokens = make_tokens()
         self._pool: PoolManager | None = None
         self._contexts: dict[int, Any] = {}
         """The context of each table."""
+
+    def make_encoder(self, module: AnyModule) -> RowsEncoder:
+        return RowsEncoder(module.job)
 
     def make_client(self) -> Any:
         options = self.connection.options

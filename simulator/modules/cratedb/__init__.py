@@ -51,6 +51,7 @@ from ...workloads.schema import Column, ColumnType, Schema
 from ..base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
@@ -64,9 +65,10 @@ from ..kit.http_database import SqlAsker, read_json
 from ..kit.module import QUERY_REMEDY, MissingTable, nothing_to_query
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import NewestByFunction, Template, quote_text
+from ..options import LEAN, InsertMode
 from ..own_statements import quote_json
 from ..sending import Received, Rows
-from .encoding import CLIENTS, MODES, CratedbOptions, StatementEncoder, encode_devices, is_object
+from .encoding import MODES, CratedbOptions, StatementEncoder, encode_devices, is_object
 from .server import DUPLICATE_KEY, SERVER_ERROR, Connection, count_copies, reason
 
 if TYPE_CHECKING:
@@ -182,8 +184,6 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
     """A CrateDB cluster."""
 
     name = "cratedb"
-    WRITER = f"{__name__}.server:CratedbWriter"
-    ASKER = f"{__name__}:CratedbAsker"
     options_model = CratedbOptions
     # `max_by`: https://cratedb.com/docs/crate/reference/en/latest/appendices/release-notes/5.2.0.html
     OLDEST: ClassVar[Mapping[str, str]] = {"CrateDB": "5.2"}
@@ -194,6 +194,20 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
         "nodes": Condition.REPLICATION,
         "number_of_shards": Condition.REPLICATION,
         "number_of_replicas": Condition.REPLICATION,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(f"{__name__}.server:CratedbWriter", f"{__name__}:CratedbAsker"),
+        "official": Client(
+            f"{__name__}.official:OfficialCratedbWriter",
+            f"{__name__}.official:OfficialCratedbAsker",
+            packages=("crate",),
+            ways={
+                InsertMode.BULK: "crate's executemany",
+                InsertMode.UNNEST: "crate's execute of INSERT … UNNEST",
+                InsertMode.SINGLE: "crate's execute",
+            },
+            in_flight=True,
+        ),
     }
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions of a step's time, dropped whole"),
@@ -220,7 +234,6 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
         # Both ends stand for NULL where rows are sorted, and are refused since 5.9:
         # https://github.com/crate/crate/pull/16629
         int64_range=(-(2**63) + 1, 2**63 - 2),
-        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),

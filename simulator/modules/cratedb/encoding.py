@@ -21,7 +21,6 @@ from ...encoding.columns import TEXTS, bounds, client_keys, escape_json, quote_n
 from ...encoding.rows import TextFormat, format_rows, format_singles
 from ...errors import OptionError
 from ...workloads.schema import Column, ColumnType, EventBlock, Schema
-from ..base import OfficialClient
 from ..kit.exactly_once import TablePart
 from ..kit.http import basic_auth
 from ..kit.official import sent_columns
@@ -31,21 +30,6 @@ from ..sending import Encoder, Request, deal_in_turn, deal_rows
 
 MAX_BATCH = 20_000
 MODES = (InsertMode.BULK, InsertMode.UNNEST, InsertMode.SINGLE)
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("crate",),
-        {
-            InsertMode.BULK: "crate's executemany",
-            InsertMode.UNNEST: "crate's execute of INSERT … UNNEST",
-            InsertMode.SINGLE: "crate's execute",
-        },
-        in_flight=True,
-        writer=f"{__package__}.official:OfficialCratedbWriter",
-        asker=f"{__package__}.official:OfficialCratedbAsker",
-    )
-}
-"""What the option `client` can be."""
 
 
 class CratedbOptions(EndpointOptions):

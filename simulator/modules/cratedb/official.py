@@ -17,6 +17,7 @@ import orjson
 
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import EventBlock
+from ..base import AnyModule
 from ..kit.module import ConnectedModule, connection_lost
 from ..kit.official import ClientAsker, ClientWriter, Rows, RowsEncoder, sent_columns
 from ..options import InsertMode
@@ -46,11 +47,14 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
     """Sends payloads of `ObjectsEncoder` by cursors of the client."""
 
     def __init__(self, module: ConnectedModule[Any, Connection]) -> None:
-        super().__init__(ObjectsEncoder(module.job), module)
+        super().__init__(module)
         self._mode = module.mode
         self._statements = list_statements(self.job, self._mode)
         self._errors: Any = None
         """The module with the client's errors."""
+
+    def make_encoder(self, module: AnyModule) -> ObjectsEncoder:
+        return ObjectsEncoder(module.job)
 
     def make_client(self) -> Any:
         from crate.client import exceptions

@@ -50,18 +50,18 @@ from ...workloads.schema import Column, ColumnType, Schema
 from ..base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
     Needed,
-    OfficialClient,
     OwnSchema,
     Support,
     support_keys,
 )
 from ..kit.module import MARK, ConnectedModule, Found, MissingTable, nothing_to_query
 from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
-from ..options import PAYLOAD, InsertMode, among, choose_mode
+from ..options import LEAN, PAYLOAD, InsertMode, among, choose_mode
 from .encoding import DocumentEncoder
 from .paging import Statement
 from .queries import SHAPES, compile_query
@@ -89,25 +89,6 @@ WRITE = "-write"
 STREAMING_BULK = "streaming_bulk"
 
 _PACKAGES = ("elasticsearch", "opensearch-py")
-_WRITER = f"{__package__}.official:OfficialWriter"
-CLIENTS = {
-    "official": OfficialClient(
-        _PACKAGES,
-        {InsertMode.BULK: "the client's helpers.bulk", InsertMode.SINGLE: "the client's index"},
-        in_flight=True,
-        writer=_WRITER,
-        asker=f"{__package__}.official:OfficialElasticsearchAsker",
-    ),
-    STREAMING_BULK: OfficialClient(
-        _PACKAGES,
-        {InsertMode.BULK: "the client's helpers.streaming_bulk"},
-        in_flight=True,
-        writer=_WRITER,
-    ),
-}
-"""What the option `client` can be."""
-
-
 MODES = (InsertMode.BULK, InsertMode.SINGLE)
 
 
@@ -228,8 +209,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
     name = "elasticsearch"
     PACKAGES = ("elasticsearch", "elastic-transport")
     IMPORTED_LATE = ("elasticsearch", f"{__name__}.server")
-    WRITER = f"{__name__}.server:ElasticsearchWriter"
-    ASKER = f"{__name__}.server:ElasticsearchAsker"
     options_model = ElasticsearchOptions
     # Elastic's client, of version 8, asks in a way that only servers since 8 take:
     # https://www.elastic.co/docs/reference/elasticsearch/clients/python. OpenSearch began with what is used.
@@ -244,6 +223,27 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         "index.number_of_replicas": Condition.REPLICATION,
         "index.write.wait_for_active_shards": Condition.REPLICATION,
         "index.replication.type": Condition.REPLICATION,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(
+            f"{__name__}.server:ElasticsearchWriter", f"{__package__}.server:ElasticsearchAsker"
+        ),
+        "official": Client(
+            f"{__name__}.official:OfficialWriter",
+            f"{__name__}.official:OfficialElasticsearchAsker",
+            packages=_PACKAGES,
+            ways={
+                InsertMode.BULK: "the client's helpers.bulk",
+                InsertMode.SINGLE: "the client's index",
+            },
+            in_flight=True,
+        ),
+        STREAMING_BULK: Client(
+            f"{__name__}.official:OfficialWriter",
+            packages=_PACKAGES,
+            ways={InsertMode.BULK: "the client's helpers.streaming_bulk"},
+            in_flight=True,
+        ),
     }
     CAPABILITIES = Capabilities(
         own_schema=OwnSchema(reason="an index is made by a document with its mappings"),
@@ -271,7 +271,6 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         rounded=(Function.MIN, Function.MAX, Function.SUM),
         # https://www.elastic.co/docs/reference/aggregations/search-aggregations-metrics-percentile-aggregation
         percentiles=Percentiles("t-digests", rank_error=0.01),
-        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("bulk", {"insert_mode": "bulk"}),

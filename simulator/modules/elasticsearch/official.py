@@ -23,7 +23,7 @@ from ...contract import PrimaryKey
 from ...encoding.columns import bounds, client_keys
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
-from ..base import Job
+from ..base import AnyModule, Job
 from ..kit.http_answer import ConnectionLost, NoAnswer
 from ..kit.http_connection import AnswerTimeout, TlsRefused
 from ..kit.official import ClientAsker, ClientWriter, OfficialEncoder, Rows, list_documents
@@ -81,10 +81,12 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
     """Sends payloads of `ActionsEncoder` by a vendor's client."""
 
     def __init__(self, module: Elasticsearch) -> None:
-        options = module.options
-        aliases = [options.alias(table) for table in module.job.table_names]
-        super().__init__(ActionsEncoder(module.job, aliases), module)
+        super().__init__(module)
         self._is_single = module.mode is InsertMode.SINGLE
+
+    def make_encoder(self, module: AnyModule) -> ActionsEncoder:
+        aliases = [module.options.alias(table) for table in module.job.table_names]
+        return ActionsEncoder(module.job, aliases)
 
     def make_client(self) -> Client:
         return make_client(self.connection.options)

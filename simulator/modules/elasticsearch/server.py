@@ -43,7 +43,7 @@ from ..kit.module import connection_lost, lost_table, missing_table, stored_by_e
 from ..kit.sql_queries import Template, make_template
 from ..options import InsertMode
 from ..own_statements import JSON_LITERALS
-from ..sending import Encoder, Received, Request, Rows
+from ..sending import Received, Request, Rows
 from ..waiting import limit_wait
 from . import ALLOCATION, ElasticsearchOptions, Flavor
 from .encoding import DocumentEncoder, Documents
@@ -392,8 +392,8 @@ class DocumentWriter(SettlingWriter[Connection]):
 
     REFUSES_KEYS: ClassVar[bool] = True
 
-    def __init__(self, encoder: Encoder, module: Elasticsearch) -> None:
-        super().__init__(encoder, module)
+    def __init__(self, module: Elasticsearch) -> None:
+        super().__init__(module)
         self._own = threading.local()
         """Each thread's name at the server, which has to tell requests under way apart."""
         self._numbers = itertools.count()

@@ -37,11 +37,11 @@ from ...workloads.schema import ColumnType
 from ..base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
     Needed,
-    OfficialClient,
     OwnSchema,
     RefusedText,
     Support,
@@ -59,7 +59,7 @@ from ..kit.options import (
     make_tls_context,
 )
 from ..kit.series import field_columns, find_witness, has_labels
-from ..options import PAYLOAD, InsertMode
+from ..options import LEAN, PAYLOAD, InsertMode
 from .encoding import LineEncoder
 from .flux import ALL_TIME, Question, quote_text, select_events, write_time
 from .queries import compile_query
@@ -67,34 +67,12 @@ from .queries import compile_query
 if TYPE_CHECKING:
     from .server import Connection
 
-BATCHING = "batching"
-
 _PACKAGES = ("influxdb-client", "reactivex")
-_WRITER = f"{__package__}.official:make_writer"
-_ASKER = f"{__package__}.official:OfficialInfluxAsker"
 _REFUSED_TEXTS = (
     RefusedText(
         "\t", "a tab", r"which the client stores as \t (a backslash and a t)", tags_only=True
     ),
 )
-CLIENTS = {
-    "official": OfficialClient(
-        _PACKAGES,
-        dict.fromkeys(BATCH_MODES, "influxdb-client's write of points, synchronous"),
-        in_flight=True,
-        writer=_WRITER,
-        asker=_ASKER,
-        refused_texts=_REFUSED_TEXTS,
-    ),
-    BATCHING: OfficialClient(
-        _PACKAGES,
-        {InsertMode.BATCH: "influxdb-client's write of points, batching"},
-        writer=_WRITER,
-        asker=_ASKER,
-        refused_texts=_REFUSED_TEXTS,
-    ),
-}
-"""What the option `client` can be."""
 
 
 class InfluxOptions(BatchOptions, HttpOptions, ClientCertOptions, InFlightOptions):
@@ -179,13 +157,29 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
     name = "influxdb"
     PACKAGES = ("influxdb-client", "urllib3")
     IMPORTED_LATE = ("influxdb_client", f"{__name__}.server")
-    WRITER = f"{__name__}.server:InfluxWriter"
-    ASKER = f"{__name__}.server:InfluxAsker"
     options_model = InfluxOptions
     # The API: https://docs.influxdata.com/influxdb/v2/api-guide/
     OLDEST: ClassVar[Mapping[str, str]] = {"InfluxDB": "2.0"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "storage-wal-fsync-delay": Condition.DURABILITY,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(f"{__name__}.server:InfluxWriter", f"{__package__}.server:InfluxAsker"),
+        "official": Client(
+            f"{__name__}.official:PointsWriter",
+            f"{__name__}.official:OfficialInfluxAsker",
+            packages=_PACKAGES,
+            ways=dict.fromkeys(BATCH_MODES, "influxdb-client's write of points, synchronous"),
+            in_flight=True,
+            refused_texts=_REFUSED_TEXTS,
+        ),
+        "batching": Client(
+            f"{__name__}.official:BatchingWriter",
+            f"{__name__}.official:OfficialInfluxAsker",
+            packages=_PACKAGES,
+            ways={InsertMode.BATCH: "influxdb-client's write of points, batching"},
+            refused_texts=_REFUSED_TEXTS,
+        ),
     }
     CAPABILITIES = Capabilities(
         own_schema=OwnSchema(reason="it makes no tables, columns come with events"),
@@ -222,7 +216,6 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         tags_table=Support.UNSUPPORTED,
         shapes=frozenset(Shape) - {Shape.PATH},
         repeated_timestamps=Support.UNSUPPORTED,
-        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("batch", {"insert_mode": "batch"}),

@@ -25,12 +25,11 @@ from influxdb_client.domain.write_precision import WritePrecision
 from ...encoding.columns import TEXTS, bounds
 from ...errors import Retryable, SimulatorError, one_line
 from ...workloads.schema import EventBlock
-from ..base import Job
+from ..base import AnyModule, Job
 from ..kit.official import ClientAsker, OfficialEncoder, OfficialWriter, list_columns
 from ..kit.series import field_columns, label, read_labels, tag_columns
 from ..sending import Rows, deal_in_turn
 from ..waiting import limit_wait
-from . import BATCHING
 from .flux import Question, Result, read_text
 from .server import OWN_ERRORS, Connection
 
@@ -94,6 +93,9 @@ class PointsWriter(OfficialWriter[Connection]):
 
     client: WriteApi
 
+    def make_encoder(self, module: AnyModule) -> PointsEncoder:
+        return PointsEncoder(module.job)
+
     def make_client(self) -> WriteApi:
         return self.connection.client.write_api(write_options=SYNCHRONOUS)
 
@@ -112,7 +114,7 @@ class BatchingWriter(PointsWriter):
     """Uses the API that writes in the background: callbacks say what became of points."""
 
     def __init__(self, module: Influxdb) -> None:
-        super().__init__(PointsEncoder(module.job), module)
+        super().__init__(module)
         self._heard = threading.Condition()
         self._left = 0
         """Lines of the request under way that nothing was heard of."""
@@ -144,13 +146,6 @@ class BatchingWriter(PointsWriter):
                 raise self._failure
         if not heard:
             raise Retryable("timeout", f"no reply about points within {limit_s:g} s")
-
-
-def make_writer(module: Influxdb) -> PointsWriter:
-    """A writer by the API that the options name."""
-    if module.options.client == BATCHING:
-        return BatchingWriter(module)
-    return PointsWriter(PointsEncoder(module.job), module)
 
 
 class OfficialInfluxAsker(ClientAsker[Connection]):

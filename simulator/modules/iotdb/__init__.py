@@ -58,11 +58,11 @@ from ...workloads.schema import Tags
 from ..base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
     Needed,
-    OfficialClient,
     Support,
     support_keys,
 )
@@ -171,8 +171,6 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
     """An IoTDB cluster."""
 
     name = "iotdb"
-    WRITER = f"{__name__}.server:IotdbWriter"
-    ASKER = f"{__name__}.server:IotdbAsker"
     options_model = IotdbOptions
     # The table model, and what its versions tell of databases:
     # https://iotdb.apache.org/UserGuide/latest-Table/Background-knowledge/Data-Model-and-Terminology_apache.html
@@ -185,6 +183,10 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         "schema_replication_factor": Condition.REPLICATION,
         "data_region_consensus_protocol_class": Condition.REPLICATION,
         "nodes": Condition.REPLICATION,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(f"{__name__}.server:IotdbWriter", f"{__package__}.server:IotdbAsker"),
+        "official": Client(asker=f"{__name__}.official:OfficialAsker", packages=("apache-iotdb",)),
     }
     CAPABILITIES = Capabilities(
         # https://iotdb.apache.org/UserGuide/latest/Reference/DataNode-Config-Manual.html
@@ -205,11 +207,6 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         column_types=TYPES,
         not_finite=True,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
-        clients={
-            "official": OfficialClient(
-                ("apache-iotdb",), {}, in_flight=True, asker=f"{__name__}.official:OfficialAsker"
-            )
-        },
         repeated_timestamps=Support.UNSUPPORTED,
         tags_table=Support.FULL,
         # Sums and means are DOUBLE.

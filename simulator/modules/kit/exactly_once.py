@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Generic, NamedTuple
 from ...contract import PrimaryKey
 from ...encoding.columns import bounds
 from ...errors import Retryable, SimulatorError
+from ..base import AnyModule
 from ..sending import BlockingChannel, Encoder, Request, Writer
 from .module import (
     ConnectedModule,
@@ -38,12 +39,16 @@ from .module import (
 class ConnectedWriter(Writer, BlockingChannel, Generic[ConnectionT]):
     """A writer with a connection like its module's, shared by the threads that have requests in flight."""
 
-    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
-        super().__init__(encoder)
+    def __init__(self, module: ConnectedModule[Any, ConnectionT]) -> None:
+        super().__init__(self.make_encoder(module))
         self.job = module.job
         self.max_in_flight = module.options.in_flight(module.job.load)
         self._connect = module.connect
         self._connection: ConnectionT | None = None
+
+    def make_encoder(self, module: AnyModule) -> Encoder:
+        """What makes its requests: the module's encoder."""
+        return module.encoder(module.options, module.job)
 
     def open(self) -> None:
         self._connection = self._connect()
@@ -168,8 +173,8 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
     """Whether a client's key that is there already is refused, so that all events with such keys may be sent
     again."""
 
-    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
-        super().__init__(encoder, module)
+    def __init__(self, module: ConnectedModule[Any, ConnectionT]) -> None:
+        super().__init__(module)
         self.may_repeat = self.REFUSES_KEYS and module.job.load.primary_key is PrimaryKey.CLIENT
         self.has_stored = False
         """Whether an event of this writer has been acknowledged."""

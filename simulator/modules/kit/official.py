@@ -1,5 +1,5 @@
 """The vendor's client as a module's writer and asker, for `client=official`: declared in
-`CAPABILITIES.clients`.
+`Module.CLIENTS`.
 
 A module keeps it in `official.py`: a writer that makes the client, says what its errors mean, and whose
 `insert` is one call of its documented bulk way, with the client's defaults; an encoder of rows or documents
@@ -22,7 +22,7 @@ from ...contract import PrimaryKey
 from ...encoding.columns import KEY_COLUMN, TEXTS, bounds, with_client_key
 from ...errors import Retryable, SimulatorError
 from ...workloads.schema import FLOATS, Column, ColumnType, EventBlock
-from ..base import Job
+from ..base import AnyModule, Job
 from ..sending import (
     Asker,
     BlockingChannel,
@@ -97,9 +97,13 @@ class ClientWriter(ConnectedWriter[ConnectionT]):
     """A writer with a vendor's client. The module's own connection is opened before it: that checks whether
     we are let in, with remedies, and tells what errors mean."""
 
-    def __init__(self, encoder: Encoder, module: ConnectedModule[Any, ConnectionT]) -> None:
-        super().__init__(encoder, module)
+    def __init__(self, module: ConnectedModule[Any, ConnectionT]) -> None:
+        super().__init__(module)
         self._client: Any = None
+
+    @abstractmethod
+    def make_encoder(self, module: AnyModule) -> Encoder:
+        """What makes that which the client takes."""
 
     @abstractmethod
     def make_client(self) -> Any:

@@ -16,8 +16,9 @@ from ...encoding.columns import KEY_COLUMN, quote_name
 from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.schema import Column, ColumnType
-from ..options import Job, OptionsT
-from ..sending import Request
+from ..base import Client
+from ..options import LEAN, Job, OptionsT
+from ..sending import CALLING, Request
 from .exactly_once import ConnectedWriter
 from .module import INSERT_REMEDY, MARK, Closable, Found, MissingTable, TableModule
 from .official import RowsEncoder, sent_columns
@@ -248,7 +249,7 @@ class DbapiWriter(ConnectedWriter[DbapiConnection]):
     """Sends payloads of `RowEncoder`, each in a transaction."""
 
     def __init__(self, module: DbapiModule[Any]) -> None:
-        super().__init__(module.encoder(module.options, module.job), module)
+        super().__init__(module)
         columns = sent_columns(module.job)
         names, marks = ", ".join(map(quote_name, columns)), ", ".join([module.MARK] * len(columns))
         self._statements = [
@@ -266,15 +267,15 @@ class DbapiWriter(ConnectedWriter[DbapiConnection]):
 class DbapiModule(SqlModule[OptionsT, DbapiConnection]):
     """A module of such a database."""
 
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(writer=f"{__name__}:DbapiWriter", asker=CALLING)
+    }
     MARK: ClassVar[str] = "?"
     """Stands for a value in a statement."""
 
     @classmethod
     def encoder(cls, options: OptionsT, job: Job) -> RowEncoder:
         return RowEncoder(job)
-
-    def make_writer(self) -> DbapiWriter:
-        return DbapiWriter(self)
 
     def connect(self) -> DbapiConnection:
         return DbapiConnection(self.connect_driver, self.explain)

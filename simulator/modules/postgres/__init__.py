@@ -64,12 +64,11 @@ from ...workloads.drawing import BoundQueries, BoundQuery
 from ...workloads.own_schema import serves_newest
 from ...workloads.queries import Query
 from ...workloads.schema import ID, NAME_BYTES, Column, ColumnType
-from ..base import Ageing, Capabilities, Durability, Encoding, Job, OwnSchema, Support
+from ..base import Ageing, Capabilities, Client, Durability, Encoding, Job, OwnSchema, Support
 from ..kit.module import MARK, IndexedModule
 from ..kit.own_tables import own_schema_lacks
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import Newest, SqlDialect, compile_query, quote_text
-from ..sending import Asker, Writer
 from .dialects import DIALECTS, NEWEST, Dialect, DialectName, dialect_of
 from .encoding import CLIENTS, MODES, PostgresEncoder, PostgresOptions, ServerOptions, check_copy
 from .queries import PostgresAsker
@@ -179,6 +178,7 @@ class Postgres(
         "zone_configuration": Condition.REPLICATION,
         "tablet_servers": Condition.REPLICATION,
     }
+    CLIENTS: ClassVar[Mapping[str, Client]] = CLIENTS
     CAPABILITIES = Capabilities(
         ageing=Ageing("partitions by range of time, detached and dropped whole"),
         durability=Dialect.DURABILITY,
@@ -196,7 +196,6 @@ class Postgres(
         not_finite=True,
         in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
-        clients=CLIENTS,
     )
     ENCODINGS = (
         Encoding("copy binary", {"insert_mode": "copy", "copy_format": "binary"}),
@@ -248,10 +247,6 @@ class Postgres(
             prepared=options.prepared_statements,
             copy_is_atomic=options.find_dialect().COPY_IS_ATOMIC,
         )
-
-    def make_writer(self) -> Writer:
-        encoder = self.encoder(self.options, self.job)
-        return PostgresWriter(encoder, self.options, self.job, self.dialect)
 
     def connect(self) -> Session:
         session = Session(self.options, self.job, self.dialect)
@@ -543,9 +538,6 @@ class Postgres(
     def query_dialect(self) -> SqlDialect:
         return self.dialect.SQL
 
-    def make_asker(self, in_flight: int) -> Asker:
-        return PostgresAsker(self, in_flight, self.options, self.dialect, self.plans_anew)
-
     def plans_anew(self, bounds: BoundQueries) -> bool:
         """Whether a query is asked by its text each time, as for a window of all devices. PostgreSQL has,
         after five executions of a prepared statement, one plan for windows of any length, and takes them for
@@ -563,3 +555,14 @@ class Postgres(
     def reads_window_by_time(self, query: Query) -> bool:
         """Whether a plan for all windows may read those of some devices by an index on time alone."""
         return False
+
+
+def make_writer(module: Postgres) -> PostgresWriter:
+    """A writer by the lean path."""
+    encoder = module.encoder(module.options, module.job)
+    return PostgresWriter(encoder, module.options, module.job, module.dialect)
+
+
+def make_asker(module: Postgres, in_flight: int) -> PostgresAsker:
+    """An asker by the lean path."""
+    return PostgresAsker(module, in_flight, module.options, module.dialect, module.plans_anew)

@@ -24,11 +24,11 @@ from ...encoding.postgres_rows import TYPE_OIDS, bind_rows, copy_binary, text_ro
 from ...encoding.rows import ROW_SEPARATOR
 from ...errors import OptionError
 from ...workloads.schema import Column, ColumnType, EventBlock
-from ..base import OfficialClient
+from ..base import Client
 from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..kit.libpq_pipeline import Insert
 from ..kit.module import IndexOptions
-from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
+from ..options import LEAN, PAYLOAD, InsertMode, Job, among, choose_mode
 from ..sending import Encoder, Request, deal_block
 from .dialects import DIALECTS, Dialect, DialectName
 
@@ -41,26 +41,27 @@ class CopyFormat(StrEnum):
 
 
 CLIENTS = {
-    "official": OfficialClient(
-        ("psycopg2-binary",),
-        {
+    LEAN: Client(f"{__package__}:make_writer", f"{__package__}:make_asker"),
+    "official": Client(
+        f"{__package__}.official:DriverWriter",
+        f"{__package__}.official:DriverAsker",
+        packages=("psycopg2-binary",),
+        ways={
             InsertMode.COPY: "psycopg2's copy_expert",
             InsertMode.VALUES_LISTS: "psycopg2's execute_values",
             InsertMode.TRANSACTION: "psycopg2's executemany",
             InsertMode.SINGLE: "psycopg2's execute",
         },
-        writer=f"{__package__}.official:DriverWriter",
-        asker=f"{__package__}.official:DriverAsker",
     ),
-    "psycopg3": OfficialClient(
-        ("psycopg", "psycopg-binary"),
-        {
+    "psycopg3": Client(
+        f"{__package__}.official:DriverWriter",
+        f"{__package__}.official:DriverAsker",
+        packages=("psycopg", "psycopg-binary"),
+        ways={
             InsertMode.COPY: "psycopg 3's copy",
             InsertMode.TRANSACTION: "psycopg 3's executemany",
             InsertMode.SINGLE: "psycopg 3's execute",
         },
-        writer=f"{__package__}.official:DriverWriter",
-        asker=f"{__package__}.official:DriverAsker",
     ),
 }
 """What the option `client` can be."""
@@ -201,12 +202,14 @@ def check_copy(options: ServerOptions, job: Job) -> None:
         return
     if load.role is Role.FILL:
         options, job = options.for_prefill(), job.for_prefill()
-    mode, client = options.mode(job.load), CLIENTS.get(options.client)
-    is_binary = client is None and options.copy_format is CopyFormat.BINARY
+    mode, is_lean = options.mode(job.load), options.client == LEAN
+    is_binary = is_lean and options.copy_format is CopyFormat.BINARY
     if mode is not InsertMode.COPY or is_binary:
         return
-    other = next(way for way in (client.ways if client else MODES) if way is not mode)
-    binary = "" if client else "copy_format=binary, or "
+    other = next(
+        way for way in (MODES if is_lean else CLIENTS[options.client].ways) if way is not mode
+    )
+    binary = "copy_format=binary, or " if is_lean else ""
     raise OptionError(
         f"dialect {dialect.name} can't copy texts: its COPY doesn't unescape JSON columns"
         f" ({', '.join(columns)}), so other values would be stored: use {binary}insert_mode={other}"

@@ -41,6 +41,7 @@ from ...workloads.schema import ID, Column, EventBlock
 from ..base import (
     Ageing,
     Capabilities,
+    Client,
     Durability,
     Encoding,
     Job,
@@ -52,10 +53,9 @@ from ..base import (
 from ..kit.own_tables import own_schema_lacks
 from ..kit.sql_module import SqlModule
 from ..kit.sql_queries import SqlDialect
-from ..options import LEAN
+from ..options import LEAN, InsertMode
 from ..sending import Asker, Writer
 from .encoding import (
-    CLIENTS,
     INT32_RANGE,
     INT64_RANGE,
     MODES,
@@ -98,6 +98,17 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         "cairo.commit.mode": Condition.DURABILITY,
         "queries": Condition.CLIENT,
     }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(f"{__name__}:make_writer", f"{__name__}:make_asker"),
+        "official": Client(
+            f"{__name__}.official:OfficialQuestdbWriter",
+            f"{__name__}.queries:OfficialQuestdbAsker",
+            packages=("questdb",),
+            ways=dict.fromkeys(
+                (InsertMode.BATCH, InsertMode.SINGLE), "questdb's Sender.row and flush"
+            ),
+        ),
+    }
     CAPABILITIES = Capabilities(
         # A table's TTL would drop the same ones, but only as far as later events have come.
         ageing=Ageing("partitions of a day, or of an hour, dropped whole", unit_ms=_HOUR_MS),
@@ -119,7 +130,6 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         column_types=TYPES,
         in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
-        clients=CLIENTS,
         needs_value=True,
         int32_range=INT32_RANGE,
         int64_range=INT64_RANGE,
@@ -152,12 +162,6 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         if mode in PGWIRE:
             return StatementEncoder(job, mode)
         return LineEncoder(job, options.line_format)
-
-    def make_writer(self) -> Writer:
-        encoder = self.encoder(self.options, self.job)
-        if isinstance(encoder, StatementEncoder):
-            return make_statement_writer(encoder, self.options, self.job)
-        return LineWriter(encoder, self)
 
     def connect(self) -> Connection:
         return Connection.connect(self.options, self.job)
@@ -297,11 +301,20 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
     def query_dialect(self) -> QuestdbDialect:
         return QuestdbDialect(self.job.schema)
 
-    def make_asker(self, in_flight: int) -> Asker:
-        kind = PgWireAsker if self.options.connection_string else QuestdbAsker
-        return kind(self, in_flight)
-
     def server_info(self) -> dict[str, Any]:
         description = self.connection.describe(self.job.table_names[0])
         description["settings"]["queries"] = "PGWire" if self.options.connection_string else "HTTP"
         return description
+
+
+def make_writer(module: Questdb) -> Writer:
+    """A writer by HTTP, or by PGWire, as the insert mode says."""
+    if module.mode in PGWIRE:
+        return make_statement_writer(module)
+    return LineWriter(module)
+
+
+def make_asker(module: Questdb, in_flight: int) -> Asker:
+    """An asker by PGWire if the options say where that is; else by HTTP."""
+    kind = PgWireAsker if module.options.connection_string else QuestdbAsker
+    return kind(module, in_flight)

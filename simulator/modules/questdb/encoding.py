@@ -31,7 +31,6 @@ from ...encoding.columns import KEY_COLUMN, TEXTS, bounds, client_keys, escape, 
 from ...encoding.rows import format_lines, text_form, text_values
 from ...errors import OptionError, SimulatorError
 from ...workloads.schema import FLOATS, ID, Column, ColumnType, EventBlock, Schema
-from ..base import OfficialClient
 from ..kit.libpq import ConnectionString, list_secrets, parse_dsn, public_dsn
 from ..kit.options import EndpointOptions, InFlightOptions, LoginOptions
 from ..options import PAYLOAD, InsertMode, Job, among, choose_mode
@@ -64,17 +63,6 @@ class Partition(StrEnum):
     def hours(self) -> int:
         """How many hours it has, a month and a year by the calendar's mean."""
         return {"hour": 1, "day": 24, "week": 168, "month": 730, "year": 8766}[self]
-
-
-CLIENTS = {
-    "official": OfficialClient(
-        ("questdb",),
-        dict.fromkeys((InsertMode.BATCH, InsertMode.SINGLE), "questdb's Sender.row and flush"),
-        writer=f"{__package__}.official:OfficialQuestdbWriter",
-        asker=f"{__package__}.queries:OfficialQuestdbAsker",
-    )
-}
-"""What the option `client` can be."""
 
 
 class QuestdbOptions(EndpointOptions, LoginOptions, InFlightOptions):

@@ -17,8 +17,8 @@ from ...contract import PrimaryKey
 from ...encoding.columns import KEY_COLUMN, bounds, client_keys
 from ...errors import OptionError, Retryable, SimulatorError, one_line
 from ...workloads.schema import ColumnType, EventBlock
-from ..base import Job
-from ..kit.module import ConnectedModule, connection_lost
+from ..base import AnyModule, Job
+from ..kit.module import connection_lost
 from ..kit.official import OfficialEncoder, OfficialWriter, list_columns
 from ..kit.options import bracket
 from ..sending import deal_in_turn
@@ -96,8 +96,8 @@ class SenderEncoder(OfficialEncoder):
 class OfficialQuestdbWriter(OfficialWriter[Connection]):
     """Sends payloads of `SenderEncoder` by the client's sender."""
 
-    def __init__(self, module: ConnectedModule[Any, Connection]) -> None:
-        super().__init__(SenderEncoder(module.job), module)
+    def make_encoder(self, module: AnyModule) -> SenderEncoder:
+        return SenderEncoder(module.job)
 
     def make_client(self) -> Any:
         from questdb.ingress import Protocol, Sender, TlsCa

@@ -44,7 +44,7 @@ from ..postgres.encoding import CopyFormat, PostgresEncoder
 from ..postgres.official import DriverAsker, Question
 from ..postgres.queries import PostgresAsker
 from ..postgres.writer import PostgresWriter
-from .encoding import QuestdbOptions, as_sent, find_sent_values
+from .encoding import as_sent, find_sent_values
 
 if TYPE_CHECKING:
     from . import Questdb
@@ -235,12 +235,11 @@ class PgWire(Dialect):
         self.SQL = QuestdbDialect(schema)
 
 
-def make_statement_writer(
-    encoder: StatementEncoder, options: QuestdbOptions, job: Job
-) -> PostgresWriter:
+def make_statement_writer(module: Questdb) -> PostgresWriter:
     """A writer that sends payloads of `StatementEncoder`; OptionError without a connection string."""
+    options, encoder = module.options, module.encoder(module.options, module.job)
     # The load says here what the target's own option may say.
-    job = job.change(in_flight=options.in_flight(job.load))
+    job = module.job.change(in_flight=options.in_flight(module.job.load))
     pg_options = options.pgwire(f"insert_mode={options.insert_mode}")
     return PostgresWriter(encoder, pg_options, job, PgWire(job.schema))
 

@@ -47,11 +47,21 @@ from ...errors import SimulatorError
 from ...workloads.drawing import BoundQuery
 from ...workloads.queries import Function
 from ...workloads.schema import ColumnType
-from ..base import Ageing, Capabilities, Durability, Encoding, Job, OwnSchema, Support, support_keys
+from ..base import (
+    Ageing,
+    Capabilities,
+    Client,
+    Durability,
+    Encoding,
+    Job,
+    OwnSchema,
+    Support,
+    support_keys,
+)
 from ..kit.module import ConnectedModule, Found, missing_table, nothing_to_query
 from ..kit.options import BATCH_MODES, BatchOptions, EndpointOptions, InFlightOptions, LoginOptions
 from ..kit.series import field_columns, find_witness, has_labels, name_device, tag_columns
-from ..options import PAYLOAD
+from ..options import LEAN, PAYLOAD
 from .encoding import (
     ALL_TIME,
     DB,
@@ -135,13 +145,17 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
     """VictoriaMetrics, over its HTTP API."""
 
     name = "victoriametrics"
-    WRITER = f"{__name__}.server:VictoriaMetricsWriter"
-    ASKER = f"{__name__}.server:VictoriaMetricsAsker"
     options_model = VictoriaMetricsOptions
     # The oldest that was tried.
     OLDEST: ClassVar[Mapping[str, str]] = {"VictoriaMetrics": "1.79"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "inmemoryDataFlushInterval": Condition.DURABILITY,
+    }
+    CLIENTS: ClassVar[Mapping[str, Client]] = {
+        LEAN: Client(
+            f"{__name__}.server:VictoriaMetricsWriter",
+            f"{__name__}.server:VictoriaMetricsAsker",
+        )
     }
     CAPABILITIES = Capabilities(
         own_schema=OwnSchema(reason="it makes no tables, metrics come with events"),

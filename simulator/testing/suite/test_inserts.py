@@ -306,7 +306,7 @@ def test_an_official_client_holds_several_requests_in_flight(
 
 
 def test_only_the_clients_that_a_module_has_can_be_chosen(server: ServerUnderTest) -> None:
-    clients = server.module_type.CAPABILITIES.clients
+    clients = server.module_type.official_clients()
     with pytest.raises(OptionError, match=r"has no client=offical.*\(known: lean") as refused:
         server.module(new_job(Temperature.schema), options={"client": "offical"})
     assert "\n" not in str(refused.value)
@@ -365,8 +365,8 @@ def test_texts_are_kept_or_refused(server: ServerUnderTest, kind: str) -> None:
         return
     bound = bind(query, schema.epoch_ms)
     right = answer(bound, Stored(workload, [StoredPart(0, 0, _TEXT_EVENTS)]))
-    askers = [name for name, client in can.clients.items() if client.asker]
-    for options in [{}, *({"client": name} for name in askers)]:
+    clients = server.module_type.CLIENTS
+    for options in [{"client": name} for name, client in clients.items() if client.asker]:
         with prepare_queries(server, workload, options) as module, connect(module.asker()) as asker:
             received = asker.ask(asker.encode_statement(module.compile(bound)))
             assert received.rows == _TEXT_EVENTS
@@ -381,7 +381,7 @@ def test_an_official_client_keeps_the_texts(
     workload = find_workload(server, kind)
     if not server.can_hold(workload.schema):
         pytest.skip("refused, as tried above")
-    refused = server.module_type.CAPABILITIES.clients[client].refused_texts
+    refused = server.module_type.CLIENTS[client].refused_texts
     expected = (
         pytest.raises(OptionError, match="use another value")
         if any(find_refused_texts(refused, workload.schema))

@@ -242,7 +242,7 @@ def ask_own(server: ServerUnderTest, query: Query, stored: Stored) -> list[str |
     bounds = draw_block(query, stored, 0, 0, OWN_EXECUTIONS)
     rights = answer_all(list(bounds), stored)
     assert any(len(right) for right in rights)
-    with prepare_queries(server, MACHINES) as module, closing(module.make_asker(1)) as asker:
+    with prepare_queries(server, MACHINES) as module, closing(module.asker()) as asker:
         requests = list(asker.encode(bounds))
         asker.open()
         prepared = [asker.decode(asker.ask(request)) for request in requests]

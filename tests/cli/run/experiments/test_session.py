@@ -126,7 +126,7 @@ def test_clients_and_tune_take_a_target_whose_options_are_all_in_a_secret(
     tuning.check()
     assert tuning.session.options is None
     inserting = ClientsRequest(target="x", batch=100, duration_s=1, runs=2)
-    offered = load_module(module).CAPABILITIES.clients.values()
+    offered = load_module(module).official_clients().values()
     if any(client.ways for client in offered):
         assert len(ClientsExperiment(inserting, open_session(request)).lengths) >= 4
     elif offered:
