@@ -1,9 +1,10 @@
 """What is in a folder with results, without reading them: once a result was read, what lists need of it is
 kept in a cache of the user's own.
 
-The cache, in SQLite, may be missing, broken, locked, unwritable or on a full disk, and be removed at any
-time: then results are read. It isn't beside them: what comes from strangers brings none, and what is
-published needs none. Nothing here imports the models of results, which would take longer than a list.
+The cache, a JSON file that is replaced as a whole, may be missing, broken, unwritable or on a full disk, and
+be removed at any time: then results are read. It isn't beside them: what comes from strangers brings none,
+and what is published needs none. Nothing here imports the models of results, which would take longer than a
+list.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import closing, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Any
 
 import orjson
 
@@ -25,23 +26,13 @@ from simulator import __version__
 from ..system.errors import ConfigError
 from ..system.installation import PACKAGES
 
-if TYPE_CHECKING:
-    from sqlite3 import Connection
-
 FILE_NAME = "result.json"
 OWN = Path("~/.cache/iot-database-benchmark/results")
 FEWEST = 50
 """Results of a folder that has an index: fewer are read in a moment."""
 _AT_ONCE = 500
 """Lines that are written together: whoever stops the first list, which is slow, need not begin anew."""
-_PATIENCE_S = 2.0
-"""How long to wait for another command that is writing."""
-_LAYOUT = (
-    "CREATE TABLE IF NOT EXISTS lines (id BLOB PRIMARY KEY, stamp BLOB, line BLOB) WITHOUT ROWID"
-)
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
-
-_Answer = TypeVar("_Answer")
 
 
 def list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
@@ -112,90 +103,69 @@ class ResultIndex:
     def __init__(self, folder: Path, entries: Mapping[str, os.stat_result]) -> None:
         """`entries`: ID of each result -> status of its file before anybody read it."""
         self._folder = folder
-        self._stamps: dict[str, bytes] = {}
-        self._known: dict[str, tuple[bytes, bytes]] = {}
-        self._added: list[ResultLine] = []
+        self._stamps: dict[str, str] = {}
+        self._lines: dict[str, tuple[str, dict[str, Any]]] = {}
+        """ID -> its stamp, and the fields of its line."""
+        self._unwritten = 0
         if len(entries) >= FEWEST:
-            tool = _describe_tool()
+            tool, known = _describe_tool(), self._read()
             self._stamps = {id_: _make_stamp(tool, status) for id_, status in entries.items()}
-            self._known = self._use(_read_lines) or {}
+            for id_, stamp in self._stamps.items():
+                with suppress(KeyError, IndexError, TypeError):  # whatever stands there instead
+                    if known[id_][0] == stamp:
+                        self._lines[id_] = stamp, known[id_][1]
+            self._unwritten = len(known) - len(self._lines)
 
     def __enter__(self) -> ResultIndex:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._write(gone=self._known.keys() - self._stamps.keys())
+        if self._unwritten:
+            self._write()
 
     def find(self, id_: str) -> ResultLine | None:
         """The line of a result; None if it isn't known, or its file has changed since."""
-        stamp, text = self._known.get(id_, (b"", b""))
-        if not stamp or stamp != self._stamps.get(id_):
-            return None
-        with suppress(ValueError, TypeError):  # whatever stands there instead
-            return ResultLine(id_, **orjson.loads(text))
+        with suppress(KeyError, TypeError):
+            return ResultLine(id_, **self._lines[id_][1])
         return None
 
     def add(self, line: ResultLine) -> None:
         """Keep the line of a result that was read."""
         if line.id in self._stamps:
-            self._added.append(line)
-        if len(self._added) == _AT_ONCE:
+            values = {name: value for name, value in vars(line).items() if name != "id"}
+            self._lines[line.id] = self._stamps[line.id], values
+            self._unwritten += 1
+        if self._unwritten >= _AT_ONCE:
             self._write()
 
-    def _write(self, gone: Collection[str] = ()) -> None:
-        if not self._added and not gone:
-            return
-        rows = []
-        for line in self._added:
-            values = {name: value for name, value in vars(line).items() if name != "id"}
-            rows.append((os.fsencode(line.id), self._stamps[line.id], orjson.dumps(values)))
-        self._added = []
+    def _read(self) -> dict[str, Any]:
+        with suppress(OSError, RuntimeError, ValueError):
+            document = orjson.loads(self._locate().read_bytes())
+            return document if isinstance(document, dict) else {}
+        return {}
 
-        def replace(connection: Connection) -> None:
-            connection.executemany("INSERT OR REPLACE INTO lines VALUES (?, ?, ?)", rows)
-            ids = [(os.fsencode(id_),) for id_ in gone]
-            connection.executemany("DELETE FROM lines WHERE id = ?", ids)
-
-        self._use(replace)
-
-    def _use(self, work: Callable[[Connection], _Answer]) -> _Answer | None:
-        """The outcome of a transaction; None if there can't be one. A file that is damaged, or no index, is
-        replaced by an empty one."""
-        import sqlite3
-
-        # RuntimeError: the user has no home.
-        with suppress(OSError, RuntimeError, sqlite3.OperationalError):
+    def _write(self) -> None:
+        self._unwritten = 0
+        with suppress(OSError, RuntimeError, TypeError):  # no home; a name that isn't UTF-8
             file = self._locate()
             file.parent.mkdir(parents=True, exist_ok=True)
-            for _ in range(2):
-                try:
-                    opened = sqlite3.connect(file, timeout=_PATIENCE_S)
-                    with closing(opened), opened:
-                        opened.execute(_LAYOUT)
-                        return work(opened)
-                except sqlite3.OperationalError:
-                    raise
-                except sqlite3.DatabaseError:
-                    # A journal that stayed would be played into the next file.
-                    for path in (file.with_name(f"{file.name}-journal"), file):
-                        path.unlink(missing_ok=True)
-        return None
+            part = file.with_suffix(f".{os.getpid()}")
+            try:
+                part.write_bytes(orjson.dumps(self._lines))
+                part.replace(file)
+            finally:
+                part.unlink(missing_ok=True)
 
     def _locate(self) -> Path:
         name = sha256(os.fsencode(self._folder.resolve())).hexdigest()[:16]
-        return OWN.expanduser() / f"{name}.sqlite"
+        return OWN.expanduser() / f"{name}.json"
 
 
-def _read_lines(connection: Connection) -> dict[str, tuple[bytes, bytes]]:
-    rows = connection.execute("SELECT id, stamp, line FROM lines")
-    return {os.fsdecode(id_): (stamp, line) for id_, stamp, line in rows}
-
-
-def _make_stamp(tool: str, status: os.stat_result) -> bytes:
+def _make_stamp(tool: str, status: os.stat_result) -> str:
     """A stamp that changes as soon as the file may be another, or be shown otherwise. The time of its last
     change and its number show what was replaced within a tick of the clock, or was given an old time."""
     parts = (tool, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
-    return " ".join(map(str, parts)).encode()
+    return " ".join(map(str, parts))
 
 
 def _describe_tool() -> str:

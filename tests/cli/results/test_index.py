@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,7 +40,7 @@ class Kept:
     @property
     def file(self) -> Path:
         """The index."""
-        (path,) = (self.home / CACHE).glob("*.sqlite")
+        (path,) = (self.home / CACHE).glob("*.json")
         return path
 
     def add(self, number: int, label: str = "usual") -> Path:
@@ -167,8 +166,7 @@ def test_what_changed_is_read_anew(kept: Kept) -> None:
     assert len(after) == MANY
     assert "other" in after[4] and after[4] == before[5].replace("usual", "other")
     assert not any(line.startswith("003") for line in after)
-    with closing(sqlite3.connect(kept.file)) as rows:
-        assert rows.execute("SELECT count(*) FROM lines").fetchone() == (MANY,)
+    assert len(json.loads(kept.file.read_text())) == MANY
 
 
 def test_what_can_not_be_read_is_named_each_time(
@@ -197,7 +195,7 @@ def test_few_results_need_no_index(kept: Kept) -> None:
     "damage",
     [
         lambda content: b"",
-        lambda content: b"no database" * 1000,
+        lambda content: b"[1, 2]",
         lambda content: content[: len(content) // 2],
         lambda content: content[:4096] + bytes(len(content) - 4096),
     ],
@@ -208,7 +206,6 @@ def test_a_broken_index_is_replaced(kept: Kept, damage: Callable[[bytes], bytes]
     before = kept.show()
     kept.take_reads()
     kept.file.write_bytes(damage(kept.file.read_bytes()))
-    kept.file.with_name(f"{kept.file.name}-journal").write_bytes(b"of the broken one")
     assert kept.show() == before
     assert len(kept.take_reads()) == MANY
     assert kept.show() == before
@@ -218,13 +215,14 @@ def test_a_broken_index_is_replaced(kept: Kept, damage: Callable[[bytes], bytes]
 def test_lines_that_are_none_are_read_anew(kept: Kept) -> None:
     kept.add_many()
     before = kept.show()
-    wrong = {b"001-insert-alpha": b"{", b"002-insert-alpha": b'{"what": 1}'}
-    with closing(sqlite3.connect(kept.file)) as rows, rows:
-        for id_, line in wrong.items():
-            rows.execute("UPDATE lines SET line = ? WHERE id = ?", (line, id_))
+    lines = json.loads(kept.file.read_text())
+    lines["001-insert-alpha"][1] = "{"
+    lines["002-insert-alpha"][1] = {"what": 1}
+    lines["003-insert-alpha"] = 5
+    kept.file.write_text(json.dumps(lines))
     kept.take_reads()
     assert kept.show() == before
-    assert kept.take_reads() == ["001-insert-alpha", "002-insert-alpha"]
+    assert kept.take_reads() == [f"00{number}-insert-alpha" for number in (1, 2, 3)]
 
 
 def test_without_a_place_for_an_index_results_are_read(
@@ -237,23 +235,6 @@ def test_without_a_place_for_an_index_results_are_read(
         for _ in range(2):
             assert len(kept.show()) == MANY
             assert len(kept.take_reads()) == MANY
-
-
-def test_an_index_that_is_locked_is_not_waited_for_long(
-    kept: Kept, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept.add_many()
-    before = kept.show()
-    kept.take_reads()
-    monkeypatch.setattr(index, "_PATIENCE_S", 0.01)
-    other = sqlite3.connect(kept.file, isolation_level=None)
-    other.execute("BEGIN EXCLUSIVE")
-    assert kept.show() == before
-    assert len(kept.take_reads()) == MANY
-    other.execute("ROLLBACK")
-    other.close()
-    assert kept.show() == before
-    assert kept.take_reads() == []
 
 
 def test_a_folder_that_is_only_read_stays_as_it_is(kept: Kept) -> None:
