@@ -131,13 +131,6 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     is_flag=True,
     help="Allow what FILE runs here, and its options that decide who gets secrets, without asking.",
 )
-@click.option(
-    "--without",
-    multiple=True,
-    metavar="CANDIDATE",
-    help="Leave out a target, or one of its variants: it isn't measured, nor in the report; what it has"
-    " measured is kept. May be repeated.",
-)
 @click.option("--size", help="A size that FILE defines below `sizes`, as in quick.")
 @click.option(
     "--report-only",
@@ -171,7 +164,6 @@ def campaign(
     yes: bool,
     confirm_context: str | None,
     allow_run: bool,
-    without: tuple[str, ...],
     size: str | None,
     report_only: bool,
     example: str | None,
@@ -201,9 +193,7 @@ def campaign(
         return
     if file is None:
         raise click.UsageError("name a FILE; to make one: campaign --example > campaign.yaml")
-    opened = replace(
-        open_campaign(file, config_file, output, ctx.obj, without, size), verbose=verbose
-    )
+    opened = replace(open_campaign(file, config_file, output, ctx.obj, size), verbose=verbose)
     if dry_run:
         show_plan(opened)
         return

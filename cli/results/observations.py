@@ -56,10 +56,6 @@ class Observation:
     """Key of `results.figures` -> value; what isn't known is left out. Over all runs: `query_mean_s`,
     `tuned_per_s` or `capacity_*`."""
 
-    def list_tidy(self) -> Iterator[tuple[str, Any]]:
-        """(figure, value): the row in the long form, one figure each."""
-        yield from self.figures.items()
-
 
 def observe(
     result: Result,

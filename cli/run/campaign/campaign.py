@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import chain
@@ -47,8 +47,6 @@ class Campaign:
     interrupts: Interrupts
     question: Question | None = None
     """What its verdict answers; None if nothing is required."""
-    without: Collection[str] = ()
-    """Candidates of the file that the user leaves out this time."""
     verbose: bool = False
     """Whether the tables of each job and all that is known about the verdict are printed."""
 
@@ -107,11 +105,9 @@ def open_campaign(
     config_file: Path,
     output: Path | None,
     interrupts: Interrupts,
-    without: Sequence[str] = (),
     size: str | None = None,
 ) -> Campaign:
-    """Read and plan a campaign; ConfigError if the file is wrong. `without`: candidates that are left out;
-    `size`: one of the sizes that the file names."""
+    """Read and plan a campaign; ConfigError if the file is wrong. `size`: one of the sizes that it names."""
     definition = load_definition(file, size)
     name = file.stem if size is None else f"{file.stem}-{size}"
     folder = CampaignFolder(output or Path("campaigns") / name)
@@ -119,7 +115,7 @@ def open_campaign(
     _check_targets(definition, config)
     question = make_question(definition, config, file)
     definition = add_steps(definition, question, config)
-    turns, left_out = select_turns(plan_turns(definition), without)
+    turns = plan_turns(definition)
     try:
         turns = _leave_out(turns, definition, config)
         sites = find_sites(turns, definition, config)
@@ -127,7 +123,7 @@ def open_campaign(
         raise ConfigError(f"{definition.locate(('targets',))}{error.message}") from error
     turns = add_recipe_options(turns, sites, config)
     return Campaign(
-        file, config_file, config, folder, definition, turns, sites, interrupts, question, left_out
+        file, config_file, config, folder, definition, turns, sites, interrupts, question
     )
 
 
@@ -142,28 +138,6 @@ def _check_targets(definition: Definition, config: Config) -> None:
         if name not in known
     ]:
         raise ConfigError(*unknown)
-
-
-def select_turns(turns: list[Turn], without: Sequence[str]) -> tuple[list[Turn], list[str]]:
-    """The turns of all candidates but those in `without`, and the names of those. They are named as in a
-    ranking, by their target, or by target and variant for any number of nodes. ConfigError if there is no
-    such candidate, or no other one."""
-    candidates = list(dict.fromkeys(turn[0].candidate for turn in turns))
-    names = {
-        candidate: {str(candidate), candidate.target, candidate.series} for candidate in candidates
-    }
-    labels = list(dict.fromkeys(map(str, candidates)))
-    for name in without:
-        if not any(name in aliases for aliases in names.values()):
-            raise ConfigError(
-                f"--without: there is no candidate {name!r}{did_you_mean(name, labels)} (there are:"
-                f" {', '.join(labels)})"
-            )
-    left_out = [candidate for candidate in candidates if names[candidate] & set(without)]
-    if len(left_out) == len(candidates):
-        raise ConfigError("--without leaves out every candidate: leave one in")
-    remaining = [turn for turn in turns if turn[0].candidate not in left_out]
-    return remaining, list(map(str, left_out))
 
 
 def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> list[Turn]:

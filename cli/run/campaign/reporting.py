@@ -142,16 +142,11 @@ def _read_turn(
 def _list_changes(campaign: Campaign) -> list[Ranking]:
     """A note on candidates that the file doesn't have any more."""
     present = {str(job.candidate) for job in campaign.jobs}
+    removed = [name for name in campaign.folder.list_candidates() if name not in present]
+    if not removed:
+        return []
     notice = f"what they measured is kept in {campaign.folder.results}."
-    removed = [
-        name
-        for name in campaign.folder.list_candidates()
-        if name not in present and name not in campaign.without
-    ]
-    lines = [f"{', '.join(removed)}: no longer in the file; {notice}"] if removed else []
-    if campaign.without:
-        lines.append(f"{', '.join(campaign.without)}: left out by --without; {notice}")
-    return [Ranking("Left out", lines)] if lines else []
+    return [Ranking("Left out", [f"{', '.join(removed)}: no longer in the file; {notice}"])]
 
 
 def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> dict[str, Ranking]:

@@ -46,11 +46,11 @@ requirements:
 """
 
 
-def _open(folder: Path, text: str = FILE, *without: str, size: str | None = None) -> Campaign:
+def _open(folder: Path, text: str = FILE, size: str | None = None) -> Campaign:
     file, config = folder / "needs.yaml", folder / "config.yaml"
     file.write_text(text)
     config.write_text(CONFIG)
-    return open_campaign(file, config, folder / "out", Interrupts(), without, size)
+    return open_campaign(file, config, folder / "out", Interrupts(), size)
 
 
 def _find(campaign: Campaign, step: str) -> dict[str, list[str]]:
@@ -330,35 +330,6 @@ def test_how_to_leave_a_variant_out_is_said(tmp_path: Path) -> None:
     way_out = "To leave variant indexed out for this target: targets: {two: {variants: [large]}}"
     assert refused.value.message.splitlines()[-1] == way_out
     prepare(_open(tmp_path, text.replace("[one, two]", "{one: {}, two: {variants: [large]}}")))
-
-
-@pytest.mark.parametrize(
-    ("without", "left"),
-    [
-        (["one"], {"two small", "two large"}),
-        (["one small", "two large"], {"one large", "two small"}),
-    ],
-)
-def test_candidates_are_left_out(tmp_path: Path, without: list[str], left: set[str]) -> None:
-    campaign = _open(tmp_path, TWO, *without)
-    assert {str(candidate) for candidate in campaign.list_candidates()} == left
-    assert {str(job.candidate) for job in campaign.jobs} == left
-    assert left.isdisjoint(campaign.without)
-
-
-@pytest.mark.parametrize(
-    ("without", "said"),
-    [
-        (["thre"], "there is no candidate 'thre'"),
-        (["one smal"], r"did you mean one small\?"),
-        (["one", "two"], "leaves out every candidate"),
-    ],
-)
-def test_leaving_out_nobody_or_everybody_is_refused(
-    tmp_path: Path, without: list[str], said: str
-) -> None:
-    with pytest.raises(ConfigError, match=said):
-        _open(tmp_path, TWO, *without)
 
 
 COARSE = FILE.replace("{span: 10m}", "{span: 30d, every: 10m}")

@@ -48,10 +48,10 @@ class Night:
         self.open().folder.results.mkdir(parents=True)
         self._keep_plan()
 
-    def open(self, *without: str) -> Campaign:
+    def open(self) -> Campaign:
         place = self.place
         return open_campaign(
-            place / "night.yaml", place / "config.yaml", place / "out", Interrupts(), without
+            place / "night.yaml", place / "config.yaml", place / "out", Interrupts()
         )
 
     def _keep_plan(self) -> None:
@@ -157,29 +157,6 @@ def test_a_failed_job_counts(night: Night) -> None:
     assert cell.status is Status.UNDECIDED
     assert "one insert 2 failed: it was away" in (cell.reason or "")
     assert verdict.jobs_left == 2
-
-
-def test_a_candidate_is_left_out_of_the_report(
-    night: Night, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for number in (1, 2):
-        night.finish(f"one insert {number}", 100)
-        night.finish(f"two insert {number}", 400)
-    assert report_only(night.open("two")) == 0
-    output = capsys.readouterr().out
-    assert "two: left out by --without; what they measured is kept" in output
-    assert "no longer in the file" not in output
-    verdict = open_verdict(night.place / "out")
-    assert verdict is not None
-    assert [candidate.candidate for candidate in verdict.candidates] == ["one"]
-    # Its results stay where they are.
-    assert set(night.open("two").folder.find_others(night.open("two").jobs)) == {
-        "two-insert-1", "two-insert-2",
-    }  # fmt: skip
-    assert report_only(night.open()) == 0
-    both = open_verdict(night.place / "out")
-    assert both is not None
-    assert [candidate.candidate for candidate in both.candidates] == ["one", "two"]
 
 
 @pytest.mark.parametrize(
