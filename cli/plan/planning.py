@@ -37,6 +37,7 @@ from simulator.workloads.numbering import (
 from ..system.errors import ConfigError
 from ..system.installation import load_each
 from ..system.output import warn_once
+from .replaying import end_with_recording
 from .request import Request
 from .requests import InsertRequest, MixedRequest, QueryRequest
 from .target import Target
@@ -225,6 +226,7 @@ def plan_mix(mix: MixedRequest) -> PlannedSeries:
     idle = mix.readers.model_copy(update={"role": Role.CHECK})
     filling = mix.load.model_copy(update={"role": Role.FILL})
     data = share_devices(mix.data, mix.load.workers)
+    end_with_recording(mix.load, data, mix.given)
     if data.retention_s is not None:
         data = compress_clock(data, mix.load)
         check_prefill(data, mix.load)
@@ -249,6 +251,8 @@ def _plan_run(sweep: InsertRequest, workers: int, run: int) -> PlannedRun:
     # A run that goes on with the events of others must share out the devices as they did.
     data = share_devices(sweep.data, workers if clean else max(sweep.workers))
     data = data.model_copy(update={"clean": clean})
+    before = (run - 1) * (count_own(load) or 0) if sweep.steps else 0
+    load = end_with_recording(load, data, sweep.given, before)
     if data.retention_s is not None:
         data = compress_clock(data, load)
     which = f"step {run} of {sweep.steps}" if sweep.steps else f"run {run} of {sweep.runs}"

@@ -121,7 +121,7 @@ def _find_length(load: Load, unit_s: float | None) -> float | None:
 
 
 def _count_units(load: Load) -> int:
-    return load.workers * (load.events if load.role is Role.WRITE else load.runs)
+    return load.total_events if load.role is Role.WRITE else load.workers * load.runs
 
 
 def _mean(values: Sequence[float], otherwise: float) -> float:

@@ -184,7 +184,7 @@ def _find_faults(
 def _find_lost(group: GroupResult, load: Load) -> list[str]:
     """Why a run is invalid: events weren't acknowledged, or were and aren't there."""
     reasons = []
-    planned = load.workers * load.events
+    planned = load.total_events
     if load.duration_s is None and group.count is not None and group.count < planned:
         reasons.append(f"{planned - group.count} of {planned} events were not acknowledged")
     verification = group.verification

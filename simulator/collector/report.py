@@ -343,7 +343,7 @@ def is_amid(load: Load, reports: Collection[Progress]) -> bool:
     if load.duration_s is not None:
         longest_s = max((report.elapsed_s for report in running), default=0.0)
         return longest_s >= _AMID_SHARE * load.duration_s
-    return sum(report.done for report in running) >= _AMID_SHARE * load.workers * load.events
+    return sum(report.done for report in running) >= _AMID_SHARE * load.total_events
 
 
 def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] | None:

@@ -196,7 +196,7 @@ class PhaseTracker:
         if load.duration_s is not None:
             return None
         if load.role is Role.WRITE:
-            return load.workers * load.events
+            return load.total_events
         return load.workers * load.runs * self.queries
 
     def _rate(

@@ -262,11 +262,18 @@ class Load(Message):
     """How often readers ask a query in proportion to the others; 1 for those that aren't named."""
     pauses: list[FleetPause] = Field(default_factory=list)
     """When the devices whose events writers send are cut off, in order."""
+    events_in_all: int | None = None
+    """Events of all workers, where some have fewer than `events`: of a recording that isn't repeated."""
 
     @property
     def events_per_request(self) -> int:
         """What one request counts for in `rate_per_s`: its events, or the one query that it is."""
         return max(1, self.batch) if self.role is Role.WRITE else 1
+
+    @property
+    def total_events(self) -> int:
+        """How many events all writers insert, if it is they that end the run."""
+        return self.workers * self.events if self.events_in_all is None else self.events_in_all
 
     def count_due(self, from_s: float, until_s: float) -> float:
         """Events (queries) that the rate comes to in a stretch, counted from the common start; 0 without a

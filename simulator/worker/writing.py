@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..contract import Arrivals, Progress, Role, Stage, Timestamps, WorkerResult
+from ..contract import Arrivals, Load, Progress, Role, Stage, Timestamps, WorkerResult
 from ..errors import GaveUp, Retryable, SimulatorError
 from ..modules.base import AnyModule, connect
 from ..modules.sending import Writer
@@ -59,6 +59,40 @@ def store_devices(
             return
 
 
+def count_left(workload: Workload, worker: int, first: int) -> int | None:
+    """How many events a worker has from this number on; None: as many as are asked for. SimulatorError if it
+    has none."""
+    if not workload.ends:
+        return None
+    in_all = workload.turn(worker)
+    if first >= in_all:
+        raise SimulatorError(
+            f"the recording is over: all {in_all:,} events of a worker are stored: leave --no-clean out, or"
+            " set recorded.repeat to true"
+        )
+    return in_all - first
+
+
+def make_recorded(workload: Workload, worker: int, load: Load, first: int) -> FindDue:
+    """When requests are due whose first event has this number: each when its last event is, at the load's
+    rate in the place of the recording's own; never, if there is no such event."""
+    own_per_s, size = workload.own_rate_per_s, load.events_per_request
+    assert own_per_s is not None
+    assert load.rate_per_s is not None
+    per_ms = own_per_s / load.rate_per_s / 1000
+    begin_ms = int(workload.find_due_ms(worker, np.array([first]))[0]) if first else 0
+    stop = workload.turn(worker) if workload.ends else None
+
+    def find_due_s(request: int, count: int) -> NDArray[np.floating[Any]]:
+        begins = first + size * np.arange(request, request + count)
+        ends = begins + size - 1
+        due_ms = workload.find_due_ms(worker, ends if stop is None else ends.clip(max=stop - 1))
+        due_s: NDArray[np.floating[Any]] = (due_ms - begin_ms) * per_ms
+        return due_s if stop is None else np.where(begins < stop, due_s, np.inf)
+
+    return find_due_s
+
+
 class WritingWorker(Worker):
     """Inserts events: a prefill before the common start, the load's own after it."""
 
@@ -82,9 +116,13 @@ class WritingWorker(Worker):
             load,
             self._number - self._group.first,
             self._chance,
-            self._make_recorded(first + prefill) if load.arrivals is Arrivals.RECORDED else None,
+            # One of its own, as the feed may use the other in its thread.
+            make_recorded(self._workload.remake(), self._number, load, first + prefill)
+            if load.arrivals is Arrivals.RECORDED
+            else None,
         )
-        events = load.events if load.duration_s is None else None
+        left = count_left(self._workload, self._number, first + prefill)
+        events = left if load.duration_s is not None else min(load.events, left or load.events)
         with connect(self._module.writer()) as writer:
             feed = Feed(generate, writer.encoder, first + prefill, events, schedule.is_open)
             feed.prime()
@@ -93,10 +131,12 @@ class WritingWorker(Worker):
                 if schedule.is_open:
                     sharpen_sleep()
                 recorder.begin(self._await_start(prefill, EARLY_S))
-                progress = self._progress("run", recorder)
+                progress = self._progress("run", recorder, events)
                 with reporting(self._client, progress, recorder.end_early):
                     failure = self._insert_all(feed, writer, recorder, schedule)
                     if failure is None:
+                        if recorder.events == left:
+                            recorder.end_early(time.perf_counter())
                         recorder.end()
                     else:
                         recorder.give_up(load.events_per_request, events)
@@ -115,24 +155,6 @@ class WritingWorker(Worker):
             chunk=chunk and (chunk.first, chunk.count),
             lacking=lacking,
         )
-
-    def _make_recorded(self, first: int) -> FindDue:
-        """When requests are due whose first event has this number: each when its last event is, at the load's
-        rate in the place of the recording's own."""
-        load, worker = self._load, self._number
-        # One of its own, as the feed may use the other in its thread.
-        workload = self._workload.remake()
-        own_per_s, size = workload.own_rate_per_s, load.events_per_request
-        assert own_per_s is not None
-        assert load.rate_per_s is not None
-        per_ms = own_per_s / load.rate_per_s / 1000
-        begin_ms = int(workload.find_due_ms(worker, np.array([first]))[0]) if first else 0
-
-        def find_due_s(request: int, count: int) -> NDArray[np.floating[Any]]:
-            last = first + size * (np.arange(request, request + count) + 1) - 1
-            return (workload.find_due_ms(worker, last) - begin_ms) * per_ms
-
-        return find_due_s
 
     def _insert_all(
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule
@@ -173,8 +195,7 @@ class WritingWorker(Worker):
         InsertLoop(writer, recorder, most, self._check_on, schedule, patience_s).run(feed)
 
     def _progress(
-        self, stage: Literal["prefill", "run"], recorder: Recorder
+        self, stage: Literal["prefill", "run"], recorder: Recorder, most: int | None = None
     ) -> Callable[[], Progress]:
-        load = self._load
-        most = load.events if load.duration_s is None else None
-        return lambda: read_progress(self._number, stage, recorder, load.events_per_request, most)
+        size = self._load.events_per_request
+        return lambda: read_progress(self._number, stage, recorder, size, most)

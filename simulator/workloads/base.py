@@ -149,6 +149,8 @@ class Workload(ABC):
     """How long that goes on before it begins anew."""
     own_speed: float = 1.0
     """How many times as fast they are sent if nobody says otherwise."""
+    ends: bool = False
+    """Whether a worker has no more events than its `turn`: a recording that isn't repeated."""
 
     def find_due_ms(self, worker: int, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """When events are due by that clock, in ms since its beginning. OptionError if they have none."""

@@ -192,7 +192,7 @@ def find_time_ms(workload: Workload, worker: int, number: int) -> int:
 def count_own(load: Load) -> int | None:
     """How many events a load's writers insert in all; None if that depends on how fast the database is."""
     if load.duration_s is None:
-        return load.workers * load.events
+        return load.total_events
     return None if load.rate_per_s is None else round(load.count_due(0.0, load.duration_s))
 
 
@@ -266,7 +266,7 @@ class WithHistory(Workload):
         self.clock_factor = base.clock_factor
         self.disorder = base.disorder
         self.own_rate_per_s, self.own_length_s = base.own_rate_per_s, base.own_length_s
-        self.own_speed = base.own_speed
+        self.own_speed, self.ends = base.own_speed, base.ends
 
     def remake(self, **changes: Any) -> Workload:
         assert self.history is not None

@@ -166,7 +166,7 @@ class Replayed(Workload):
         self.disorder = self._find_disorder()
         self.own_length_s = self._period_ms / 1000
         self.own_rate_per_s = header.rows / header.devices * in_all / self.own_length_s
-        self.own_speed = self.recorded.speed
+        self.own_speed, self.ends = self.recorded.speed, not self.recorded.repeat
         self._shares: dict[int, _Share] = {}
         self._merged: OrderedDict[tuple[int, int, int], _Events] = OrderedDict()
         self._merged_events = 0
@@ -497,8 +497,19 @@ class Replayed(Workload):
         events = self._find(worker, self._share(worker), np.arange(first, first + count))
         return float((events.times < np.maximum.accumulate(events.times)).mean())
 
+    @cached_property
+    def _rows_until(self) -> Rows:
+        """How many rows the devices before each of those that are used have, and all of them."""
+        numbers, counts = self.recording.device_numbers, np.zeros(self._base, dtype=np.int64)
+        for some in chunks(len(numbers)):
+            counts += np.bincount(numbers[some], minlength=self._base)[: self._base]
+        return np.concatenate([[0], np.cumsum(counts)])
+
     def turn(self, worker: int) -> int:
-        return self._share(worker).events
+        until = self._rows_until
+        ahead = worker // self._sharing * self._copies * self._base
+        start, stop = (divmod(device - ahead, self._base) for device in self._own(worker))
+        return int((stop[0] - start[0]) * until[-1] + until[stop[1]] - until[start[1]])
 
     def devices_among(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
         share = self._share(worker)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.plan.replaying import follow_recording
+from cli.plan.replaying import end_with_recording, follow_recording
 from cli.plan.workloads import choose_workload
 from cli.system.errors import ConfigError
 from simulator.contract import Arrivals, DataSet, Load
@@ -58,6 +58,59 @@ def test_what_takes_long_or_is_said_twice_is_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=problem):
         follow_recording(Load(**load), recorded, ())
+
+
+@pytest.fixture
+def once(recorded: DataSet) -> DataSet:
+    """The same, not repeated, shared by two workers."""
+    assert recorded.definition is not None
+    own = recorded.definition["recorded"] | {"repeat": False}
+    return recorded.model_copy(
+        update={
+            "definition": recorded.definition | {"recorded": own},
+            "workload_options": {"sharing_workers": 2},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("load", "given", "left", "told"),
+    [
+        # Nobody says how much: all of it.
+        ({"speed": 0.0}, (), (None, 100, 200), ""),
+        ({"speed": 1e4}, (), (None, 100, 200), ""),
+        ({"speed": 1e4, "duration_s": 1.0}, (), (None, 100, 200), "in 0.1 s, and end the run"),
+        ({"speed": 1e4, "duration_s": 0.05}, (), (0.05, 10_000, None), ""),
+        ({"rate_per_s": 50.0, "duration_s": 60.0}, (), (None, 100, 200), "200 events are sent in 4 s"),
+        ({"rate_per_s": 50.0, "duration_s": 3.0}, (), (3.0, 10_000, None), ""),
+        ({"speed": 0.0, "duration_s": 9.0}, (), (9.0, 10_000, None), "ends with its 200 events"),
+        ({"speed": 0.0, "events": 60}, ("events",), (None, 60, None), ""),
+    ],
+)  # fmt: skip
+def test_a_run_ends_with_a_recording_that_is_not_repeated(
+    once: DataSet, load: dict[str, Any], given: tuple[str, ...],
+    left: tuple[float | None, int, int | None], told: str, capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    followed = follow_recording(Load(workers=2, **load), once, given)
+    planned = end_with_recording(followed, once, given)
+    assert (planned.duration_s, planned.events, planned.events_in_all) == left
+    error = capsys.readouterr().err
+    assert told in error
+    assert bool(told) == bool(error)
+
+
+def test_more_events_than_a_recording_has_are_refused(once: DataSet) -> None:
+    load = Load(workers=2, events=101, speed=0.0)
+    with pytest.raises(
+        ConfigError, match="200 events for the run: --num-inserts 100 is the most for 2"
+    ):
+        end_with_recording(load, once, {"events"})
+    with pytest.raises(ConfigError, match="60 events for the run: --num-inserts 30 is"):
+        end_with_recording(load, once, {"events"}, before=140)
+    with pytest.raises(ConfigError, match="no events left for the run: give fewer before it"):
+        end_with_recording(load, once.model_copy(update={"prefill": 200}))
+    history = once.model_copy(update={"prefill_span_s": 900.0})
+    assert end_with_recording(load, history).events_in_all == 20
 
 
 def test_only_a_recording_has_a_speed() -> None:

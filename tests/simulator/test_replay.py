@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from simulator.contract import DataSet, StoredPart
-from simulator.errors import OptionError
+from simulator.contract import Arrivals, DataSet, Load, StoredPart
+from simulator.errors import OptionError, SimulatorError
 from simulator.oracle.answers import answer_blocks
+from simulator.worker.writing import count_left, make_recorded
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import Stored, bind
@@ -101,6 +102,39 @@ def test_workers_have_whole_devices_and_together_each_row_once(
     assert sorted(_list_all(workload, workers), key=str) == sorted(RECORDED, key=str)
     owners = [set(workload.devices(worker).tolist()) for worker in range(workers)]
     assert sum(map(len, owners)) == len(set.union(*owners)) == 3
+
+
+@pytest.mark.parametrize("recorded", [{}, {"fleet": 4}, {"devices": 2}, {"devices": 2, "fleet": 3}])
+def test_a_worker_has_as_many_events_as_its_devices_have_rows(
+    tmp_path: Path, recorded: dict[str, Any]
+) -> None:
+    for workers in (1, 2):
+        workload = _make(tmp_path, recorded | {"repeat": False}, sharing_workers=workers)
+        assert workload.ends
+        for worker in range(workers + 2):
+            twice = _list(workload.block(worker, 0, 2 * workload.turn(worker)))
+            begin, again = twice[: len(twice) // 2], twice[len(twice) // 2 :]
+            assert [event[1:] for event in begin] == [event[1:] for event in again]
+            [later] = {b[0] - a[0] for a, b in zip(begin, again, strict=True)}
+            assert later == 1000 * workload.own_length_s
+
+
+def test_the_last_request_of_a_recording_is_due_with_its_last_event_and_none_after_it(
+    tmp_path: Path,
+) -> None:
+    load = Load(batch=4, rate_per_s=1.0, arrivals=Arrivals.RECORDED)
+    for repeat in (True, False):
+        workload = _make(tmp_path, {"repeat": repeat})
+        assert workload.own_rate_per_s is not None
+        due_s = make_recorded(workload, 0, load, 0)(0, 5) / workload.own_rate_per_s
+        expected = [12, 900, 901, np.inf, np.inf]
+        if repeat:
+            length_s = workload.own_length_s
+            expected[2:] = [length_s + 10, length_s + 401, 2 * length_s + 10]
+        assert due_s == pytest.approx(expected)
+        assert count_left(workload, 0, 7) == (None if repeat else 2)
+    with pytest.raises(SimulatorError, match="the recording is over: all 9 events"):
+        count_left(workload, 0, 9)
 
 
 def test_copies_have_the_same_events_at_other_times_however_many_workers_send_them(

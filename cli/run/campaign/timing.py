@@ -63,7 +63,7 @@ def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: Executor
             clock_s += load.duration_s
             work_s += VERIFY_SHARE * load.duration_s
         elif load.role is Role.WRITE and load.batch >= FILL_BATCH:
-            work_s += (1 + VERIFY_SHARE) * load.workers * load.events / FILL_PER_S
+            work_s += (1 + VERIFY_SHARE) * load.total_events / FILL_PER_S
         else:
             open_runs += 1
         work_s += prefill / FILL_PER_S + run_s + load.workers * worker_s

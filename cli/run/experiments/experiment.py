@@ -18,7 +18,7 @@ from ...plan.disturbances import add_pauses, check_pauses, check_times
 from ...plan.planning import PlannedRun, PlannedSeries, share_devices
 from ...plan.replaying import follow_recording
 from ...plan.request import Request
-from ...plan.workloads import check_history
+from ...plan.workloads import check_history, make_workload_of
 from ...results.answers import Outcome, sum_up
 from ...results.model import Result
 from ...show.measured import print_measured
@@ -54,7 +54,11 @@ class Experiment(ABC, Generic[AnyRequest]):
         asks = load.role is Role.READ
         data = session.complete(request.data, existing=asks or not request.data.clean)
         if "speed" in type(request).model_fields:
-            load = follow_recording(load, data, request.given)
+            load = follow_recording(load, share_devices(data, load.workers), request.given)
+        elif not asks and make_workload_of(data).ends:
+            raise ConfigError(
+                f"{self.command} needs events without an end: set recorded.repeat to true"
+            )
         self.request = request.with_work(
             session.choose_queries(load) if asks else load,
             data,

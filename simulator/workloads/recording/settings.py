@@ -59,7 +59,7 @@ class ColumnSettings(Part):
 
 
 class Recorded(Part):
-    """A recording: where it is, what its columns mean, how it is replayed. At its end it begins anew."""
+    """A recording: where it is, what its columns mean, how it is replayed."""
 
     file: str = Field(min_length=1)
     """A file, a folder or a pattern of several, or an address such as https://… or s3://…, of Parquet, CSV or
@@ -98,6 +98,8 @@ class Recorded(Part):
     fleet: int = Field(1, ge=1, le=1_000_000)
     """How many times each device is there: itself, and copies such as pump-7~3, each shifted in time by its
     own part of the recording."""
+    repeat: bool = True
+    """Whether it begins anew, later, at its end; if not, a run ends with it."""
     speed: float = Field(1, gt=0)
     """How many times as fast as recorded the events are sent, if neither --rate nor --speed is given."""
     store: str | None = None
@@ -106,7 +108,7 @@ class Recorded(Part):
     @property
     def reading(self) -> dict[str, Any]:
         """What decides about the converted recording, besides the files' content."""
-        replayed = {"file", "devices", "fleet", "speed", "store"}
+        replayed = {"file", "devices", "fleet", "repeat", "speed", "store"}
         return self.model_dump(mode="json", exclude=replayed, exclude_defaults=True, by_alias=True)
 
     @field_validator("zone")
