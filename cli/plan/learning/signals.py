@@ -9,6 +9,7 @@ from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from pydantic import ValidationError
 
 from simulator.workloads.definition import ColumnDefinition
 from simulator.workloads.noise import Points, device_keys
@@ -31,6 +32,8 @@ _DRIFTS = 0.1
 """The autocorrelation from which on values aren't drawn one by one."""
 _JUMPS = 0.5
 """A held value's change is as large as that of values drawn by chance; one that drifts changes less."""
+_KEPT = 0.999
+"""The share of values that are a device's last one from which on it nearly keeps one for good."""
 _BY_PARAMETER = 0.004
 """What each number of a signal must win in nearness."""
 _MOST_MARGIN, _COARSER = 0.08, 0.1
@@ -77,8 +80,11 @@ def show_share(share: float) -> str:
 # --- one of several ---------------------------------------------------------------------------------
 
 
-def find_choice(series: Series, walk: Walk, interval_ms: float) -> Found | None:
-    """A constant, a choice or a hold; None if there are too many different numbers, or they drift."""
+def find_choice(
+    series: Series, walk: Walk, interval_ms: float, *, drifting: bool = False
+) -> Found | None:
+    """A constant, a choice or a hold; None if there are too many different numbers, or they drift, unless
+    such are wanted."""
     values, counts = np.unique(walk.values, return_counts=True)
     named = series.choices
     if len(values) == 1:
@@ -97,7 +103,7 @@ def find_choice(series: Series, walk: Walk, interval_ms: float) -> Found | None:
     changes = steps[steps != 0]
     # Two draws differ so often, and by so much.
     differ = 1 - float((shares**2).sum())
-    if named is None and len(values) > 3 and len(changes):
+    if named is None and not drifting and len(values) > 3 and len(changes):
         by_chance = 2 * float(walk.values.var()) / differ
         if float((changes**2).mean()) < _JUMPS * by_chance:
             return None
@@ -145,9 +151,12 @@ def find_signal(series: Series, walk: Walk, interval_ms: float, epoch_ms: int) -
         counter = chosen
     if counter is not None:
         return replace(counter, decimals=series.decimals)
+    if chosen is None and walk.repeats > _KEPT:
+        chosen = find_choice(series, walk, interval_ms, drifting=True)
     found = [*([chosen] if chosen else []), *_list_numbers(series, walk, interval_ms)]
     judge = _make_judge(series, walk, epoch_ms)
     found = [replace(one, decimals=series.decimals) for one in found]
+    found = [one for one in found if _is_possible(one, series)]
     best = min(found, key=lambda one: judge(one) + _BY_PARAMETER * one.numbers + one.margin)
     if series.type not in FLOATS or best.signal["kind"] in ("choice", "hold") or not walk.repeats:
         return best
@@ -157,6 +166,25 @@ def find_signal(series: Series, walk: Walk, interval_ms: float, epoch_ms: int) -
     coarser = [replace(best, decimals=digits) for digits in fewer if 10.0**-digits < width / 10]
     nearest = min(coarser, key=judge, default=best)
     return nearest if judge(nearest) < judge(best) - _COARSER else best
+
+
+def _define(one: Found, series: Series) -> ColumnDefinition:
+    """The column with this signal."""
+    return ColumnDefinition.model_validate(
+        {
+            "name": series.name, "type": series.type, "decimals": one.decimals,
+            "signal": one.signal,
+        }
+    )  # fmt: skip
+
+
+def _is_possible(one: Found, series: Series) -> bool:
+    """Whether the column's type and decimals have numbers within the signal's ends."""
+    try:
+        _define(one, series)
+    except ValidationError:
+        return False
+    return True
 
 
 def _make_judge(series: Series, walk: Walk, epoch_ms: int) -> Callable[[Found], float]:
@@ -171,11 +199,7 @@ def _make_judge(series: Series, walk: Walk, epoch_ms: int) -> Callable[[Found], 
     percentiles = np.percentile(walk.values, JUDGED)
 
     def judge(one: Found) -> float:
-        column = {
-            "name": series.name, "type": series.type, "decimals": one.decimals,
-            "signal": one.signal,
-        }  # fmt: skip
-        make = ColumnDefinition.model_validate(column).make_maker(series.name, epoch_ms)
+        make = _define(one, series).make_maker(series.name, epoch_ms)
         made = shown.with_values(make(points).astype(np.float64))
         spread = make(fleet).astype(np.float64)
         return measure_distance(shown, made, percentiles, spread, series.type)
@@ -218,12 +242,12 @@ def _list_numbers(series: Series, walk: Walk, interval_ms: float) -> Iterator[Fo
             about = "from how much values differ that are some time apart"
             yield Found({"kind": "wander", **ends, **_show_drift(drift)}, about, 5)
         ranks = walk.with_values(_make_normal(values))
-        drift = fit_drift(ranks, interval_ms, 0.0)
-        if drift is not None:
-            signal = {"kind": "percentiles", "values": table, **_show_drift(drift)}
-            about = "percentiles, and how ranks differ that are some time apart"
-            seen = len(walk) * interval_ms / drift.period_ms
-            yield Found(signal, about, 11, margin=min(seen**-0.5, _MOST_MARGIN))
+        # Too few steps to see how it drifts: each device nearly keeps its value.
+        drift = fit_drift(ranks, interval_ms, 0.0) or Drift(_YEAR_MS, 0, 1, 1)
+        signal = {"kind": "percentiles", "values": table, **_show_drift(drift)}
+        about = "percentiles, and how ranks differ that are some time apart"
+        seen = len(walk) * interval_ms / drift.period_ms
+        yield Found(signal, about, 11, margin=min(seen**-0.5, _MOST_MARGIN))
 
 
 def _show_drift(drift: Drift) -> dict[str, Any]:

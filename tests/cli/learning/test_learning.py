@@ -67,6 +67,18 @@ def test_a_counter_that_begins_anew() -> None:
     assert found.step / found.every == pytest.approx(5 / 60_000, rel=0.05)
 
 
+@pytest.mark.parametrize("falls", [0.0, 2e-6])
+def test_what_each_device_nearly_keeps(falls: float) -> None:
+    """A battery's voltage: other values than those of two digits don't exist."""
+    numbers = np.arange(100_000)
+    volts = 3 + 0.3 * np.random.default_rng(1).random(20)
+    values = np.round(volts[numbers % 20] - falls * (numbers // 20), 2)
+    sample = record({"x": values})
+    sample = replace(sample, columns=(replace(sample.columns[0], decimals=2),))
+    found = signal_of(learn(sample, name="pumps"))
+    assert found.kind == "hold" and found.lasts > 5 * 3_600_000
+
+
 @pytest.mark.parametrize("period", ["", ", period: 30m"])
 def test_values_that_are_spread_unevenly(period: str) -> None:
     values = "{p0: 0, p50: 0, p90: 10, p100: 25}"
