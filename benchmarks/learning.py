@@ -14,12 +14,14 @@ import os
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet
 
 from simulator.workloads import load_workload
+from simulator.workloads.schema import EventBlock
 
 from .support import conclude, is_quick, scratch_folder, show
 
@@ -28,12 +30,11 @@ ROWS, DEVICES = 1_000_000, 50
 LEFT_OUT = ("hall", "model")
 
 
-def write_recording(file: Path, rows: int) -> None:
-    """A file of made events, with time, device and eight columns."""
-    block = load_workload("machines")(devices=DEVICES).block(0, 0, rows)
+def write_recording(file: Path, block: EventBlock, left_out: Sequence[str] = ()) -> None:
+    """A Parquet file of made events."""
     columns = {}
     for column in block.schema.columns:
-        if column.name in LEFT_OUT:
+        if column.name in left_out:
             continue
         values = block.columns[column.name]
         if column.name == block.schema.time:
@@ -66,7 +67,8 @@ def main() -> int:
     rows = ROWS // 10 if is_quick(__doc__) else ROWS
     with scratch_folder() as folder:
         file = folder / "machines.parquet"
-        write_recording(file, rows)
+        made = load_workload("machines")(devices=DEVICES).block(0, 0, rows)
+        write_recording(file, made, LEFT_OUT)
         first, second = learn(file, folder), learn(file, folder)
     table = [
         [name, f"{seconds:.1f}", f"{peak_mb:,.0f}"]

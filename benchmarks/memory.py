@@ -17,7 +17,7 @@ from pathlib import Path
 
 from simulator.contract import DataSet
 
-from .processes import settings_file, start_collector, worker_peak_mb
+from .processes import settings_file, start_collector, worker_memory_mb
 from .support import conclude, is_quick, scratch_folder, show
 
 GOAL_RATIO, GOAL_MB = 1.1, 150
@@ -53,7 +53,7 @@ def peak_mb(case: Case, events: int, folder: Path) -> float:
         own, data = 1000, DataSet(prefill_span_s=10.0 * events, prefill_every_s=10)
     settings = settings_file(folder, 1, own, case.batch, case.options, data)
     with start_collector(settings) as collector:
-        return worker_peak_mb(settings, collector)
+        return worker_memory_mb(settings, collector).peak
 
 
 def main() -> int:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 
@@ -118,15 +119,25 @@ import sys
 from pathlib import Path
 from simulator.main import main
 status = main()
-print(next(x for x in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in x))
+lines = Path("/proc/self/status").read_text().splitlines()
+print(*(line.split()[1] for line in lines if line.startswith(("VmHWM", "RssAnon"))))
 sys.exit(status)
 """
 
 
-def worker_peak_mb(settings: SettingsFile, collector: RunningCollector) -> float:
-    """Run a worker to its end; its peak memory in MB (VmHWM). CalledProcessError if it failed.
+class Memory(NamedTuple):
+    """Of a process, in MB."""
 
-    It tells its peak itself: what `wait4` says of a child includes what this process had in use
+    peak: float
+    """The most that it had in use, with what was mapped from files (VmHWM)."""
+    own: float
+    """What it had at its end that no file holds (RssAnon)."""
+
+
+def worker_memory_mb(settings: SettingsFile, collector: RunningCollector) -> Memory:
+    """Run a worker to its end; its memory. CalledProcessError if it failed.
+
+    It tells its memory itself: what `wait4` says of a child includes what this process had in use
     when it started the child.
     """
     done = subprocess.run(
@@ -137,4 +148,4 @@ def worker_peak_mb(settings: SettingsFile, collector: RunningCollector) -> float
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
         env=settings.environment, check=True,
     )  # fmt: skip
-    return int(done.stdout.split()[1]) / 1024
+    return Memory(*(int(kib) / 1024 for kib in done.stdout.split()))
