@@ -21,12 +21,12 @@ from .system.processes import Interrupted, Interrupts
 COMMANDS = {
     "insert": "Insert events and print the rate for each worker count.",
     "query": "Run the queries and print how long each takes.",
-    "mixed": "Insert and query at once; show what each costs the other.",
+    "mixed": "Insert and query at the same time; show what each costs the other.",
     "capacity": "Find the highest rate that holds within limits.",
-    "tune": "Find the settings that suit a database.",
-    "clients": "Measure what the vendor's client costs over the lean path.",
+    "tune": "Find the best settings for a database.",
+    "clients": "Measure what the vendor's client costs compared with the lean path.",
     "campaign": "Run targets, variants and steps from a file; report on all.",
-    "results": "List what is stored, show one result, or export all runs.",
+    "results": "List results, show one, or export all runs.",
     "compare": "Compare results with the first one.",
     "plot": "Draw a figure of one result, or of several together.",
     "report": "Write one HTML file with what was measured and found.",
@@ -39,7 +39,7 @@ COMMANDS = {
     "clean": "Show the runs in the cluster's namespace, and remove them.",
     "db": "Install databases on Kubernetes, and remove them.",
 }
-"""Each with what `--help` says of it in the list: short enough for 80 columns."""
+"""Command -> its line in `--help`, short enough for 80 columns."""
 FILES = {
     **dict.fromkeys(
         ("insert", "query", "mixed", "capacity", "tune", "clients", "campaign"), "measure"
@@ -49,7 +49,7 @@ FILES = {
     "ceiling": "workloads",
     **dict.fromkeys(("doctor", "clean", "db"), "cluster"),
 }
-"""Command -> its file in `cli/commands/`, if it isn't named like it."""
+"""Command -> its file in `cli/commands/`, if the name differs."""
 DEFAULT_COMMAND = "insert"
 
 
@@ -91,7 +91,7 @@ class Commands(click.Group):
 @click.version_option(__version__, prog_name="iot-database-benchmark")
 @click.pass_context
 def commands(ctx: click.Context) -> None:
-    """Measure how fast databases take in and answer questions about device events.
+    """Measure how fast databases ingest and query device events.
 
     \b
     Without a command, insert:  iotbench --target embedded
@@ -140,7 +140,7 @@ def _status(arguments: list[str]) -> int:
 
 
 def _explain_end(error: Exception) -> tuple[str, int]:
-    """What a command that an error has ended says, and its exit status."""
+    """The message and exit status of a command that ended with an error."""
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else program()
         parameter = error.param if isinstance(error, click.MissingParameter) else None
@@ -171,11 +171,11 @@ def _explain_end(error: Exception) -> tuple[str, int]:
 
 
 _ELSEWHERE = {"--limit": "`insert`, `query`, `mixed` and `capacity` keep to limits"}
-"""Options that other commands have, and what these are for."""
+"""Options of other commands, with their purpose."""
 
 
 def _targets_of(file: Path) -> str:
-    """Which targets the config file has, or why that can't be said."""
+    """The targets of the config file, or why they are unknown."""
     from .plan.config import load_config
 
     try:

@@ -23,7 +23,7 @@ class OptionError(SimulatorError):
     """Options of a module or workload are wrong: found before anything is started."""
 
     def __init__(self, *problems: str) -> None:
-        """`problems`: all that is wrong."""
+        """`problems`: everything that is wrong."""
         super().__init__(list_problems(problems))
         self.problems = problems
 

@@ -1,4 +1,4 @@
-"""The commands about what is in a cluster: `doctor`, `clean`, `db`."""
+"""Commands for a cluster: `doctor`, `clean`, `db`."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ _of_changes = combine(
         help="Seconds that a step may take.",
     ),
 )  # fmt: skip
-"""Options of what changes the cluster."""
+"""Options of commands that change the cluster."""
 
 
 @click.group()
 def db() -> None:
-    """Install databases on Kubernetes with the recipes in dbinstall/, and remove them.
+    """Install databases on Kubernetes with the recipes in dbinstall/, and remove them. Each command first
 
-    Each shows first what it will do, and asks you to confirm the Kubernetes context.
+    shows what it will do and asks you to confirm the Kubernetes context.
     """  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def db() -> None:
     type=click.Choice(["default", "small"]),
     default="default",
     show_default=True,
-    help="What a node gets: 8 cores and 10 GB, or just enough to try it on a laptop.",
+    help="Resources per node: 8 cores and 10 GB, or just enough to try it on a laptop.",
 )
 @click.option(
     "--variant",
@@ -99,7 +99,7 @@ def status(**given: Any) -> None:
     print_status(config, given["target"], place)
 
 
-@db.command(short_help="Remove a target's database, its data only if asked to.")
+@db.command(short_help="Remove a target's database, and on request its data.")
 @click.argument("target")
 @click.option(
     "--delete-volumes", is_flag=True, help="Also delete the data and the Secrets, for good."
@@ -110,7 +110,7 @@ def status(**given: Any) -> None:
 def uninstall(ctx: click.Context, /, **given: Any) -> None:
     """Remove TARGET's database. Its data volumes and Secrets stay unless --delete-volumes is given.
 
-    An operator that was installed for it stays: other databases may depend on it.
+    An operator installed for it stays, since other databases may depend on it.
     """  # fmt: skip
     from ..run.install import uninstall_database
 
@@ -162,10 +162,11 @@ def clean(
     context: str | None,
     namespace: str | None,
 ) -> None:
-    """Show the runs that are in the cluster's namespace, and remove them.
+    """Show the runs in the cluster's namespace, and remove them. The tool cleans up after each run; this is
 
-    The tool removes each run itself; this is for what is left when it could not, say because its
-    machine crashed. Runs that are still running are shown, but left alone without --running.
+    for leftovers when it could not, for example after a crash. Without --running, runs that are still running
+
+    are only shown.
     """  # fmt: skip
     from tabulate import tabulate
 
@@ -190,7 +191,7 @@ def clean(
         return
     rows = [[run.run_id, run.started_by, run.age, run.state, run.objects] for run in runs]
     headers = ["Run", "Started by", "Age", "State", "Objects"]
-    # A run's id may look like a number: 326379e5.
+    # A run's ID may look like a number: 326379e5.
     print_text(tabulate(rows, headers, tablefmt="plain", disable_numparse=True))
     for run in runs:
         for kind, names in run.hanging.items():
@@ -232,11 +233,11 @@ def clean(
 @place_options
 @click.pass_context
 def doctor(ctx: click.Context, /, **given: Any) -> None:
-    """Check what a run needs, in order, and say what to do about what is missing.
+    """Check everything a run needs, in order, with a remedy for whatever is missing. Cluster and context,
 
-    Cluster and context, helm, permissions, Pod Security, the image on the nodes; with --target
-    also name resolution and the database, by a run of one worker that changes nothing, and whether
-    the workload can be stored in it.
+    helm, permissions, Pod Security, the image on the nodes; with --target also name resolution and the
+
+    database, by a run of one worker that changes nothing, and whether it can store the workload.
     """  # fmt: skip
     from ..run.diagnosis import diagnose
 

@@ -1,4 +1,4 @@
-"""`run.py workloads learn`: a recording described as a definition."""
+"""`run.py workloads learn`: describes a recording as a workload definition."""
 
 from __future__ import annotations
 
@@ -9,27 +9,28 @@ import click
 from .options import debug_option, output_option
 
 
-@click.command(short_help="Describe a file of recorded data as a definition.")
+@click.command(short_help="Turn a file of recorded data into a workload definition.")
 @click.argument("recording")
-@output_option(None, "YAML file to write; printed if left out.")
+@output_option(None, "YAML file to write; default: standard output.")
 @click.option(
     "--plot",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="HTML page to write: recorded and made values over each other.",
+    help="HTML page to write: recorded and generated values in one plot.",
 )
 @click.option(
     "--anonymous",
     is_flag=True,
-    help="No names, texts, times or extremes of the data in the definition.",
+    help="Keep names, texts, times and extremes of the data out of the definition.",
 )
 @debug_option
 def learn(
     recording: str, output: Path | None, plot: Path | None, anonymous: bool, debug: bool
 ) -> None:
-    """Describe a RECORDING as a definition, whose events are like the recorded ones.
+    """Turn a RECORDING into a workload definition that generates similar events. RECORDING is anything
 
-    RECORDING is what --workload takes: a file, a folder, an address, or a definition with `recorded:`. Each
-    line of the definition says what it was read from; a table compares recorded events with made ones.
+    --workload takes: a file, a folder, an address, or a definition with `recorded:`. Each line of the
+
+    definition says what it is based on; a table compares recorded with generated events.
     """  # fmt: skip
     from simulator.errors import OptionError
 

@@ -1,4 +1,4 @@
-"""The commands that measure: each is the options of its request, and a call."""
+"""The commands that measure: each takes its request's options and makes one call."""
 
 from __future__ import annotations
 
@@ -31,10 +31,11 @@ from .options import (
 @options_of(InsertRequest)
 @click.pass_context
 def insert(ctx: click.Context, /, **given: Any) -> None:
-    """Insert events and print the rate for each worker count.
+    """Insert events and print the rate for each worker count. The figures are events per second of all
 
-    The figures are events per second of all workers together, over the runs that are valid:
-    every event acknowledged, counted in the database afterwards, all workers running together.
+    workers together, over the valid runs: every event acknowledged and counted in the database afterwards,
+
+    with all workers active at the same time.
     """  # fmt: skip
     run(ctx)
 
@@ -43,9 +44,9 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
 @options_of(QueryRequest)
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:
-    """Ask the queries and print how long each takes, in seconds.
+    """Run the queries and print how long each takes, in seconds. Insert an appropriate amount of data
 
-    Insert an appropriate amount of data first. A query's time ends when all rows of its answer
+    first. A query's time ends when all rows of its answer
     have been fetched.
     """  # fmt: skip
     run(ctx)
@@ -55,10 +56,9 @@ def query(ctx: click.Context, /, **given: Any) -> None:
 @options_of(MixedRequest)
 @click.pass_context
 def mixed(ctx: click.Context, /, **given: Any) -> None:
-    """Insert events and ask queries at the same time.
+    """Insert events and run queries at the same time. Each group sends its next request after an answer, or
 
-    Each group follows the answers to its own requests, or offers a rate of its own. What is acknowledged
-    and answered within the window counts.
+    at its own rate. Only what is acknowledged or answered within the window counts.
     """  # fmt: skip
     run(ctx)
 
@@ -69,8 +69,8 @@ def mixed(ctx: click.Context, /, **given: Any) -> None:
 def capacity(ctx: click.Context, /, **given: Any) -> None:
     """Find the highest rate that holds: valid, not saturated, within all limits.
 
-    A short closed loop shows where to look; then rates are tried, each on new tables. The
-    two rates next to the limit are repeated until their verdicts are sure.
+    A short closed loop finds where to look; then rates are tried, each on new tables. The two rates next to
+    the limit are repeated until their verdicts are certain.
     """  # fmt: skip
     run(ctx)
 
@@ -81,8 +81,8 @@ def capacity(ctx: click.Context, /, **given: Any) -> None:
 def tune(ctx: click.Context, /, **given: Any) -> None:
     """Find the settings with the highest throughput, or with --limit the highest capacity.
 
-    All combinations get a short run each, in random order; the better half continues with longer
-    runs, until two are left. They are compared with each other and with the defaults, in turns.
+    Each combination gets a short run, in random order; the better half continues with longer runs until two
+    are left. Those are compared with each other and with the defaults, in turns.
     """  # fmt: skip
     run(ctx)
 
@@ -91,12 +91,13 @@ def tune(ctx: click.Context, /, **given: Any) -> None:
 @options_of(ClientsRequest)
 @click.pass_context
 def clients(ctx: click.Context, /, **given: Any) -> None:
-    """Show what your application's client costs you compared with the lean path.
+    """Show what your application's client costs you compared with the lean path. The module's lean path and
 
-    The same events are inserted by the module's lean path and by the vendor's client, in turns, on
-    new tables: throughput, CPU per event, latency of a request. With --queries events are
-    inserted once (--prefill, or else --num-inserts of each worker), and each client asks the same
-    queries of them: queries per second, CPU per query and per row, times.
+    the vendor's client insert the same events, in turns, on new tables: throughput, CPU per event, latency of
+
+    a request. With --queries, events are inserted once (--prefill, or else --num-inserts of each worker), and
+
+    each client runs the same queries: queries per second, CPU per query and per row, times.
     """
     run(ctx)
 
@@ -107,17 +108,17 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
 @click.option(
     "--output",
     type=FolderType(
-        "a campaign resumes from its folder: name one here, and copy it", file_okay=False
+        "a campaign resumes from its folder: name a local one, and copy it", file_okay=False
     ),
-    help="Folder of this campaign, with all results; default: campaigns/ and the file's name"
-    " (with --size: and the size's).",
+    help="Folder for this campaign and its results; default: campaigns/ plus the file's name (and the"
+    " size's with --size).",
 )
 @click.option(
-    "--dry-run", is_flag=True, help="Check everything, print the plan and its time, start nothing."
+    "--dry-run",
+    is_flag=True,
+    help="Check everything and print the plan with its time; start nothing.",
 )
-@click.option(
-    "--stop-on-error", is_flag=True, help="End at the first job that fails instead of going on."
-)
+@click.option("--stop-on-error", is_flag=True, help="Stop at the first job that fails.")
 @click.option(
     "--yes", is_flag=True, help="With install: don't ask to confirm the Kubernetes context."
 )
@@ -129,26 +130,26 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
 @click.option(
     "--allow-run",
     is_flag=True,
-    help="Allow what FILE runs here, and its options that decide who gets secrets, without asking.",
+    help="Allow, without asking, the commands that FILE runs and its options that send secrets.",
 )
-@click.option("--size", help="A size that FILE defines below `sizes`, as in quick.")
+@click.option("--size", help="A size defined in FILE under `sizes`, as in quick.")
 @click.option(
     "--report-only",
     is_flag=True,
-    help="Run nothing: make the report, with ranking and verdict, from the results so far.",
+    help="Run nothing; make the report, with ranking and verdict, from the results so far.",
 )
 @click.option(
     "--example",
     is_flag=False,
     flag_value="steps",
     type=click.Choice(["steps", "requirements"]),
-    help="Print an example file: one with steps of its own, or with requirements that end in a verdict.",
+    help="Print an example file: with custom steps, or with requirements that lead to a verdict.",
 )
 @click.option(
     "-v",
     "--verbose",
     is_flag=True,
-    help="Print the tables of each job too, the rankings, and all that is known about the verdict.",
+    help="Also print the tables of each job, the rankings, and all details of the verdict.",
 )
 @live_options
 @debug_option
@@ -176,8 +177,8 @@ def campaign(
     """Run the campaign in FILE: targets, variants of options, steps or requirements; then one report with a
     ranking, and the verdict on the requirements.
 
-    If it is killed, the same command resumes after the last completed run. A job that fails is
-    noted, and the others go on.
+    If it is killed, the same command resumes after the last completed run. If a job fails, the others
+    continue.
     """  # fmt: skip
     from ..run.campaign.campaign import open_campaign
     from ..run.campaign.definition import EXAMPLES

@@ -31,7 +31,7 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 
 class Parsed(click.ParamType[Any]):
-    """A value of such a kind."""
+    """A value parsed by a parser from `plan.values`."""
 
     def __init__(self, kind: Kind) -> None:
         self.kind, self.name = kind, kind.name
@@ -46,7 +46,7 @@ class Parsed(click.ParamType[Any]):
 
 
 class NumberType(Parsed, click.IntRange):
-    """One whose range click shows."""
+    """One whose range click shows in the help."""
 
     def __init__(self, kind: Number) -> None:
         click.IntRange.__init__(
@@ -62,7 +62,7 @@ class FolderType(click.Path):
     """A folder, or the address of one: s3://bucket/folder."""
 
     def __init__(self, local: str = "", file_okay: bool = True) -> None:
-        """`local`: why it can't be an address."""
+        """`local`: why it can't be a remote address."""
         super().__init__(file_okay=file_okay, path_type=Path)
         self._local = local
 
@@ -81,12 +81,12 @@ class FolderType(click.Path):
 
 
 def whole(least: int, most: int | None = None) -> click.ParamType[Any]:
-    """A whole number within limits."""
+    """A whole number in a range."""
     return NumberType(Whole(least, most))
 
 
 class Since(Kind):
-    """`2h`, `3d`, `2w`: so long ago; or a day or an instant in UTC: `2026-11-20`, `2026-11-20T08:30`."""
+    """A time before now (`2h`, `3d`, `2w`), or a day or time in UTC: `2026-11-20`, `2026-11-20T08:30`."""
 
     name = "TIME"
     made = datetime
@@ -130,10 +130,10 @@ def combine(*options: Callable[[Function], Function]) -> Callable[[Function], Fu
 
 
 class MeasuringCommand(click.Command):
-    """A command that makes a request: its help shows the options in their groups."""
+    """A command that makes a request: its help groups the options."""
 
     def list_groups(self, ctx: click.Context) -> dict[str, list[tuple[str, str]]]:
-        """Heading -> its options, and what help says of each."""
+        """Heading -> its options with their help."""
         declared = find_options(REQUESTS[self.name or ""])
         groups: dict[str, list[tuple[str, str]]] = {group: [] for group in Group}
         for parameter in self.get_params(ctx):
@@ -149,7 +149,7 @@ class MeasuringCommand(click.Command):
 
 
 def options_of(kind: type[Request], *names: str, **changes: Any) -> Callable[[Function], Function]:
-    """Options of a request: those with these names, or all. `changes`: what differs, of a single one."""
+    """Options of a request: those with these names, or all. `changes`: overrides for a single one."""
     declared = find_options(kind)
     return combine(*(_make_option(name, *declared[name], changes) for name in names or declared))
 
@@ -178,13 +178,13 @@ config_option = options_of(Request, "config_file")
 place_options = options_of(Request, "kubeconfig", "context", "namespace")
 """Which cluster and namespace; the same for helm and for this tool."""
 live_options = options_of(Request, "live", "open_live", "prometheus_file")
-"""The page that shows a command while it runs: every command that runs something has it."""
+"""The live page: every command that runs something has it."""
 debug_option = options_of(Request, "debug")
 """Every command has it."""
 
 
 def find_given(ctx: click.Context) -> dict[str, Any]:
-    """The values of the options that were given, not left at their defaults."""
+    """The values of options that were given explicitly."""
     command_line = click.core.ParameterSource.COMMANDLINE
     return {
         name: value
@@ -194,8 +194,7 @@ def find_given(ctx: click.Context) -> dict[str, Any]:
 
 
 def make_request(ctx: click.Context, kind: type[AnyRequest], **more: Any) -> AnyRequest:
-    """The request of a command, from those options that are fields of it. UsageError if they don't go
-    together."""
+    """The request of a command, from the options that are its fields. UsageError if they conflict."""
     own = {name: value for name, value in find_given(ctx).items() if name in kind.model_fields}
     try:
         return kind.model_validate(more | own)
@@ -204,7 +203,7 @@ def make_request(ctx: click.Context, kind: type[AnyRequest], **more: Any) -> Any
 
 
 def run(ctx: click.Context) -> None:
-    """Run the experiment of a command, and end with its exit status."""
+    """Run the experiment of a command, and exit with its status."""
     from ..run.experiments import EXPERIMENTS, run_experiment
 
     request = make_request(ctx, REQUESTS[ctx.command.name or ""])
@@ -215,11 +214,11 @@ def run(ctx: click.Context) -> None:
 
 
 def results_option(function: Function) -> Function:
-    """Where results are kept: every command that reads them has it."""
+    """Where results are stored: every command that reads them has it."""
 
     @wraps(function)
     def call(*args: Any, results_folder: Path | Address, **values: Any) -> Any:
-        # Fetched when the command runs, not when its line is read: an address takes a while.
+        # Fetched when the command runs, not while parsing: an address takes a while.
         if not isinstance(results_folder, Path):
             results_folder = results_folder.fetch()
         elif results_folder.is_file():
@@ -231,7 +230,7 @@ def results_option(function: Function) -> Function:
     return click.option(
         "--results", "results_folder", default="results", show_default=True, type=FolderType(),
         metavar="FOLDER|URL",
-        help="Folder with the stored results, its address, or a file that `results pack` made.",
+        help="Folder with the stored results, its address, or a file made by `results pack`.",
     )(cast(Function, call))  # fmt: skip
 
 

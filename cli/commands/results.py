@@ -1,4 +1,5 @@
-"""Stored results: `results` lists, shows, exports and checks them; `compare`, `plot`, `report` show some."""
+"""Stored results: `results` lists, shows, exports and checks them; `compare`, `plot` and `report` show some
+of them."""
 
 from __future__ import annotations
 
@@ -50,9 +51,9 @@ class _ListByDefault(click.Group):
 
 @click.group(cls=_ListByDefault)
 def results() -> None:
-    """List what is stored, show one result, export all runs, or check whether results may be published.
+    """List results, show one, export all runs, or check whether results may be published. Without a
 
-    Without a subcommand: list.
+    subcommand: list.
     """
 
 
@@ -67,9 +68,9 @@ selection_options = combine(
         "--since", type=Parsed(Since()),
         help="Only results started since: 2h, 3d, or a date or time in UTC as in 2026-11-20T08:30.",
     ),
-    click.option("--last", type=whole(1), help="Only the newest, this many."),
+    click.option("--last", type=whole(1), help="Only this many, the newest."),
 )  # fmt: skip
-"""Which of the stored results are meant."""
+"""Options that filter the stored results."""
 
 
 @results.command("list", short_help="List the stored results, each with its answer.")
@@ -84,10 +85,11 @@ def list_(
     results_folder: Path,
     debug: bool,
 ) -> None:
-    """When, which command, target and database, the answer, and whether it is valid and stable.
+    """Date, command, target and database, the answer, and whether it is valid and stable. Options are shown
 
-    Only options that aren't at their defaults are shown. In a terminal, columns whose text
-    is in the ID or in `results show`, too, are left out where there is no room.
+    only if they aren't at their defaults. On a narrow terminal, columns that repeat the ID or `results show`
+
+    are left out.
     """
     from ..results.index import Selection, list_lines
     from ..show.listing import write_list
@@ -104,7 +106,7 @@ def list_(
 
 
 def _read_line(folder: Path, id_: str) -> ResultLine | None:
-    # Importing what reads a result takes longer than listing results that were read before.
+    # Importing the reader takes longer than listing results that were read before.
     from ..show.stored import read_line
 
     return read_line(folder, id_)
@@ -117,9 +119,9 @@ def _read_line(folder: Path, id_: str) -> ResultLine | None:
 def show(name: str, results_folder: Path, debug: bool) -> None:
     """Print one result: figures, runs, latencies, workers, errors, phases, environment.
 
-    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. A campaign's
-    folder, its verdict.json, or a file that `results pack` made: the verdict on its requirements, with the
-    runs of each figure; without requirements, its results.
+    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. For a campaign's
+    folder, its verdict.json, or a file made by `results pack`: the verdict on its requirements, with the runs
+    of each figure; without requirements, its results.
     """
     from ..results.index import list_lines
     from ..results.kept import find_results, unpack
@@ -141,21 +143,21 @@ def show(name: str, results_folder: Path, debug: bool) -> None:
     print_text(describe_result(stored, sys.stdout.isatty(), terminal_width()))
 
 
-@results.command(short_help="Write all runs as a table for other programs.")
+@results.command(short_help="Export all runs as a table for other programs.")
 @click.argument("names", nargs=-1, metavar="[RESULT]...")
 @output_option(None, "File to write: .csv, .json, .md or .parquet. Default: standard output.")
 @click.option(
     "--format",
     "form",
     type=click.Choice(["csv", "json", "markdown", "parquet"]),
-    help="Default: by the file's ending, else CSV. Markdown has the main columns, others have all.",
+    help="Default: by the file's ending, else CSV. Markdown has the main columns, the others all.",
 )
 @results_option
 @debug_option
 def export(
     names: tuple[str, ...], output: Path | None, form: str | None, results_folder: Path, debug: bool
 ) -> None:
-    """Write all runs of the results given, or of all that are stored, one line for each run."""
+    """Export all runs of the given results, or of all stored ones, one line per run."""
     from ..results.export import Format, choose_format, export_runs
     from ..results.store import list_results, open_results
     from ..system.output import note, print_text, write_whole
@@ -178,19 +180,22 @@ def export(
 @debug_option
 @click.pass_context
 def check(ctx: click.Context, folders: tuple[Path, ...], debug: bool) -> None:
-    """Check whether results may be published: of campaigns, or of other commands.
+    """Check whether results of campaigns or other commands may be published. FOLDER is a campaign's folder,
 
-    FOLDER is a campaign's folder, one with results, or a file that `results pack` made. Complete, valid,
-    counted, answers checked, versions, settings and client known, the machine not busy, three repetitions
-    at least, no secret, and in a file all hashes right. Prints what belongs beside the figures. Exit
-    status 0: they may be; 1: not, and why.
+    one with results, or a file made by `results pack`. Results must be complete, valid and counted, with
+
+    checked answers, known versions, settings and client, an idle machine, at least three repetitions, no
+
+    secrets and, in a file, correct hashes. Prints what must be stated with the figures. Exit status 0: they
+
+    may be published; 1: they may not, and why.
     """
     verdicts = [_check(folder) for folder in folders]
     ctx.exit(0 if all(verdicts) else 1)
 
 
 def _check(folder: Path) -> bool:
-    """Print whether a folder, or a file in its place, may be published."""
+    """Print whether a folder, or a packed one, may be published."""
     from simulator.units import format_count
 
     from ..results.publication import check_publication
@@ -202,21 +207,21 @@ def _check(folder: Path) -> bool:
     for problem in publication.problems:
         print_prose(f"problem: {problem}")
     for line in publication.beside:
-        print_prose(f"beside it: {line}")
+        print_prose(f"note: {line}")
     return not publication.problems
 
 
-@results.command(short_help="Keep a campaign as one file, to publish or send it.")
+@results.command(short_help="Pack a campaign into one file, to publish or send it.")
 @click.argument("folder", type=click.Path(path_type=Path))
 @output_option(None, "File to write. Default: FOLDER.tar.xz.")
 @debug_option
 @click.pass_context
 def pack(ctx: click.Context, folder: Path, output: Path | None, debug: bool) -> None:
-    """Keep a folder as one file: a campaign's, or one with results.
+    """Pack a folder, a campaign's or one with results, into one file. It holds everything but the logs, and a
 
-    The file holds all but the logs, and a hash of each file. `publish`, and all commands for results,
-    take it in the folder's place. Exit status 1, and no file, if `results check` has a problem with the
-    folder.
+    hash of each file. `publish` and all commands for results accept it in place of the folder. Exit status 1,
+
+    and no file, if `results check` finds a problem.
     """
     from ..results.kept import SUFFIX, is_kept, pack
     from ..system.errors import ConfigError
@@ -226,7 +231,7 @@ def pack(ctx: click.Context, folder: Path, output: Path | None, debug: bool) -> 
         raise ConfigError(f"{folder} is packed already")
     file = output or folder.with_name(folder.resolve().name + SUFFIX)
     if not file.name.endswith(SUFFIX):
-        raise ConfigError(f"{file} would not be known again: its name must end with {SUFFIX}")
+        raise ConfigError(f"{file}: the name must end with {SUFFIX}")
     if not _check(folder):
         ctx.exit(1)
     size = pack(folder, file)
@@ -249,11 +254,11 @@ def pack(ctx: click.Context, folder: Path, output: Path | None, debug: bool) -> 
 def publish(
     folders: tuple[Path, ...], output: Path, title: str, open_it: bool, debug: bool
 ) -> None:
-    """Write a static site: candidates beside each other, and all that is behind each figure.
+    """Write a static site that compares candidates, with the data behind each figure. FOLDER is a campaign's
 
-    FOLDER is a campaign's folder, one with results, its own or below it, or a file that `results pack` made.
-    The site needs no network, no server and no other program; passwords, host names and paths are left out
-    of it.
+    folder, one with results in it or below it, or a file made by `results pack`. The site needs no network,
+
+    server or other program, and contains no passwords, host names or paths.
     """
     from simulator.units import format_count
 
@@ -281,12 +286,12 @@ _KEYS = {
     "events": "num_inserts", "query_rate": "query_rate_per_s", "disturb": "disturbances",
     "reader_count": "readers",
 }  # fmt: skip
-"""Field of a request -> its key in a result, where that differs."""
+"""Field of a request -> its key in a result, if different."""
 _NO_OPTIONS = frozenset({"target", "label", "tags", "output", "workload_pairs", "extra_options"})
 
 
 def write_command(result: Result) -> str:
-    """The command line that gave a result, as far as the result says so, with the options that aren't at
+    """The command line that produced a result, as far as the result has it, with the options that aren't at
     their defaults."""
     from simulator.contract import format_stages
 
@@ -332,8 +337,8 @@ def write_command(result: Result) -> str:
     "--fail-below",
     type=NumberType(Number(0, above=True)),
     metavar="RATIO",
-    help="Exit status 1 if a result's speed is below this ratio to the first one's, unless the"
-    " interval shows no difference.",
+    help="Exit status 1 if a result's speed relative to the first is below this ratio, unless the interval"
+    " shows no difference.",
 )
 @click.option(
     "--fail-if",
@@ -361,10 +366,10 @@ def compare(
 ) -> None:
     """Compare results with the first one: how many times as fast they are, with the 95 % interval.
 
-    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. Two campaigns,
-    by their folders or the files that `results pack` made: what has changed for each candidate. A limit of
-    --fail-if is for rate, p50, p90, p99, p99_9, max, service_p99 and so on, bytes_per_event, or
-    query:NAME, which is a query's mean time.
+    RESULT is an ID or its beginning, a label, `latest`, a result's folder, or its JSON file. Given two
+    campaigns, as folders or files made by `results pack`: what changed for each candidate. A limit of
+    --fail-if applies to rate, p50, p90, p99, p99_9, max, service_p99 and so on, bytes_per_event, or
+    query:NAME, a query's mean time.
     """
     from ..results.comparison import check_comparable, find_breaches, find_failures, parse_threshold
     from ..results.kept import name_files
@@ -404,8 +409,8 @@ def compare(
     ctx.exit(1 if failed else 0)
 
 
-# As in cli.show.charts and cli.show.drawing, whose import would take time from `--help`; a test
-# holds them together.
+# As in cli.show.charts and cli.show.drawing, whose import would slow down `--help`; a test
+# keeps them in sync.
 KINDS = (
     "workers",
     "fill-level",
@@ -429,7 +434,7 @@ THEMES = ("auto", "light", "dark")
 @click.option(
     "--kind",
     type=click.Choice(KINDS),
-    help="What is drawn; default: the first of these that the results have data for.",
+    help="What to draw; default: the first of these that the results have data for.",
 )
 @output_option(None, "File to write: .svg or .png. Default: KIND.svg here.")
 @click.option("--title", help="Title instead of the figure's own.")
@@ -481,10 +486,9 @@ def report(
     results_folder: Path,
     debug: bool,
 ) -> None:
-    """Write one HTML file: what was measured, the answer, its limitations, figures, tables.
+    """Write one self-contained HTML file: what was measured, the answer, its limitations, figures, tables.
 
-    RESULT is an ID or its beginning, a result's folder, or its JSON file. The file needs no network
-    and no other file.
+    RESULT is an ID or its beginning, a result's folder, or its JSON file.
     """
     from ..results.store import open_results
     from ..show.report import make_report

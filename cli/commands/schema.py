@@ -1,4 +1,4 @@
-"""`run.py schema`: the JSON schema of a kind of file, which editors check and complete it by."""
+"""`run.py schema`: the JSON schema of a kind of file, with which editors check and complete it."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ from .options import debug_option
 KINDS = ("config", "workload", "campaign")
 Schema = dict[str, Any]
 _VARIABLE = {"type": "string", "pattern": r"\$\{"}
-"""What stands for any value in a config file."""
+"""A variable, which may replace any value in a config file."""
 
 
 @click.command()
 @click.argument("kind", type=click.Choice(KINDS))
 @debug_option
 def schema(kind: str, debug: bool) -> None:
-    """Print the JSON schema of a kind of file (draft 2020-12), by which editors check and complete it.
+    """Print the JSON schema (draft 2020-12) of a kind of file, with which editors check and complete it. An
 
-    An editor with the YAML language server uses it in each file whose first line names it, as in
-    `# yaml-language-server: $schema=campaign.schema.json`.
+    editor with the YAML language server uses it for files whose first line names it, as in `#
+
+    yaml-language-server: $schema=campaign.schema.json`.
     """  # fmt: skip
     from ..system.output import print_text
 
@@ -147,7 +148,7 @@ def _make_config() -> Schema:
         "additionalProperties": False,
         "properties": {
             "targets": {"type": "object", "additionalProperties": target, "minProperties": 1},
-            "namespace": {"type": "string", "description": "Where runs are made in Kubernetes."},
+            "namespace": {"type": "string", "description": "Where runs take place in Kubernetes."},
             "kubernetes": kinds["kubernetes"] | {"description": "The chart's values for all targets."},
             "workloads": {
                 "description": "Workloads: a name, and a definition or its file.",
@@ -164,19 +165,19 @@ def _choose_by_module(module: Schema, then: Schema) -> Schema:
 
 
 def _make_part(properties: Schema) -> Schema:
-    """A mapping with these keys and no others; or nothing at all."""
+    """A mapping with only these keys, or null."""
     return {"type": ["object", "null"], "properties": properties, "additionalProperties": False}
 
 
 def _allow(own: Schema, more: Schema) -> Schema:
-    """A schema that allows something else, too."""
+    """A schema that also allows an alternative."""
     about: Schema = {key: own[key] for key in ("description", "default") if key in own}
     kept = {key: value for key, value in own.items() if key not in about}
     return {"anyOf": [kept, more], **about}
 
 
 def describe_model(model: type[BaseModel], prefix: str = "") -> Schema:
-    """The schema of what a file may have for a model, described by its docstrings: numbers, times and choices
+    """The schema of a model's part of a file, with its docstrings as descriptions: numbers, times and choices
     may be texts or variables. `prefix`: of the names of its parts."""
     made = model.model_json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
     parts = {part.__name__: part for part in walk_models(model)}
@@ -210,7 +211,7 @@ def _loosen(node: Any) -> Any:
 
 
 def walk_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
-    """A model, and those that its fields are made of."""
+    """A model and the models of its fields."""
     yield model
     for field in model.model_fields.values():
         for part in list_models(field.annotation):
@@ -219,7 +220,7 @@ def walk_models(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
 
 
 def read_docs(kind: type) -> dict[str, str]:
-    """Attribute -> the docstring below it, of a class and its bases."""
+    """Attribute -> the docstring below it, for a class and its bases."""
     docs: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if not base.__module__.startswith(("cli", "simulator")):

@@ -1,4 +1,4 @@
-"""`run.py targets`: which targets there are, what each supports, and which options it has."""
+"""`run.py targets`: the targets, what each supports, and its options."""
 
 from __future__ import annotations
 
@@ -25,12 +25,11 @@ if TYPE_CHECKING:
 @click.option("--example", is_flag=True, help="Print an example config file.")
 @debug_option
 def targets(target: str | None, config_file: Path, example: bool, debug: bool) -> None:
-    """List the targets of the config file, and what can be done with each.
+    """List the targets of the config file, and what each supports. full: works; unsupported: the database
 
-    full: works; unsupported: the database has no such thing; missing: this tool can't do it yet. The
-    first word applies to everything that isn't named after it.
+    can't do it; missing: this tool can't do it yet. The first word applies to everything not named after it.
 
-    With a TARGET, list the options that it takes, as keys in the config file or by --extra-option.
+    With a TARGET, list its options, which are keys in the config file or values of --extra-option.
     """  # fmt: skip
     from ..plan.config import load_config
     from ..system.errors import ConfigError
@@ -50,7 +49,7 @@ def targets(target: str | None, config_file: Path, example: bool, debug: bool) -
 
 
 def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
-    """An error for each key that a run with one of these targets would not accept."""
+    """An error for each key that a run with one of these targets would reject."""
     from functools import partial
 
     from ..plan.planning import option_names
@@ -64,13 +63,13 @@ def _wrong_keys(config: Config, names: Sequence[str]) -> list[str]:
             problems.append(error.message)
             continue
         loaded = _load(module)
-        if not isinstance(loaded, str):  # else the table says why
+        if not isinstance(loaded, str):  # otherwise the table says why
             problems += config.unknown_keys(name, partial(option_names, loaded))
     return problems
 
 
 def _load(module: str) -> type[AnyModule] | str:
-    """The module's class, or a word on why it can't be had."""
+    """The module's class, or a word on why it isn't available."""
     from simulator.errors import OptionError, PluginError
 
     from ..system.installation import load_if_installed
@@ -86,7 +85,7 @@ def _load(module: str) -> type[AnyModule] | str:
 
 
 def _overview(config: Config) -> str:
-    """A line for each target, in as many tables as the terminal's width needs."""
+    """A line for each target, split into tables that fit the terminal."""
     from simulator.workloads import load_workload, workload_names
 
     from ..show.tables import Table
@@ -131,8 +130,7 @@ _WIDEST_DEFAULT = 24
 
 
 def _options(config: Config, target: str) -> str:
-    """A line for each option of a target's module: name, default, meaning; its own before those that
-    every module has."""
+    """A line for each option of a target's module: name, default, meaning; its own before the common ones."""
     from tabulate import tabulate
 
     from simulator.errors import OptionError
@@ -163,7 +161,7 @@ def _options(config: Config, target: str) -> str:
         for name, field in model.model_fields.items():
             if name not in [row[0] for row in rows]:
                 rows.append([name, show_default(field), field.description])
-    # Enough for the longest names and defaults, and a third column that fits the terminal.
+    # Wide enough for the longest names and defaults, with a third column that fits the terminal.
     used = (
         max(len(row[0]) for row in rows)
         + 2
@@ -197,7 +195,7 @@ def show_default(field: FieldInfo) -> str:
 
 
 def cell(supported: Mapping[PrimaryKey, Support] | Mapping[str, Support]) -> str:
-    """What holds for most of them, then the exceptions: `full`, or `full; missing: transaction`."""
+    """The most common support, then the exceptions: `full`, or `full; missing: transaction`."""
     kinds = list(supported.values())
     most = max(sorted(set(kinds)), key=kinds.count)
     exceptions = [

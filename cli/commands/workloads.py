@@ -1,4 +1,4 @@
-"""`run.py workloads`: what can be inserted, and what an event of it is."""
+"""`run.py workloads`: the workloads, and what their events look like."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class _ShowByDefault(click.Group):
-    """`workloads machines` means `workloads show machines`."""
+    """Makes `workloads machines` mean `workloads show machines`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if not args or args[0] not in {"--help", *self.commands}:
@@ -49,19 +49,19 @@ workloads.add_command(learn)
     default="1h",
     show_default=True,
     type=Parsed(Duration(above=True)),
-    help="With --plot: the time that is drawn.",
+    help="With --plot: the time span to draw.",
 )
 @click.option(
     "--types",
     is_flag=True,
-    help="Show its types in each database, and the bytes of an event in requests.",
+    help="Show its types in each database, and the bytes per event in requests.",
 )
 @output_option(None, "With --plot: file to write, .svg or .png. Default: NAME.svg here.")
 @click.option(
     "--show-queries",
     is_flag=True,
-    help="Show the schema and the statement of each query that --target's module sends, and connect to"
-    " nothing.",
+    help="Show the schema and the statement of each query as --target's module sends them, without"
+    " connecting.",
 )
 @options_of(
     Request,
@@ -88,10 +88,11 @@ def show(
     extra_options: tuple[str, ...],
     debug: bool,
 ) -> None:
-    """List the workloads: those of this tool, and those below `workloads` in the config file.
+    """List the workloads: built-in ones, and those under `workloads` in the config file. With a WORKLOAD (a
 
-    With a WORKLOAD (a name, or a file with a definition), show its columns with a few events, and its
-    queries; with --types, what databases make of it; with --show-queries, what a target is sent for them.
+    name, or a file with a definition), show its columns with a few events, and its queries; with --types, its
+
+    column types in each database; with --show-queries, the statements sent to a target.
     """  # fmt: skip
     from ..plan.workloads import find_config, make_workload
     from ..show.workloads import describe_workload, list_workloads
@@ -133,7 +134,7 @@ def show(
 
 
 def _describe_queries(request: Request, seed: int) -> str:
-    """What a target's module makes and sends for the workload; ConfigError if it can't store or ask it."""
+    """The statements of a target's module for the workload; ConfigError if it can't store or query it."""
     from simulator.contract import DataSet, Load, Role
     from simulator.errors import OptionError
 
@@ -158,11 +159,11 @@ def _describe_queries(request: Request, seed: int) -> str:
         raise ConfigError(str(error)) from error
 
 
-# `run.py ceiling`: how fast this machine could generate and encode, if databases took no time.
+# `run.py ceiling`: how fast this machine could generate and encode events if databases took no time.
 
 
 @click.command()
-@click.option("--module", "chosen", help="Only this module; default: all that encode something.")
+@click.option("--module", "chosen", help="Only this module; default: all that encode.")
 @options_of(Request, "workload", "workload_pairs")
 @options_of(Request, "config_file", help="Config file with further workloads.")
 @click.option(
@@ -190,10 +191,11 @@ def ceiling(
     events: int,
     debug: bool,
 ) -> None:
-    """Print events per second, CPU and bytes per event of generating and encoding, on one core.
+    """Print events per second, CPU and bytes per event for generating and encoding, on one core, without a
 
-    No database is used. A run that reaches half of its line's rate per worker measures the
-    client; `--target blackhole` runs the same with collector, workers and measuring.
+    database. A run that reaches half of its line's rate per worker measures the client; `--target blackhole`
+
+    does the same with collector, workers and measurement.
     """  # fmt: skip
     from tabulate import tabulate
 
@@ -255,8 +257,8 @@ def ceiling(
 def measure_encoder(
     workload: Workload, encoder: Encoder, events: int, rounds: int = 3
 ) -> tuple[float, float, float]:
-    """CPU seconds per event of generating and of encoding, and an event's bytes in the requests: the best
-    of `rounds`, since whatever else the machine does can only add to the time."""
+    """CPU seconds per event for generating and for encoding, and bytes per event in requests: the best of
+    `rounds`, since other activity on the machine can only add time."""
     from simulator.worker.feed import Feed
 
     from ..show.workloads import count_bytes

@@ -1,1 +1,1 @@
-"""All judgement on stored results; `cli.show` prints what this says."""
+"""Everything that judges stored results; `cli.show` only prints it."""

@@ -1,7 +1,8 @@
-"""Folders of results that aren't on this machine, by any address that fsspec knows, as in s3://bucket/folder.
+"""Result folders at remote addresses: any that fsspec supports, as in s3://bucket/folder. fsspec and its
 
-fsspec, and what it needs for a kind of address, are optional packages. Credentials come from the environment
-or the machine's identity, never from the address: that is in lists of processes and in logs.
+drivers are optional packages. Credentials come from the environment or the machine's identity, never from the
+
+address, which shows in process lists and logs.
 """
 
 from __future__ import annotations
@@ -28,40 +29,41 @@ from .index import FILE_NAME
 from .manifest import hide_secrets
 
 FETCHED = Path("~/.cache/iot-database-benchmark/remote")
-"""Results that were read from elsewhere: nobody changes one, so each is fetched once."""
+"""Cached remote results: they never change, so each is fetched once."""
 MARK = ".iotbench"
-"""A file that a command writes beside the results before its first run, so that an address that can't be
-written is found then. What the command needs is the right to write, and no other."""
+"""A file that a command writes next to the results before its first run, to find out early whether the
+address is writable. The command needs no other right."""
 
 _ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]*)://")
-# Secrets may have slashes, and S3's have.
+# Secrets may contain slashes, and S3's do.
 _CREDENTIALS = re.compile(r"://[^@]*:[^@]*@")
 _OF_OBSTORE = frozenset({"s3", "gs", "az", "abfs", "abfss"})
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
 _LENT_FOR = timedelta(days=1)
 _AT_ONCE = 16
-"""Results that are fetched together: an answer takes longer than a result."""
+"""Results fetched at a time: latency outweighs transfer."""
 _MOST_CHARACTERS = 300
 _REMEDY = "check the address and your credentials (environment, or the machine's identity)"
 
 
 def is_address(text: str) -> bool:
-    """Whether this means a place elsewhere, and no path of this machine."""
+    """Whether this is a remote address, not a path on this machine."""
     return bool(_ADDRESS.match(text)) or ("::" in text and "://" in text)
 
 
 @dataclass(frozen=True)
 class Address:
-    """A folder of results elsewhere."""
+    """A remote folder of results."""
 
     url: str
 
     def __post_init__(self) -> None:
-        """ValueError, which doesn't repeat the address, if there is more in it than a place."""
+        """ValueError, without quoting the address, if it holds more than a location."""
         if _CREDENTIALS.search(self.url) or "?" in self.url:
             raise ValueError(
-                "the address has credentials or a query in it, which others could read: give only the place,"
-                " and credentials in the environment (AWS_ACCESS_KEY_ID, …) or the machine's identity"
+                "the address contains credentials or a query, which others could read: give only the"
+                " location, and credentials in the"
+                " environment (AWS_ACCESS_KEY_ID, …) or the machine's identity"
             )
         if "::" in self.url:
             raise ValueError(
@@ -81,9 +83,9 @@ class Address:
                 files.put_file(file.name, f"{root}/{MARK}")
 
     def send(self, folder: Path) -> str:
-        """Copy a folder there, under its name; where it is then. RunFailed, with what to do, if that fails.
+        """Copy a folder there, under its name, and return its address. RunFailed, with a remedy, if that
 
-        result.json goes last: whoever finds it finds the rest, too."""
+        fails. result.json goes last, so that it is never there without the rest."""
         there = f"{self.url.rstrip('/')}/{folder.name}"
         failed = (
             f"the result is in {folder}, but could not be copied to {there}: copy the folder there"
@@ -92,7 +94,7 @@ class Address:
         with self._explain(RunFailed, failed):
             files, root = self._open()
             if _is_there(files, f"{root}/{folder.name}/{FILE_NAME}"):
-                raise RunFailed(f"{failed}, under another name: there is a result already")
+                raise RunFailed(f"{failed}, under another name: there already is a result")
             paths = [path for path in folder.rglob("*") if path.is_file()]
             for path in sorted(paths, key=lambda path: (path == folder / FILE_NAME, path)):
                 own = path.relative_to(folder).as_posix()
@@ -100,10 +102,10 @@ class Address:
         return there
 
     def lend(self, file: Path) -> str:
-        """Copy a file there, unless it is there already; an address with a signature, by which whoever knows
-        it may read the file for a day. ConfigError if that fails."""
+        """Copy a file there, unless it is there already; return a signed address, which lets anyone who knows
+        it read the file for a day. ConfigError if that fails."""
         with self._explain(ConfigError, f"can't copy {file} to {self}: {_REMEDY}"):
-            self._open()  # which says what package is missing
+            self._open()  # names the missing package
             import obstore
             from obstore.store import AzureStore, GCSStore, S3Store, from_url
 
@@ -117,8 +119,8 @@ class Address:
             return str(obstore.sign(store, "GET", file.name, _LENT_FOR))
 
     def fetch(self) -> Path:
-        """A folder of this machine with the result.json of each result there; only what is new is fetched.
-        ConfigError if the address can't be read."""
+        """A local folder with the result.json of each result there; fetches only new ones. ConfigError if the
+        address can't be read."""
         with self._explain(ConfigError, f"can't read results from {self} (--results): {_REMEDY}"):
             files, root = self._open()
             entries = files.ls(root, detail=True)
@@ -151,7 +153,7 @@ class Address:
         return folder
 
     def _open(self) -> tuple[Any, str]:
-        """fsspec's files there, and the path of this folder among them, without a slash at its end."""
+        """fsspec's file system there, and this folder's path in it, without a trailing slash."""
         match = _ADDRESS.match(self.url)
         assert match is not None
         protocol = match["protocol"].lower()
@@ -180,20 +182,20 @@ class Address:
 
     @contextmanager
     def _explain(self, kind: type[CliError], problem: str) -> Iterator[None]:
-        """An error of this kind, whatever the package for an address raises."""
+        """Turn whatever a driver package raises into an error of this kind."""
         try:
             yield
         except CliError:
             raise
         except Exception as error:
-            # obstore repeats itself as its programmers see it.
+            # obstore appends its internal representation.
             text = str(error).partition("Debug source")[0]
             why = hide_secrets(one_line(text or error, _MOST_CHARACTERS))
             raise kind(f"{problem}\n{type(error).__name__}: {why}") from error
 
 
 def explain_named(name: str) -> str:
-    """What to do instead of naming a result by an address."""
+    """How to name a result at an address."""
     return (
         f"{name} is an address: name its folder by --results, and the result by its ID (see:"
         f" {program()} results list --results URL)"
@@ -201,15 +203,14 @@ def explain_named(name: str) -> str:
 
 
 def _is_there(files: Any, path: str) -> bool:
-    """Whether a file is known to be there."""
-    with suppress(Exception):  # whoever may only write can't look
+    """Whether a file is certain to be there."""
+    with suppress(Exception):  # write-only credentials can't look
         return bool(files.exists(path))
     return False
 
 
 def _fetch_file(files: Any, there: str, folder: Path) -> None:
-    """Fetch a result, as a whole or not at all, into a new folder; none, if there are only the logs of a
-    failure."""
+    """Fetch a result into a new folder, atomically; nothing if there are only the logs of a failure."""
     folder.parent.mkdir(exist_ok=True)
     with NamedTemporaryFile(dir=folder.parent.parent, suffix=".part") as part:
         try:

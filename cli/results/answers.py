@@ -1,5 +1,5 @@
-"""The models of answers in result.json: what became of limits, and what searches found (a capacity, a
-tuning), with what follows from their steps and trials. Pure."""
+"""The models of answers in result.json: outcomes of limits, and results of searches (a capacity, a tuning)
+with what follows from their steps and trials. Pure."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from .statistics import Ratio, estimate_ratio
 
 
 class Outcome(StrEnum):
-    """What became of a limit, or of all limits of a run."""
+    """The outcome of a limit, or of all limits of a run."""
 
     KEPT = "kept"
     MISSED = "missed"
     UNDECIDED = "undecided"
-    """The run has too few requests, or isn't valid: that is not kept."""
+    """The run has too few requests, or isn't valid; not counted as kept."""
 
 
 class LimitVerdict(Bounded, BaseModel):
@@ -37,9 +37,9 @@ class LimitVerdict(Bounded, BaseModel):
     limit: RunLimit
     outcome: Outcome
     figure: float | None = None
-    """What the limit is about, in milliseconds or as a share; None if it isn't known."""
+    """The limited figure, in milliseconds or as a share; None if unknown."""
     reason: str | None = None
-    """Why it can't be decided, or is missed though the figure isn't known."""
+    """Why it is undecided, or missed although the figure is unknown."""
 
 
 class RunVerdict(Bounded, BaseModel):
@@ -48,7 +48,7 @@ class RunVerdict(Bounded, BaseModel):
     outcome: Outcome
     """`kept` if each is, and the run is valid and kept up with its rate."""
     reasons: list[str] = []
-    """Why they aren't kept, or why that isn't known."""
+    """Why they aren't kept, or are undecided."""
     limits: list[LimitVerdict]
 
     @property
@@ -69,7 +69,7 @@ class RunVerdict(Bounded, BaseModel):
 
 
 def sum_up(outcomes: list[Outcome]) -> Outcome:
-    """The outcome of several together: kept if all are, missed if one is."""
+    """The combined outcome: kept if all are, missed if any is."""
     worst = (Outcome.MISSED, Outcome.UNDECIDED)
     return next((outcome for outcome in worst if outcome in outcomes), Outcome.KEPT)
 
@@ -80,7 +80,7 @@ def sum_up(outcomes: list[Outcome]) -> Outcome:
 def measure(
     limit: RunLimit, writers: GroupResult | None, readers: GroupResult | None, per_request: int
 ) -> float | None:
-    """A run's figure that a limit is about, in milliseconds or as a share; None if it isn't known."""
+    """The figure of a run that a limit applies to, in milliseconds or as a share; None if unknown."""
     if limit.query is None:
         if writers is None:
             return None
@@ -103,7 +103,7 @@ def measure(
 
 
 def find_query(name: str, readers: GroupResult | None) -> QueryResult | None:
-    """What readers measured of a query; None if they didn't ask it."""
+    """What readers measured for a query; None if they didn't run it."""
     return (
         next((query for query in readers.queries if query.query == name), None) if readers else None
     )
@@ -127,27 +127,27 @@ class CapacityStep(Bounded, BaseModel):
     run: int
     """Its number among `runs`, and among `reads` if there are readers."""
     rate_per_s: float | None = None
-    """Events per second that were asked for; None of the closed loop at the beginning. What was due by the
-    step's seed is `offered.due` of its run."""
+    """Requested events per second; None for the closed loop at the beginning. What was due by the step's seed
+    is `offered.due` of its run."""
     seed: int | None = None
-    """What its events and arrivals follow from."""
+    """The seed of its events and arrivals."""
     holds: bool | None = None
-    """None of the closed loop, and of a step with too few requests for a verdict."""
+    """None for the closed loop, and for a step with too few requests for a verdict."""
     reasons: list[str] = []
-    """Why it doesn't, or why there is no verdict."""
+    """Why it doesn't hold, or why there is no verdict."""
     figures: dict[str, float] = {}
-    """What each limit is about, by its name: milliseconds, or a share."""
+    """Limit -> the limited figure, in milliseconds or as a share."""
     client_bound: bool = False
-    """It shows the client's speed."""
+    """The step is client-bound."""
 
 
 class CapacityBottleneck(Bounded, BaseModel):
-    """What held back the run nearest above the capacity that was at its limit."""
+    """What held back the lowest rate above the capacity."""
 
     limit: str
     evidence: str
     rate_per_s: float | None = None
-    """What was offered in that run; None: it was the closed loop."""
+    """The rate offered in that run; None: the closed loop."""
 
 
 class Capacity(Bounded, BaseModel):
@@ -156,20 +156,20 @@ class Capacity(Bounded, BaseModel):
 
     limits: list[RunLimit] = []
     precision: float
-    """The interval's ends are to be so close: its upper end ÷ its lower end is at most 1 + `precision`."""
+    """How narrow the interval should be: its upper end ÷ its lower end is at most 1 + `precision`."""
     events_per_s: float | None = None
-    """The interval's lower end: the highest rate that holds. None: no rate that was tried does."""
+    """The interval's lower end: the highest rate that holds. None: no tried rate does."""
     above_per_s: float | None = None
     """The interval's upper end: the lowest rate above it that doesn't hold. None: all rates hold."""
     sure: bool = False
     """Whether both ends were repeated until their verdicts were sure."""
     unsure_because: str | None = None
     client_bound: bool = False
-    """`above_per_s` shows what the client can't, and the database may be able to do more."""
+    """The client was the limit at `above_per_s`; the database may be capable of more."""
     contradicting: list[int] = []
-    """Numbers of the runs whose verdict isn't the one that follows from the answer."""
+    """Numbers of the runs whose verdict contradicts the answer."""
     devices: float | None = None
-    """That many send `events_per_s`, each an event in `device_interval_s`."""
+    """This many devices send `events_per_s`, one event per `device_interval_s` each."""
     device_interval_s: float | None = None
     bytes_per_day: float | None = None
     """On disk, at `events_per_s`."""
@@ -179,13 +179,13 @@ class Capacity(Bounded, BaseModel):
     events_per_cost: float | None = None
     """Events that one unit of `cost_per_hour` pays for."""
     bottleneck: CapacityBottleneck | None = None
-    """None: nothing is known of it."""
+    """None: unknown."""
     steps: list[CapacityStep] = []
-    """In the order in which they were made."""
+    """In the order they ran."""
 
     @property
     def missed(self) -> list[CapacityStep]:
-        """The steps that didn't hold `above_per_s`."""
+        """The failed steps at `above_per_s`."""
         return [
             step
             for step in self.steps
@@ -194,8 +194,8 @@ class Capacity(Bounded, BaseModel):
 
     @property
     def broken(self) -> dict[str, list[float]]:
-        """Name of a limit -> the figures of the steps that broke it at `above_per_s`; the limit first that
-        most of them broke, by the most."""
+        """Name of a limit -> the figures of the steps that broke it at `above_per_s`, starting with the limit
+        broken most often and most severely."""
         figures = {
             limit.name: [
                 figure
@@ -228,7 +228,7 @@ class Capacity(Bounded, BaseModel):
 
     @property
     def steps_at_answer(self) -> list[CapacityStep]:
-        """The steps that held `events_per_s`."""
+        """The steps that held at `events_per_s`."""
         rate = self.events_per_s
         return [
             step
@@ -245,10 +245,10 @@ class TunedSetting(Bounded, BaseModel):
 
     name: str
     option: bool = False
-    """Whether it is the module's; otherwise it is the load's."""
+    """Whether it is an option of the module; otherwise of the load."""
     values: list[Any]
     default: Any = None
-    """What it is without being varied: as given otherwise, or by default."""
+    """Its value if it weren't varied: as given elsewhere, or the default."""
 
 
 class Trial(Bounded, BaseModel):
@@ -257,9 +257,9 @@ class Trial(Bounded, BaseModel):
     candidate: int
     """Its place among the candidates."""
     stage: int
-    """1 and up; the last is the comparison of those that are left."""
+    """From 1; the last is the comparison of the finalists."""
     rate_per_s: float | None = None
-    """Events per second, or with limits the capacity; None: there was no figure."""
+    """Events per second, or the capacity if there are limits; None: no figure."""
     runs: list[int] = []
     """Numbers of the runs it rests on."""
     reasons: list[str] = []
@@ -267,17 +267,17 @@ class Trial(Bounded, BaseModel):
 
 
 class Tuning(Bounded, BaseModel):
-    """Which settings suit."""
+    """The best settings."""
 
     over: list[TunedSetting]
     candidates: list[dict[str, Any]]
     """Setting -> value; the last may be the defaults alone."""
     limits: list[RunLimit] = []
-    """What a rate has to keep to; without any the closed loop's throughput is meant."""
+    """The limits a rate must keep; without any, the throughput of the closed loop counts."""
     trials: list[Trial] = []
-    """In the order in which they were made."""
+    """In the order they ran."""
     finalists: list[int] = []
-    """Which candidates were compared at the end; none if it didn't come to that."""
+    """The candidates compared at the end; empty if the search ended before."""
 
     @property
     def stages(self) -> int:
@@ -286,11 +286,11 @@ class Tuning(Bounded, BaseModel):
 
     @property
     def defaults(self) -> dict[str, Any]:
-        """The combination that nobody would have to choose."""
+        """The combination of all defaults."""
         return {setting.name: setting.default for setting in self.over}
 
     def find_rates(self, candidate: int, stage: int | None = None) -> list[float]:
-        """The figures of a candidate, of one stage or of all."""
+        """The figures of a candidate, in one stage or in all."""
         return [
             trial.rate_per_s
             for trial in self.trials
@@ -298,21 +298,21 @@ class Tuning(Bounded, BaseModel):
         ]
 
     def find_settings(self, run: int) -> dict[str, Any]:
-        """What a run was made with."""
+        """The combination that a run used."""
         for trial in self.trials:
             if run in trial.runs:
                 return self.candidates[trial.candidate]
         return {}
 
     def rank_finalists(self) -> list[int]:
-        """The finalists that have figures, the fastest first: by the geometric mean of the last stage."""
+        """The finalists with figures, fastest first, by the geometric mean of the last stage."""
         last = self.stages
         measured = [candidate for candidate in self.finalists if self.find_rates(candidate, last)]
         return sorted(measured, key=lambda candidate: -mean(self.find_rates(candidate, last)))
 
     def weigh_settings(self) -> dict[str, float]:
-        """Setting -> how many times as fast its best value is as its worst, by the geometric mean of all
-        combinations with a value in the first stage: how much it matters."""
+        """Setting -> how much it matters: the ratio of its best value to its worst, by the geometric mean
+        over all combinations with a value in the first stage."""
         weights = {}
         for setting in self.over:
             means = [
@@ -330,18 +330,18 @@ class Tuning(Bounded, BaseModel):
 
 
 def mean(rates: Sequence[float]) -> float:
-    """The geometric mean: rates vary by a share of themselves."""
+    """The geometric mean, since rates vary in proportion."""
     return exp(fsum(map(log, rates)) / len(rates))
 
 
 def compare_candidates(tuning: Tuning, candidate: int, base: int, stage: int) -> Ratio | None:
-    """How many times as fast as `base` the candidate is in a stage; None without figures of both."""
+    """The candidate's ratio to `base` in a stage; None unless both have figures."""
     own, other = (tuning.find_rates(number, stage) for number in (candidate, base))
     return estimate_ratio(own, other) if own and other else None
 
 
 def is_best_shown(tuning: Tuning, ranked: Sequence[int]) -> bool:
-    """Whether the first is shown to be faster than the next."""
+    """Whether the first is significantly faster than the next."""
     if len(ranked) < 2:
         return True
     ratio = compare_candidates(tuning, ranked[0], ranked[1], tuning.stages)

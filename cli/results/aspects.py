@@ -1,7 +1,8 @@
-"""What can matter of a database, and how much of it a candidate's repetitions show. Pure.
+"""The aspects by which databases are judged, and what a candidate's repetitions show for each. Pure. An
 
-An aspect's samples are speeds: the more, the better, so that all are compared in one way. Of times, bytes and
-CPU they are the reciprocals.
+aspect's samples are speeds (higher is better), so that all compare alike; times, bytes and CPU enter as
+
+reciprocals.
 """
 
 from __future__ import annotations
@@ -22,52 +23,52 @@ from .model import Result
 from .summaries import weigh_each, weigh_together
 
 OUTAGE_SHIFT_S = 1.0
-"""Added to each outage before they are compared: an outage that can't be seen is not infinitely better than
-one of a tenth of a second."""
+"""Added to each outage before comparing: an outage too short to see is not infinitely better than one of 0.1
+s."""
 
 
 @dataclass(frozen=True)
 class Aspect:
-    """Something that can matter."""
+    """Something to judge a database by."""
 
     key: str
     name: str
-    """What the choice of what matters calls it."""
+    """Its name in the choice of aspects."""
     heading: str
     """The heading of its column."""
     about: str
     form: Form
     collect: Callable[[Result], Mapping[str, float]]
-    """What a result shows: place (the query's name, or else empty) -> figure in the heading's unit."""
+    """Reads a result: place (the query's name, or empty) -> figure in the heading's unit."""
     less: bool = False
-    """Whether less is better."""
+    """Whether lower is better."""
     several: bool = True
-    """Whether each of its tests has a column; else only the one in which most candidates have a figure."""
+    """Whether each of its tests has a column, or only the one with most candidates."""
     shift: float = 0.0
-    """Added to figures before they are compared."""
+    """Added to figures before comparing."""
 
     def to_speed(self, value: float) -> float:
-        """A figure as the more, the better."""
+        """A figure as a speed: higher is better."""
         return 1 / (value + self.shift) if self.less else value
 
     def from_speed(self, speed: float) -> float:
-        """The figure for a speed."""
+        """The inverse of `as_speed`."""
         return 1 / speed - self.shift if self.less else speed
 
     def show(self, value: float) -> str:
-        """The figure as it is written in a cell."""
+        """The figure as text for a cell."""
         return self.form.show(max(0.0, value))
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a candidate's repetitions show of an aspect in a test."""
+    """What a candidate's repetitions show for an aspect in a test."""
 
     aspect: Aspect
     figures: CandidateFigures
     """The candidate's speeds."""
     detail: str = ""
-    """What must stand beside the figure."""
+    """A qualifier shown with the figure."""
 
     @property
     def value(self) -> float:
@@ -85,7 +86,7 @@ class Shown:
 
     @property
     def logs(self) -> dict[str, float]:
-        """Query, or else empty -> logarithm of its speed, the mean over the repetitions that have it."""
+        """Query (or empty) -> logarithm of its speed, the mean over the repetitions that have it."""
         logs: dict[str, list[float]] = {}
         for repetition in self.figures.samples:
             for place, values in repetition.items():
@@ -104,8 +105,8 @@ def _list_valid(result: Result) -> list[Entry]:
 
 
 def _average(key: str, result: Result, entries: Sequence[Entry]) -> dict[str, float]:
-    """The mean of a figure of the registry over the runs of a result; over numbers of workers, or fill
-    levels, the geometric mean of these."""
+    """The mean of a registry figure over the runs of a result; the geometric mean over worker counts or fill
+    levels."""
     values: dict[Place, list[float]] = {}
     for entry in entries:
         if value := FIGURES[key].read(entry):
@@ -114,9 +115,9 @@ def _average(key: str, result: Result, entries: Sequence[Entry]) -> dict[str, fl
 
 
 def _collect_inserts(result: Result) -> dict[str, float]:
-    """The rate at the number of workers that insert fastest; on growing data, over all fill levels."""
+    """The rate at the fastest worker count; on growing data, over all fill levels."""
     load = result.settings.load
-    # A given rate isn't how fast the database is.
+    # A given rate says nothing about the database's speed.
     is_closed = load.rate_per_s is None and not load.stages and not _is_disturbed(result)
     entries = _list_valid(result) if is_closed else []
     if result.by_fill_level:
@@ -134,7 +135,7 @@ def _collect_inserts(result: Result) -> dict[str, float]:
 
 
 def _collect_response(result: Result) -> dict[str, float]:
-    """The response times of open loops, which count from when a request was due."""
+    """Response times of open loops, counted from when a request was due."""
     entries = [] if _is_disturbed(result) else _list_valid(result)
     return _average("latency_p99_ms", result, [entry for entry in entries if entry.group.offered])
 
@@ -165,7 +166,7 @@ def _collect_disk(result: Result) -> dict[str, float]:
 
 
 def _collect_cpu(result: Result) -> dict[str, float]:
-    """The CPU of inserts alone."""
+    """CPU of the database for inserts alone."""
     entries = [] if _is_disturbed(result) else _list_valid(result)
     return _average(
         "cpu_us_per_event",
@@ -181,7 +182,7 @@ def _collect_outage(result: Result) -> dict[str, float]:
 
 ASPECTS = (
     Aspect("inserts", "Inserts", FIGURES["inserts_per_s"].heading,
-           "events acknowledged per second in a closed loop, at the number of workers that suits best",
+           "events acknowledged per second in a closed loop, at the best worker count",
            Form.RATE, _collect_inserts),
     Aspect("capacity", "Capacity", "Capacity, events/s",
            "the highest rate that holds within the limits", Form.RATE, _collect_capacity),
@@ -189,26 +190,26 @@ ASPECTS = (
            "p99 of inserts at a given rate, from when each was due", Form.DIGITS, _collect_response,
            less=True),
     Aspect("hot", "Queries, hot", "Queries, hot, ms",
-           "geometric mean over the queries of the mean time of all but each reader's first execution",
+           "geometric mean over the queries of the mean time without each reader's first execution",
            Form.DIGITS, _collect_hot, less=True),
     Aspect("cold", "Queries, cold", "Queries, cold, ms",
            "the same for each reader's first execution", Form.DIGITS, _collect_cold, less=True,
            several=False),
     Aspect("disk", "Disk", "Disk, " + FIGURES["bytes_per_event"].heading,
-           "bytes on disk per event, from growth, after compaction if there is one",
+           "bytes on disk per event, from growth, after compaction if measured",
            Form.BYTES, _collect_disk, less=True, several=False),
     Aspect("cpu", "CPU per event", "CPU, " + FIGURES["cpu_us_per_event"].heading,
-           "the database's CPU ÷ events acknowledged, of inserts alone",
+           "the database's CPU ÷ events acknowledged, for inserts alone",
            FIGURES["cpu_us_per_event"].form, _collect_cpu, less=True, several=False),
     Aspect("outage", "Outage", "Outage s",
-           "the longest time after a fault in which nothing was acknowledged", Form.TENTHS, _collect_outage,
+           "the longest time without an acknowledgement after a fault", Form.TENTHS, _collect_outage,
            less=True, shift=OUTAGE_SHIFT_S),
 )  # fmt: skip
 
 
 def measure(aspect: Aspect, results: Sequence[Result], failed: int = 0) -> Shown | None:
     """What a candidate's repetitions of a test show; None if there is no figure. `failed`: number of jobs
-    that have no result."""
+    without a result."""
     samples = [
         {Place(group=place): [aspect.to_speed(value)] for place, value in values.items()}
         for values in map(aspect.collect, results)

@@ -1,8 +1,7 @@
 """What held a run back, and the evidence for it. Pure.
 
-The first rule that fits counts: a client without CPU left says nothing about the database; if it had some,
-the rules look at the database's CPU, then at its disk and at the network. If nobody was busy, requests were
-waiting.
+The first matching rule counts: a client without spare CPU says nothing about the database; otherwise the
+rules look at the database's CPU, then its disk and the network. If nothing was busy, requests were waiting.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ class Limit(StrEnum):
 
     CLIENT = "client CPU"
     GENERATOR = "load generator"
-    """It was late, or stood still, though it had CPU left."""
+    """It was late, or stalled, although it had spare CPU."""
     DATABASE = "database CPU"
     MACHINE = "the machine's CPU"
     DISK = "database disk"
@@ -43,15 +42,15 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """What held a run back, and how it shows."""
+    """What held a run back, and the evidence."""
 
     limit: Limit
     evidence: str
 
 
 def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | None:
-    """What held the writers (or the readers) of a run back; None for a run without valid figures of them,
-    and for readers that can't be judged."""
+    """What held back the writers (or the readers) of a run; None for a run without valid figures of them, and
+    for readers that can't be judged."""
     group = run.group(role)
     if group is None or not group.valid or group.rate_per_s is None or group.client is None:
         return None
@@ -83,11 +82,11 @@ def find_bottleneck(run: RunResult, role: Role = Role.WRITE) -> Bottleneck | Non
 
 
 _CLIENT_CPU = 0.5
-"""From this share on, a client that was the limit lacked CPU."""
+"""From this share, a limiting client lacked CPU."""
 
 
 def _was_late(group: GroupResult) -> bool:
-    """Whether the load generator was late, paused or stood still, though it had CPU left."""
+    """Whether the load generator was late, paused or stalled although it had spare CPU."""
     client, offered = group.client, group.offered
     if client is None or client.cpu_share >= _CLIENT_CPU or client.throttled_share:
         return False
@@ -96,19 +95,19 @@ def _was_late(group: GroupResult) -> bool:
 
 
 _Found = tuple[float | None, str]
-"""A share, None if it isn't known, and what is said beside how busy both sides were."""
+"""A share (None if unknown), and what to say about it."""
 
 
 def _measure_database(run: RunResult, _: GroupResult) -> _Found:
-    """The CPU share of all pods or processes, or that of the busiest pod if it is higher: one that can't do
-    more holds the others back."""
+    """The CPU share of all pods or processes, or of the busiest pod if higher: one at its limit holds the
+    others back."""
     used = run.resources
     shares = (used.cpu_share or 0.0, used.busiest_share or 0.0) if used else (0.0,)
     return max(shares), ""
 
 
 def _measure_network(run: RunResult, _: GroupResult) -> _Found:
-    """Looks at the links whose speed is known: those of the database's pods and of the workers' machines."""
+    """Looks at links of known speed: those of the database's pods and of the workers' machines."""
     links = [(machine.link_share or 0.0, f"the link of {machine.node}") for machine in run.machines]
     if run.resources is not None:
         links.append((run.resources.link_share or 0.0, "the database's busiest link"))
@@ -117,8 +116,8 @@ def _measure_network(run: RunResult, _: GroupResult) -> _Found:
 
 
 def _measure_machine(run: RunResult, group: GroupResult) -> _Found:
-    """Looks at the machine that the database and the workers share, if they share one: who used its CPUs, as
-    far as that is known."""
+    """Looks at the machine shared by database and workers, if there is one: what used its CPUs, as far as
+    known."""
     used, client = run.resources, group.client
     busy = _list_busy(run)
     if used is None or used.cpu_s is None or client is None or len(busy) != 1:
@@ -151,15 +150,14 @@ _RULES: Sequence[tuple[Limit, float, Callable[[RunResult, GroupResult], _Found]]
     (Limit.NETWORK, 0.85, _measure_network),
     (Limit.MACHINE, BUSY_MACHINE, _measure_machine),
 )
-"""What may have been busy, and from which share on: beyond it CPUs hardly give more, a disk was always at
-work, and headers and acknowledgements need the rest of a link. A shared machine also has what else
-runs on it."""
+"""What may have been busy, and from which share: above it CPUs yield little more, a disk is always active,
+and headers and acknowledgements take the rest of a link. A shared machine also runs other programs."""
 SURELY_IDLE_CPU = 0.6
-"""Below this share it wasn't the CPU."""
+"""Below this share the CPU was not the limit."""
 
 
 def _is_waiting(run: RunResult) -> bool:
-    """Whether nobody was busy, so that requests waited for commits, locks, or the way to the database."""
+    """Whether nothing was busy, so that requests waited for commits, locks or the network."""
     used = run.resources
     if used is None or used.cpu_share is None:
         return False
@@ -168,8 +166,8 @@ def _is_waiting(run: RunResult) -> bool:
 
 
 def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
-    """What held back the slowest valid run of each worker count, or fill level, where it is known what the
-    database used. Empty for searches: their answer says what held back the runs above it."""
+    """What held back the slowest valid run of each worker count or fill level, where the database's resource
+    use is known. Empty for searches, whose answer says it."""
     if result.command in ("capacity", "tune", "clients"):
         return {}
     slowest: dict[Place, GroupRun] = {}
@@ -191,7 +189,7 @@ def find_bottlenecks(result: Result) -> dict[Place, Bottleneck]:
 
 
 def describe_database(used: Resources | None, window_s: float | None = None) -> str:
-    """How busy the database was; `window_s`: for how long."""
+    """How busy the database was during `window_s`."""
     if used is None or used.cpu_s is None:
         return "what the database used is unknown"
     parts = []

@@ -1,4 +1,4 @@
-"""One campaign beside another of the same plan: what changed for each candidate. Pure."""
+"""Compares two campaigns of the same plan: what changed for each candidate. Pure."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Change:
     base: Shown
     own: Shown
     speed: Ratio | None
-    """How many times as good the second is."""
+    """The ratio of the second to the first; above 1 is better."""
 
     @property
     def verdict(self) -> str:
@@ -34,8 +34,8 @@ class Change:
 
 
 def compare_campaigns(base: Sources, own: Sources) -> list[Change]:
-    """Each figure of each candidate that both campaigns have, in the first one's order. The error of 5 % is
-    shared among the figures. ConfigError if they have none in common."""
+    """Each candidate's figures that both campaigns have, in the first one's order. The error of 5 % is split
+    among the figures. ConfigError if they have none in common."""
     figures = [_collect(sources) for sources in (base, own)]
     common = [key for key in figures[0] if key in figures[1]]
     if not common:
@@ -66,6 +66,6 @@ def _collect(sources: Sources) -> dict[tuple[str, str, str], Shown]:
 
 
 def find_absent(base: Sources, own: Sources) -> Sequence[str]:
-    """The candidates that only one of the two has."""
+    """The candidates that only one of them has."""
     sides = [{source.candidate for source in (*side.done, *side.failed)} for side in (base, own)]
     return sorted(sides[0] ^ sides[1])

@@ -1,4 +1,4 @@
-"""Caveats: what to know before figures are used, its kind, and its place in a result. Pure."""
+"""Caveats: what to know before using figures, of which kind, and where in a result. Pure."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ class Place:
 
     workers: int | None = None
     level: int | None = None
-    """Events that were in the database before."""
+    """Events in the database before the run."""
     query: str | None = None
     figure: str | None = None
-    """Key of the figure, where it isn't inserts per second or the query's time: a response time of an open
-    loop, or the answer of a search or a tuning."""
+    """Key of the figure if it isn't inserts per second or the query's time: a response time of an open loop,
+    or the answer of a search or a tuning."""
     run: int | None = None
     group: str = "worker"
-    """What the workers are called; those of a mixed command are writers or readers."""
+    """What the workers are called; in a mixed command, writers or readers."""
 
     @property
     def key(self) -> str:
-        """Key of the figure there, whichever it is."""
+        """Key of the figure at this place."""
         return self.figure or ("query_mean_s" if self.query is not None else "inserts_per_s")
 
     @property
     def response(self) -> str | None:
-        """Percentile of the response times of an open loop: `p99`."""
+        """The percentile of an open loop's response times, such as `p99`."""
         name = self.figure or ""
         return name[len("latency_") : -len("_ms")] if name.startswith("latency_") else None
 
@@ -49,12 +49,12 @@ class Place:
 
     @property
     def has_times(self) -> bool:
-        """Whether the figures there are times, so that less is faster."""
+        """Whether the figures there are times, where lower is better."""
         return self.query is not None or self.response is not None
 
     @property
     def of_all_runs(self) -> Place:
-        """The same place, whichever the run."""
+        """The same place without the run."""
         return replace(self, run=None)
 
     def __str__(self) -> str:
@@ -76,7 +76,8 @@ class Place:
 
 
 def find_place(result: Result, group_run: GroupRun) -> Place:
-    """Where figures stand beside those of other runs: a number of workers or, on growing data, a level."""
+    """The place at which figures compare with those of other runs: a worker count or, on growing data, a
+    level."""
     if group_run.group.role is Role.READ:
         return Place(workers=group_run.group.workers, group="reader")
     if result.by_fill_level:
@@ -91,7 +92,7 @@ def locate_writers(result: Result, group_run: GroupRun) -> Place:
 
 
 def locate_group(group_run: GroupRun) -> Place:
-    """The place of one run of writers or readers that were at work with the other group, or alone."""
+    """The place of one run of writers or readers, with the other group active or alone."""
     word = "reader" if group_run.group.role is Role.READ else "writer"
     group = f"{word} alone" if group_run.alone else word
     return Place(workers=group_run.group.workers, run=group_run.run.run, group=group)
@@ -105,7 +106,7 @@ def locate_run(result: Result, group_run: GroupRun) -> Place:
 
 
 class Kind(StrEnum):
-    """Why a figure is to be doubted. The value is how it is printed."""
+    """Reasons to doubt a figure. The value is what is printed."""
 
     NOT_MEASURED = "not measured"
     INCOMPLETE = "incomplete"
@@ -127,12 +128,12 @@ class Kind(StrEnum):
 
     @property
     def weight(self) -> Weight:
-        """What it does to the figures."""
+        """Its effect on the figures."""
         return _WEIGHTS[self]
 
 
 class Weight(StrEnum):
-    """What a kind of caveat does to the figures that it concerns."""
+    """The effect of a kind of caveat on the figures it concerns."""
 
     WHOLE = "the result can't be compared"
     FIGURE = "a figure can't be used"
@@ -141,7 +142,7 @@ class Weight(StrEnum):
 
     @property
     def is_grave(self) -> bool:
-        """Whether it is said before what held the database back."""
+        """Whether it is printed before what held the database back."""
         return self in (Weight.WHOLE, Weight.FIGURE)
 
 
@@ -161,17 +162,17 @@ _WEIGHTS = dict.fromkeys(Kind, Weight.SURENESS) | {
 
 @dataclass(frozen=True)
 class Caveat:
-    """Something to know before the figures are used."""
+    """Something to know before using the figures."""
 
     kind: Kind
     text: str
     where: Place | None = None
     """None: it concerns the whole result."""
     rate: float | None = None
-    """The inserts per second that don't count because of it."""
+    """The inserts per second that it invalidates."""
     cv: float | None = None
     """Coefficient of variation of what is unstable."""
     brief: str = field(default="", compare=False)
-    """What it says, in a few words; empty: its kind says enough."""
+    """A short form of its text; empty: its kind is enough."""
     extent: float = field(default=0.0, compare=False)
-    """How grave it is, among those that say the same: the more, the graver."""
+    """Its severity among caveats of the same kind; higher is worse."""

@@ -1,4 +1,4 @@
-"""The columns of the tables of inserts, of readers and of a search's steps, once. Pure."""
+"""Defines the columns of the tables of inserts, of readers and of a search's steps. Pure."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ from .summaries import find_offered_rate, find_slowest
 
 @dataclass(frozen=True)
 class Runs:
-    """What a row is about: the runs by a number of workers, or the step on a fill level."""
+    """The subject of a row: the runs of a worker count, or the step at a fill level."""
 
     entries: Sequence[Entry]
     rates: Summary | InsertSummary | None
-    """Of the valid ones; of all if none is valid."""
+    """Of the valid runs, or of all if none is valid."""
     counts: bool
-    """Whether one is valid: else the rates are struck through."""
+    """Whether any is valid; otherwise the rates are struck through."""
     events_per_cost: float | None = None
-    """How many events one unit of money pays for."""
+    """Events per unit of currency."""
 
     @property
     def valid(self) -> list[GroupResult]:
-        """What the valid runs measured."""
+        """The measurements of the valid runs."""
         return [entry.group for entry in self.entries if entry.group.valid]
 
     @property
     def counted(self) -> list[GroupResult]:
-        """The same; of all if none is valid."""
+        """The same, but of all runs if none is valid."""
         return self.valid or [entry.group for entry in self.entries]
 
     @cached_property
     def slowest(self) -> GroupResult | None:
-        """The valid run with the highest p99: an average would hide it."""
+        """The valid run with the highest p99, which an average would hide."""
         return find_slowest([group for group in self.valid if group.client])
 
     @cached_property
     def slowest_readers(self) -> GroupResult | None:
-        """Of readers the run with the highest p99 of those that are counted."""
+        """For readers, the counted run with the highest p99."""
         return find_slowest(self.counted)
 
 
 @dataclass(frozen=True)
 class Tried:
-    """What a row is about: a step of a search for a capacity."""
+    """The subject of a row: a step of a search for a capacity."""
 
     number: int
     """0: the closed loop."""
     step: CapacityStep
     entry: Entry
-    """What its writers measured."""
+    """The writers' measurements."""
 
 
 RowT = TypeVar("RowT", Runs, Tried)
@@ -70,19 +70,19 @@ RowT = TypeVar("RowT", Runs, Tried)
 
 @dataclass(frozen=True)
 class Column(Generic[RowT]):
-    """A column of a table whose rows are about several runs, or a step."""
+    """A column of a table whose rows cover several runs, or a step."""
 
     heading: str
     about: str
     show: Callable[[RowT], str]
     key: str | None = None
-    """Key of the figure of a single run that it sums up, if there is one."""
+    """Key of the single-run figure that it summarizes, if any."""
     struck: bool = False
-    """Whether it is struck through where no run is valid."""
+    """Whether it is struck through if no run is valid."""
 
 
 def _of_rates(name: str, form: Form, *, always: bool = False) -> Callable[[Runs], str]:
-    """Shows a figure of the rates; unless `always`, only where they count."""
+    """Shows a figure of the rates; unless `always`, only if they count."""
 
     def show(runs: Runs) -> str:
         return form.show(
@@ -116,8 +116,8 @@ def _show_achieved(runs: Runs) -> str:
 
 
 def _show_client(groups: Sequence[GroupResult]) -> str:
-    """CPU of the busiest client of some runs, and whether it was the limit, or how many times as fast the
-    runs could be at most with an ideal client."""
+    """CPU of the busiest client of some runs, and whether it was the limit, or else the maximum speed-up with
+    an ideal client."""
     clients = [group.client for group in groups if group.client]
     text = f"{max((client.cpu_share for client in clients), default=0.0):.0%}"
     if any(client.bound for client in clients):
@@ -135,7 +135,7 @@ def _show_offered_to_readers(runs: Runs) -> str:
 
 
 def format_cost(events_per_cost: float) -> str:
-    """What a million events cost: two digits after the point, or of small amounts two that aren't 0."""
+    """The cost of a million events: two decimals, or two significant digits of small amounts."""
     cost = 1e6 / events_per_cost
     return f"{cost:,.{max(2, 1 - floor(log10(cost)))}f}"
 
@@ -146,10 +146,10 @@ COST = "Cost/million"
 
 _C = Column
 _WRITERS: tuple[Column[Runs], ...] = (
-    _C("Workers", "how many inserted at once", lambda runs: f"{runs.entries[0].group.workers:,}", "workers"),
+    _C("Workers", "concurrent writers", lambda runs: f"{runs.entries[0].group.workers:,}", "workers"),
     _C("Level", "events in the database before the step",
        lambda runs: Form.COUNT.show(runs.entries[0].group_run.run.fill_level), "fill_level"),
-    _C("Min", "the lowest of a run", _of_rates("min", Form.RATE, always=True), "inserts_per_s", True),
+    _C("Min", "the lowest of the runs", _of_rates("min", Form.RATE, always=True), "inserts_per_s", True),
     _C("Max", "the highest", _of_rates("max", Form.RATE, always=True), "inserts_per_s", True),
     _C("Avg", "the mean over the runs", _AVG, "inserts_per_s", True),
     _C("Median", "their median", _of_rates("median", Form.RATE), "inserts_per_s"),
@@ -178,7 +178,7 @@ WRITERS = {column.heading: column for column in _WRITERS}
 
 _READERS: tuple[Column[Runs], ...] = (
     _C("Readers", "how many asked at once", lambda runs: f"{runs.entries[0].group.workers:,}", "workers"),
-    _C("Min", "the lowest of a run", _of_rates("min", Form.FINE_RATE, always=True), "queries_per_s", True),
+    _C("Min", "the lowest of the runs", _of_rates("min", Form.FINE_RATE, always=True), "queries_per_s", True),
     _C("Max", "the highest", _of_rates("max", Form.FINE_RATE, always=True), "queries_per_s", True),
     _C("Avg", "the mean over the runs", _of_rates("avg", Form.FINE_RATE, always=True), "queries_per_s", True),
     _C("95% interval", "the mean's", _of_interval(Form.FINE_RATE, always=True), None, True),

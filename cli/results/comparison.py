@@ -1,4 +1,4 @@
-"""The figures of two or more stored results as ratios to those of the first. Pure."""
+"""Figures of two or more stored results as ratios to those of the first. Pure."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from .statistics import Ratio, combine_cv, count_runs_needed, estimate_ratio
 from .store import StoredResult
 
 FIVE_PERCENT = 0.05
-"""The difference for which the number of runs is given that would show it."""
+"""The difference for which the required number of runs is given."""
 
 
 @dataclass(frozen=True)
 class MetricComparison:
-    """One result beside the first, at one worker count, fill level or query."""
+    """One result against the first, at one worker count, fill level or query."""
 
     place: Place
     position: int
@@ -40,11 +40,11 @@ class MetricComparison:
     base_runs: int
     runs: int
     speed: Ratio
-    """How many times as fast as the first: rate ÷ its rate, or its time ÷ time."""
+    """Speed relative to the first: rate ÷ its rate, or its time ÷ time."""
     runs_for_five_percent: int | None
-    """Runs that each side would need to show 5 %; None if not known, or more than is sensible."""
+    """Runs that each side would need to show 5 %; None if unknown, or more than is sensible."""
     rate_given: bool = False
-    """Whether one side's rate is only what it was asked for and kept up with: that is no speed."""
+    """Whether one side only kept up with a given rate, which is not its speed."""
 
     @property
     def verdict(self) -> str:
@@ -76,7 +76,7 @@ def check_comparable(results: Sequence[StoredResult]) -> None:
 
 
 def compare(results: Sequence[Result]) -> list[MetricComparison]:
-    """Each result beside the first, wherever both have figures, in the first one's order."""
+    """Each result against the first, wherever both have figures, in the first one's order."""
     samples = [collect_samples(result) for result in results]
     return _compare_capacities(results) + [
         replace(
@@ -88,8 +88,7 @@ def compare(results: Sequence[Result]) -> list[MetricComparison]:
 
 
 def _is_given(base: Result, other: Result, place: Place) -> bool:
-    """Whether one of the two kept up with a given rate there, so that it isn't known how fast it could have
-    been."""
+    """Whether one of the two only kept up with a given rate there, so that its speed is unknown."""
     rates = [result.settings.load.rate_per_s for result in (base, other)]
     if place.has_times:
         return False
@@ -107,8 +106,8 @@ def _is_given(base: Result, other: Result, place: Place) -> bool:
 def compare_samples(
     samples: Sequence[Mapping[Place, Sequence[float]]], error: float = 0.05
 ) -> list[MetricComparison]:
-    """The figures of independent runs beside the first one's, wherever both have some, in its order.
-    `error`: of each interval, see `estimate_ratio`."""
+    """Ratios of independent runs to the first one's, wherever both have some, in its order. `error`: of each
+    interval, see `estimate_ratio`."""
     base, *others = samples
     comparisons = []
     for place, base_values in base.items():
@@ -129,8 +128,8 @@ def compare_samples(
 
 
 def _compare_capacities(results: Sequence[Result]) -> list[MetricComparison]:
-    """The capacities beside the first one. Each lies between the ends of its interval, so their ratio lies
-    between the ratios of these ends; a client that was the limit leaves the upper end open."""
+    """Capacities relative to the first. Each lies within its interval, so their ratio lies between the ratios
+    of the ends; a client-bound search leaves the upper end open."""
     found = []
     for position, result in enumerate(results):
         capacity = result.capacity
@@ -150,8 +149,8 @@ def _compare_capacities(results: Sequence[Result]) -> list[MetricComparison]:
 
 
 def find_failures(names: Sequence[str], results: Sequence[Result], limit: float) -> list[str]:
-    """Why a comparison fails against a limit: each speed ratio below it, unless its interval shows no
-    difference; and a result that has nothing to compare, which must not pass for want of figures."""
+    """Why a comparison fails a limit: each speed ratio below it, unless its interval shows no difference; and
+    a result with nothing to compare, which must not pass for lack of figures."""
     comparisons = compare(results)
     failed = [
         f"{names[comparison.position]} at {comparison.place}: {comparison.speed.value:.3f}"
@@ -163,8 +162,8 @@ def find_failures(names: Sequence[str], results: Sequence[Result], limit: float)
 
 
 def find_missing(results: Sequence[Result]) -> list[tuple[Place, int]]:
-    """(where, position of the result that has no figure there while another has). A closed loop misses
-    no response times: it has none."""
+    """(place, position of a result without a figure there although another has one). A closed loop isn't
+    missing response times: it has none."""
     samples = [collect_samples(result) for result in results]
     places = dict.fromkeys(place for figures in samples for place in figures)
     return [
@@ -180,7 +179,7 @@ def find_missing(results: Sequence[Result]) -> list[tuple[Place, int]]:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a figure of one group becomes beside the other group, as a share of what it is alone."""
+    """A figure of one group next to the other group, as a share of its value alone."""
 
     group: str
     """`writers` or `readers`."""
@@ -191,7 +190,7 @@ class Cost:
     beside: float
     """Means over the runs."""
     ratio: Ratio
-    """Beside ÷ alone."""
+    """Together ÷ alone."""
 
 
 _COSTS = [
@@ -200,7 +199,7 @@ _COSTS = [
 
 
 def compare_with_alone(result: Result) -> list[Cost]:
-    """What writers and readers cost each other, as far as valid runs show it."""
+    """What writers and readers cost each other, from valid runs."""
     by_group = gather(observe(result, figures=_COSTS, parts=False), lambda seen: seen.group)
     costs = []
     for group in ("writers", "readers"):
@@ -223,14 +222,14 @@ ClientFigures = Mapping[str, Sequence[float]]
 
 @dataclass(frozen=True)
 class ClientColumns:
-    """Keys of the figures by which clients are compared."""
+    """Keys of the figures that compare clients."""
 
     rate: str
     """Events, or queries, per second."""
     cpu: str
-    """Microseconds of the client's CPU for each of them: making it, its request, sending, the answer."""
+    """Microseconds of client CPU per event or query: generating, encoding, sending, reading the answer."""
     row: str | None = None
-    """The same for each row of an answer."""
+    """The same per row of an answer."""
     p50: str = "latency_p50_ms"
     p99: str = "latency_p99_ms"
 
@@ -246,28 +245,28 @@ ASKING = ClientColumns("queries_per_s", "client_cpu_us_per_query", "client_cpu_u
 
 @dataclass(frozen=True)
 class ClientCost:
-    """A client beside the lean path."""
+    """A client compared with the lean path."""
 
     client: str
     own: ClientFigures
     lean: ClientFigures
     ratios: Mapping[str, Ratio]
-    """Key of a figure that both have -> the client's ÷ the lean path's."""
+    """Key of a figure that both have -> client ÷ lean path."""
 
 
 def are_asked(results: Sequence[Result]) -> bool:
-    """Whether all comparisons among these are of clients that ask."""
+    """Whether all of these compare clients that query."""
     comparisons = [result.clients for result in results if result.clients is not None]
     return bool(comparisons) and all(comparison.asks for comparison in comparisons)
 
 
 def choose_columns(results: Sequence[Result]) -> ClientColumns:
-    """The figures that these comparisons are about: those of inserts, unless all clients ask."""
+    """The figures that these comparisons show: those of inserts, unless all clients query."""
     return ASKING if are_asked(results) else INSERTING
 
 
 def collect_figures(results: Sequence[Result]) -> dict[str, ClientFigures]:
-    """Client -> its figures in all of these comparisons, the lean path first. A client without a valid run is
+    """Client -> its figures in all of these comparisons, the lean path first. Clients without a valid run are
     left out; other commands have none."""
     columns = choose_columns(results)
     figures = [FIGURES[key] for key in columns.keys]
@@ -289,7 +288,7 @@ def collect_figures(results: Sequence[Result]) -> dict[str, ClientFigures]:
 
 
 def compare_clients(results: Sequence[Result]) -> list[ClientCost]:
-    """Each client beside the lean path, where both have figures."""
+    """Each client compared with the lean path, where both have figures."""
     by_client = collect_figures(results)
     lean = by_client.pop(LEAN, None)
     if lean is None:
@@ -306,7 +305,7 @@ def compare_clients(results: Sequence[Result]) -> list[ClientCost]:
 
 
 METRICS = tuple(LIMITED)
-"""What a limit may be about, besides `query:NAME`, a query's mean time."""
+"""What can be limited, besides `query:NAME`, a query's mean time."""
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {
     "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
@@ -316,13 +315,14 @@ _FORM = re.compile(r"(\S+?)\s*(<=|>=|<|>)\s*([\d.][\d.,_eE]*)\s*(\S*)")
 
 @dataclass(frozen=True)
 class Threshold:
-    """A limit, and on which side of it a result fails."""
+    """A limit, and the side on which a result fails."""
 
     text: str
     metric: str
     sign: str
     value: float
-    """Events per second, milliseconds, bytes; of a relative limit, a factor of the first result's figure."""
+    """Events per second, milliseconds or bytes; for a relative limit, a factor of the first result's
+    figure."""
     relative: bool
 
     def is_crossed(self, value: float) -> bool:
@@ -331,7 +331,7 @@ class Threshold:
 
 
 def parse_threshold(text: str) -> Threshold:
-    """`rate < 0.95 base`, `p99 > 50ms`, `query:newest-per-device > 1.2 base`; ConfigError if it is none."""
+    """Parses `rate < 0.95 base`, `p99 > 50ms`, `query:newest-per-device > 1.2 base`; else ConfigError."""
     match = _FORM.fullmatch(text.strip())
     if not match:
         raise ConfigError(
@@ -366,8 +366,8 @@ def _is_time(metric: str) -> bool:
 def find_breaches(
     names: Sequence[str], results: Sequence[Result], limits: Sequence[Threshold]
 ) -> list[str]:
-    """Why the results after the first fail against limits, wherever they have the figure; one that has it
-    nowhere fails, too. A figure that no interval tells from the first one's crosses no relative limit."""
+    """Why results after the first fail limits, wherever they have the figure; one that has it nowhere fails,
+    too. A figure that doesn't differ significantly from the first one's crosses no relative limit."""
     if not limits:
         return []
     compared = {
@@ -392,16 +392,15 @@ def find_breaches(
 
 
 def _is_tie(comparison: MetricComparison | None, limit: Threshold) -> bool:
-    """Whether an interval shows no difference, which is known of rates and of queries; other figures are
-    taken as they are."""
+    """Whether an interval shows no difference; rates and queries have one, other figures are taken as they
+    are."""
     compared = limit.metric == "rate" or limit.metric.startswith("query:")
     return compared and comparison is not None and comparison.speed.differs is False
 
 
 def collect_values(result: Result, metric: str) -> dict[Place, float]:
-    """The figure wherever the result has it, over its valid runs: of rates and query times the mean, of
-    latencies and sizes the highest (of a rate of readers the lowest). Latencies of a query command are
-    each query's own."""
+    """The figure wherever the result has it, over its valid runs: the mean of rates and query times, the
+    highest latency or size (the lowest rate of readers). A query command has latencies per query."""
     if metric == "rate" or metric.startswith("query:"):
         query = metric.partition(":")[2] or None
         scale = 1000.0 if query else 1.0

@@ -1,4 +1,4 @@
-"""The conditions under which results were measured, and in which of them results differ. Pure."""
+"""The conditions under which results were measured, and which of them differ. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WARNED = (
     Condition.CLIENT,
     Condition.HARDWARE,
 )
-"""Where these differ, figures can't be compared."""
+"""If these differ, figures can't be compared."""
 
 _ORDER = list(Condition)
 _COMMAND = {
@@ -41,12 +41,12 @@ _COMMAND = {
 _WORKLOAD = find_conditions(WorkloadOptions)
 _SEARCHES = ("capacity", "tune")
 _INDEXES = "indexes"
-"""The indexes that tables were found to have: not every result says so."""
+"""The indexes found on tables: not every result has them."""
 _HARDWARE = ("cpu_model", "cpus", "cpus_usable", "memory_mb")
 
 
 class Origin(StrEnum):
-    """Where a setting stands in a result."""
+    """Where a result keeps a setting."""
 
     COMMAND = "command"
     OPTION = "option"
@@ -58,12 +58,12 @@ class Origin(StrEnum):
 
 
 OWNED = (Origin.OPTION, Origin.SERVER, Origin.PACKAGE)
-"""The origins in which each module has settings of its own."""
+"""The origins whose settings are specific to a module."""
 
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting that may change figures."""
+    """A setting that may affect figures."""
 
     name: str
     origin: Origin
@@ -71,7 +71,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class SettingValue:
-    """What a result says about a setting."""
+    """The value of a setting in a result."""
 
     condition: Condition
     value: Any
@@ -79,28 +79,28 @@ class SettingValue:
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting in which results differ."""
+    """A setting that differs between results."""
 
     condition: Condition
     name: str
     values: Sequence[Any]
-    """One for each result; None where it is not set."""
+    """One per result; None if not set."""
 
 
 @dataclass(frozen=True)
 class Declared:
-    """What a module says about its settings."""
+    """What a module declares about its settings."""
 
     options: Mapping[str, Condition]
     server: Mapping[str, Condition]
     option_names: frozenset[str]
-    """All options that it has."""
+    """All of its options."""
     in_flight: str | None = None
-    """The option that stands for `--in-flight`."""
+    """Its option that corresponds to `--in-flight`."""
 
 
 def _load_module(result: Result) -> type[AnyModule] | None:
-    """None if this installation doesn't have it any more."""
+    """None if this installation no longer has it."""
     try:
         return load_module(result.module)
     except (OptionError, ImportError, AttributeError, AssertionError):
@@ -108,8 +108,8 @@ def _load_module(result: Result) -> type[AnyModule] | None:
 
 
 def find_declared(result: Result) -> Declared:
-    """What the module declares; nothing if this installation doesn't have it any more: then all of
-    its settings count as the database's own."""
+    """What the module declares; nothing if this installation no longer has it: then all of its settings count
+    as specific to the database."""
     module = _load_module(result)
     if module is None:
         return Declared({}, {}, frozenset())
@@ -119,7 +119,7 @@ def find_declared(result: Result) -> Declared:
 
 
 def list_settings(result: Result, declared: Declared) -> dict[Setting, SettingValue]:
-    """All settings that are known to change a figure."""
+    """All settings known to affect a figure."""
     settings: dict[Setting, SettingValue] = {}
 
     def add(condition: Condition, name: str, origin: Origin, value: Any) -> None:
@@ -130,11 +130,11 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, SettingVa
         if name == "definition":
             for part, text in flatten_definition(value).items():
                 add(Condition.WORKLOAD, part, Origin.COMMAND, text)
-        # Limits change what a search measures; for other commands they judge it.
+        # Limits change what a search measures; other commands are only judged by them.
         elif name != "module" and (name != "limits" or result.command in _SEARCHES):
             add(_COMMAND.get(name, Condition.WORKLOAD), name, Origin.COMMAND, value)
     for name, value in result.settings.module.items():
-        # Options that a target has and its module doesn't are the workload's.
+        # Options of a target that its module lacks are the workload's.
         of_module = not declared.option_names or name in declared.option_names
         otherwise = Condition.DATABASE if of_module else Condition.WORKLOAD
         origin = Origin.OPTION if of_module else Origin.COMMAND
@@ -159,7 +159,7 @@ def list_settings(result: Result, declared: Declared) -> dict[Setting, SettingVa
 
 
 def find_durability(result: Result) -> dict[str, Any]:
-    """Setting -> value, sorted by name, of the settings that decide what an acknowledgement is worth."""
+    """Setting -> value, sorted by name, of the settings that decide durability."""
     values = {
         setting.name: stated.value
         for setting, stated in list_settings(result, find_declared(result)).items()
@@ -169,7 +169,7 @@ def find_durability(result: Result) -> dict[str, Any]:
 
 
 def find_acknowledgement(result: Result) -> Acknowledgement | None:
-    """What an acknowledgement was worth; None if the module isn't installed, or doesn't declare it."""
+    """The durability of an acknowledgement; None if the module isn't installed, or doesn't declare it."""
     module = _load_module(result)
     database = result.describe("database")
     if module is None:
@@ -178,7 +178,7 @@ def find_acknowledgement(result: Result) -> Acknowledgement | None:
     if durability is None:
         return None
     options = result.settings.module
-    # What the server says was in effect.
+    # What was in effect according to the server.
     worth = durability.judge({**options, **as_mapping(database.get("settings"))})
     advice = ", ".join(f"{name}={value}" for name, value in worth.remedy.items())
     return Acknowledgement(
@@ -188,7 +188,7 @@ def find_acknowledgement(result: Result) -> Acknowledgement | None:
 
 
 def _list_defaults(result: Result) -> dict[Setting, SettingValue]:
-    """What a result that is older than these options would say about them."""
+    """What a result from before these options would have recorded."""
     settings = {
         Setting(name, Origin.COMMAND): SettingValue(_WORKLOAD.get(name, Condition.WORKLOAD), value)
         for name, value in WorkloadOptions().model_dump(mode="json").items()
@@ -201,7 +201,7 @@ def _list_defaults(result: Result) -> dict[Setting, SettingValue]:
 
 
 def flatten_definition(definition: Mapping[str, Any]) -> dict[str, str]:
-    """What a workload's definition says, as `definition.interval`, `definition.columns.heat`."""
+    """A workload's definition as settings, such as `definition.interval`, `definition.columns.heat`."""
     texts = {}
     for key, value in definition.items():
         named = isinstance(value, list) and all(as_mapping(part).get("name") for part in value)
@@ -224,7 +224,7 @@ def _write_flow(value: Any) -> str:
 def _list_surroundings(
     result: Result, client: Mapping[str, Any]
 ) -> Iterable[tuple[Condition, str, Any]]:
-    """What doesn't depend on the database: the tool, the machines, the data that is asked for."""
+    """Conditions that don't depend on the database: the tool, the machines, the requested data."""
     yield Condition.CLIENT, "executor", result.executor
     tool = result.describe("tool")
     for name in ("version", "commit"):
@@ -246,7 +246,7 @@ def _list_surroundings(
 
 
 def find_in_flight(result: Result) -> int | None:
-    """Requests that each writer could have under way, whichever option said so; None if not known."""
+    """Requests that each writer could have in flight, whichever option set it; None if unknown."""
     clients = [group_run.group.client for group_run in result.writers]
     numbers = {client.in_flight for client in clients if client}
     return numbers.pop() if len(numbers) == 1 else None
@@ -254,21 +254,21 @@ def find_in_flight(result: Result) -> int | None:
 
 @dataclass(frozen=True)
 class Conditions:
-    """What several results have in common, and in what they differ."""
+    """What several results have in common, and how they differ."""
 
     differences: Sequence[Difference]
-    """First come those that keep figures from being compared."""
+    """Those that make figures incomparable come first."""
     apart: Sequence[Condition]
-    """Conditions for which the databases have settings of their own, which can't be compared."""
+    """Conditions for which each database has its own settings, which can't be compared."""
 
 
 def compare_conditions(results: Sequence[Result]) -> Conditions:
-    """The settings in which the results differ. A setting that not all of their modules have says
-    nothing about the difference: the other database does the same by another name, or not at all."""
+    """The settings that differ between the results. A setting that some of their modules lack is no evidence
+    of a difference: the other database may have it under another name, or not at all."""
     declared = [find_declared(result) for result in results]
     settings = [list_settings(*pair) for pair in zip(results, declared, strict=True)]
     if len({result.settings.data.workload for result in results}) > 1:
-        # Two workloads differ in everything: their names say so.
+        # Two workloads differ in everything; their names are enough.
         settings = [
             {
                 setting: statement
@@ -279,7 +279,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
         ]
     numbers = [find_in_flight(result) for result in results]
     if None not in numbers:
-        # The options that say it have other names in each module: the number that was in effect counts.
+        # Each module has its own option for it: the effective number counts.
         for number, declaration, own in zip(numbers, declared, settings, strict=True):
             for origin in (Origin.OPTION, Origin.SERVER):
                 own.pop(Setting(declaration.in_flight or "", origin), None)
@@ -287,7 +287,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
     indexes = Setting(_INDEXES, Origin.SERVER)
     modules = {result.module for result in results}
     if len(modules) > 1 or any(indexes not in own for own in settings):
-        # Indexes are compared in the words of one database only.
+        # Indexes are compared only within one database.
         for own in settings:
             own.pop(indexes, None)
     by_module: dict[str, set[Setting]] = {}
@@ -303,7 +303,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
         values = [None if statement is None else statement.value for statement in stated]
         if all(value == values[0] for value in values):
             continue
-        # Two databases may mean different things by one name; the gravest counts.
+        # Two databases may use one name for different things; the most serious counts.
         condition = min(
             (statement.condition for statement in stated if statement), key=_ORDER.index
         )
@@ -319,7 +319,7 @@ def compare_conditions(results: Sequence[Result]) -> Conditions:
     told_once = [
         difference
         for setting, difference in differences.items()
-        # Settings of the database that only repeat a module's option are told by that.
+        # Database settings that only repeat a module's option are covered by it.
         if setting.origin is not Origin.SERVER
         or of_options.get((difference.condition, difference.name)) != difference.values
     ]

@@ -1,16 +1,20 @@
-"""The verdict: candidates × requirements, each met, missed or undecided. The model, and the rule. Pure.
+"""The verdict: candidates × requirements, each met, missed or undecided. The model and the rule. Pure. The
 
-The rule: a repetition is one sample. A requirement is met if every repetition keeps it, none failed, and the
+rule: a repetition is one sample. A requirement is met if every repetition keeps it, none failed, and the
+
 bound of their geometric mean keeps it, too: a one-sided 95 % bound by Student's t on the logarithms, since
-figures vary by a share of themselves. It is missed if every repetition that gave a figure breaks it, and the
-bound does. All else is undecided, a single repetition included: it doesn't show how far the next would be
-from it. What must never happen (a lost event) is missed by a single repetition.
 
-A repetition on a busy machine decides nothing that depends on the load: what is met or missed is so by the
-others alone, too, or else it is undecided.
+figures vary in proportion. It is missed if every repetition with a figure breaks it, and so does the bound.
 
-So of two equal candidates at the limit itself one is called met and the other missed in at most
-2 × 5 % × 5 % of campaigns; far from it both are decided alike, by few repetitions where they vary little.
+Everything else is undecided, including a single repetition, which doesn't show the spread. What must never
+
+happen (a lost event) is missed by a single repetition. A repetition on a busy machine decides nothing that
+
+depends on the load: the others alone must show met or missed, or else it is undecided. So of two equal
+
+candidates exactly at the limit, one is called met and the other missed in at most 2 × 5 % × 5 % of campaigns;
+
+far from the limit both are decided alike, with few repetitions if these vary little.
 """
 
 from __future__ import annotations
@@ -30,15 +34,15 @@ from simulator.units import format_bytes, format_count, format_digits, format_sp
 from .statistics import find_mean, t_quantile
 
 CERTAINTY = 0.95
-"""How often the bound lies on the right side of the truth."""
+"""The confidence of a bound."""
 MOST_TIMES = 30
-"""Up to so many times the events that it was measured on, a figure is extrapolated."""
+"""A figure is extrapolated to at most this many times the events it was measured on."""
 MOST_REPETITIONS = 30
-"""If more were needed, it would be better to find out why they vary so much."""
+"""If more were needed, finding the cause of the spread would be better."""
 
 
 class Status(StrEnum):
-    """What is known of a candidate and a requirement."""
+    """Whether a candidate meets a requirement."""
 
     MET = "met"
     MISSED = "missed"
@@ -56,10 +60,10 @@ class Unit(StrEnum):
     MONEY = "money"
     """In the currency of the prices."""
     NONE = "none"
-    """It is no figure: what is so, or isn't."""
+    """Not a figure: something that is true or false."""
 
     def show(self, value: float) -> str:
-        """A figure as it is read: `1,600 events/s`, `112 ms`, `48 s`, `0.1%`, `1.83 TB`, `812`."""
+        """A figure as text: `1,600 events/s`, `112 ms`, `48 s`, `0.1%`, `1.83 TB`, `812`."""
         if self is Unit.EVENTS_PER_S:
             return f"{value:,.0f} events/s" if value >= 10 else f"{value:.3g} events/s"
         if self is Unit.MS:
@@ -78,7 +82,7 @@ class _Part(Bounded, BaseModel):
 
 
 class Interval(_Part):
-    """A mean over repetitions with its bounds, each of which holds at 95 %."""
+    """A mean over repetitions with its bounds, each one-sided at 95 %."""
 
     mean: float
     low: float
@@ -86,7 +90,7 @@ class Interval(_Part):
 
 
 class Requirement(_Part):
-    """A row of the verdict: one thing that is required."""
+    """A row of the verdict: one requirement."""
 
     key: str
     """As in the file, as a path: `events_per_s`, `insert.p99`, `queries.NAME.p99`, `disk`,
@@ -97,9 +101,9 @@ class Requirement(_Part):
     bound: float
     """In that unit."""
     at_least: bool = False
-    """Whether figures must not be below the bound; else they must not be above it."""
+    """Whether the bound is a minimum; otherwise it is a maximum."""
     words: str | None = None
-    """What is required, if it is no figure: `on disk`."""
+    """What is required if it isn't a figure: `on disk`."""
 
     @property
     def limit(self) -> str:
@@ -109,14 +113,15 @@ class Requirement(_Part):
         return f"{'≥' if self.at_least else '≤'} {self.unit.show(self.bound)}"
 
     def find_headroom(self, value: float) -> float:
-        """How many times as good as it must be: figure ÷ bound of what must be high, bound ÷ figure of what
-        must be low, which is infinite for a figure of 0."""
+        """How many times better than required: figure ÷ bound for a minimum, bound ÷ figure for a maximum,
+        which is infinite for a figure of 0."""
         if self.at_least:
             return value / self.bound
         return self.bound / value if value > 0 else inf
 
     def find_headrooms(self, values: Sequence[float]) -> tuple[float, float] | None:
-        """The least and the most headroom of several; None if there is none, or one of a figure of 0."""
+        """The lowest and highest headroom of several; None if there is none, or if one is of a figure of
+        0."""
         headrooms = [self.find_headroom(value) for value in values]
         return (min(headrooms), max(headrooms)) if headrooms and inf not in headrooms else None
 
@@ -129,11 +134,11 @@ class Evidence(_Part):
     label: str | None = None
     """The job's name: `postgresql load 2`."""
     runs: list[int] = []
-    """Numbers of the runs in it; none: all of them together."""
+    """Numbers of its runs; none: all of them together."""
 
 
 class Sample(_Part):
-    """What one repetition says about a requirement."""
+    """What one repetition shows about a requirement."""
 
     repetition: int
     keeps: bool | None
@@ -141,42 +146,42 @@ class Sample(_Part):
     value: float | None = None
     """In the requirement's unit."""
     why: str | None = None
-    """Why it gave no figure, or breaks the requirement by something else than it; a few words."""
+    """Why it gave no figure, or what else breaks the requirement; a few words."""
     shown: str | None = None
-    """What counts instead of any figure: `50 events lost`."""
+    """What overrides any figure: `50 events lost`."""
     final: bool = False
-    """Whether it decides alone: it breaks what must never happen, or isn't measured at all."""
+    """Whether it decides alone: what it shows must never happen, or it isn't a measurement."""
     failed: bool = False
     """Whether the job failed."""
     busy: str | None = None
-    """What others did to the machine meanwhile, if that is enough to change the figure."""
+    """The load of other programs meanwhile, if enough to affect the figure."""
     evidence: list[Evidence] = []
 
 
 class Scale(_Part):
-    """On how many events a cell was measured, and what follows for those that are stored in the end."""
+    """How many events a cell was measured on, and what follows for full retention."""
 
     events: int
-    """Stored when it was measured."""
+    """Stored at the time of measurement."""
     kept: int
-    """Stored in the end: the load × the retention."""
+    """Stored at full retention: load × retention."""
     in_memory: bool | None = None
-    """Whether the events that it was measured on fit into the database's memory; None: not known."""
+    """Whether the events it was measured on fit into the database's memory; None: unknown."""
     exponent: Interval | None = None
-    """By which power of the number of events the figure grows, by two fill levels: 0 is flat."""
+    """The power of the number of events by which the figure grows, from two fill levels: 0 is flat."""
     extrapolated: Interval | None = None
-    """The figure that follows for `extrapolated_to` events."""
+    """The figure predicted for `extrapolated_to` events."""
     extrapolated_to: int | None = None
-    """`kept`, or as many as may be extrapolated to."""
+    """`kept`, or the most that extrapolation allows."""
 
     @property
     def share(self) -> float:
-        """Of the events that are stored in the end, those that it was measured on."""
+        """The share of full retention it was measured on."""
         return self.events / self.kept
 
     @property
     def reach(self) -> int:
-        """Up to how many events it may be extrapolated."""
+        """The most events it may be extrapolated to."""
         return min(self.kept, MOST_TIMES * self.events)
 
 
@@ -184,32 +189,32 @@ class Cell(_Part):
     """One candidate and one requirement."""
 
     requirement: str
-    """Its key."""
+    """The requirement's key."""
     status: Status
     value: float | None = None
     """The geometric mean over the repetitions, in the requirement's unit."""
     lowest: float | None = None
     highest: float | None = None
-    """Of the repetitions."""
+    """Over the repetitions."""
     at_least: bool = False
-    """Whether the figure is only known to be that high: the client was the limit of a search."""
+    """Whether the figure is a lower bound: a search was client-bound."""
     headroom: float | None = None
-    """How many times as good as required, of the extrapolated figure if that is worse: below 1 it isn't. None
-    without a figure, or of one that is 0."""
+    """How many times better than required, for the extrapolated figure if that is worse; below 1 it isn't
+    met. None without a figure, or for a figure of 0."""
     headrooms: tuple[float, float] | None = None
-    """The least and the most of a repetition; None if one isn't known."""
+    """The lowest and highest of the repetitions; None if one is unknown."""
     reason: str | None = None
-    """Of what is undecided why, and what would decide it; of what is missed why, if not by its figure."""
+    """If undecided: why, and what would decide it; if missed: why, unless its figure says it."""
     shown: str
     """The figure in words; `-` without one."""
     scale: Scale | None = None
-    """None: it doesn't depend on the events stored, or it isn't known how many there will be."""
+    """None: it doesn't depend on the stored events, or their final number is unknown."""
     samples: list[Sample] = []
-    """One for each repetition, with the results that it is from."""
+    """One for each repetition, with its results."""
 
     @property
     def evidence(self) -> list[Evidence]:
-        """The results that it rests on, in the order of the repetitions, each once."""
+        """The results behind it, each once, in the order of the repetitions."""
         by_result: dict[str, Evidence] = {}
         for sample in self.samples:
             for evidence in sample.evidence:
@@ -218,18 +223,18 @@ class Cell(_Part):
 
 
 class Acknowledgement(_Part):
-    """What an acknowledgement is worth."""
+    """The durability of an acknowledged event."""
 
     on_disk: bool | None
-    """Whether an event is on disk by then; None: not known."""
+    """Whether an event is on disk by then; None: unknown."""
     when: str
-    """When it is on disk, after these words; where that isn't known, why not."""
+    """When it is on disk, or why that is unknown."""
     places: int | None
-    """In how many places it is by then; None: not known."""
+    """How many copies exist by then; None: unknown."""
     client: str
-    """By which client events were sent: the option `client`."""
+    """The client that sent events: the option `client`."""
     advice: str = ""
-    """Settings that would have events on disk by then; empty if they are, or none would."""
+    """Settings that would put events on disk by then; empty if they are, or if none would."""
 
     def __str__(self) -> str:
         """`an event is on disk in 1 place before it is acknowledged; lean client`."""
@@ -243,11 +248,11 @@ class Acknowledgement(_Part):
 
 
 class Trust(_Part):
-    """How far figures can be believed, by the caveats that would change them."""
+    """How far figures can be trusted, by the caveats that would change them."""
 
     level: Literal["good", "low"]
     reasons: list[str] = []
-    """A few words each, of every kind of caveat the worst."""
+    """The worst caveat of each kind, in a few words."""
 
     def __str__(self) -> str:
         """`Trust: low (other programs used 79% of the CPU; windows of 8.0 s)`."""
@@ -260,19 +265,18 @@ class CandidateVerdict(_Part):
 
     candidate: str
     acknowledgement: Acknowledgement | None = None
-    """None: not known, as the module doesn't say, or nothing was inserted."""
+    """None: unknown, since the module doesn't declare it, or nothing was inserted."""
     trust: Trust | None = None
     """None: nothing was measured."""
     cells: list[Cell]
-    """One for each requirement, in their order."""
+    """One per requirement, in their order."""
     narrowest: str | None = None
-    """The key of the requirement with the least headroom; of what is missed first, None if no headroom is
-    known."""
+    """The key of the requirement with the least headroom, missed ones first; None if no headroom is known."""
     disk_bytes: float | None = None
-    """What is stored at the retention."""
+    """Bytes stored at full retention."""
     cost_per_month: float | None = None
     price: str | None = None
-    """What that is made of: `1.20 an hour and 1.83 TB at 0.10 a GB`."""
+    """Its parts: `1.20 an hour and 1.83 TB at 0.10 a GB`."""
 
     @property
     def status(self) -> Status:
@@ -291,11 +295,11 @@ class CandidateVerdict(_Part):
 
 
 class RequirementChange(_Part):
-    """Requirements that were changed when there were results already."""
+    """Requirements that were changed when results already existed."""
 
     at: datetime
     results: int
-    """How many there were."""
+    """How many existed."""
     changes: list[str]
     """`insert p99 250 ms → 500 ms`."""
 
@@ -315,13 +319,13 @@ class VerdictMatrix(_Part):
     """In the order of the campaign's file."""
     repeats: int
     trust: Trust | None = None
-    """In all candidates' figures together; None: nothing was measured."""
+    """In the figures of all candidates; None: nothing was measured."""
     jobs_left: int = 0
-    """Jobs of the campaign that aren't done: it was interrupted, or goes on."""
+    """Jobs of the campaign that aren't done: it was interrupted or is still running."""
     requirement_changes: list[RequirementChange] = []
-    """In the order in which they were made."""
+    """In the order they were made."""
     notes: list[str] = []
-    """What holds for all of it, a sentence each: what was measured in which way, what wasn't."""
+    """Notes on the whole verdict, a sentence each: how things were measured, and what wasn't."""
 
 
 # --- the rule -------------------------------------------------------------------------------------
@@ -371,7 +375,7 @@ def _judge(
         why = broken[0].why or requirement.unit.show(broken[0].value or 0.0)
         return Status.UNDECIDED, (
             f"repetitions disagree: {len(keep)} of {len(samples)} keep it, and one doesn't ({why});"
-            " make more of them, or find out what differed"
+            " run more, or find out what differed"
         )
     if keep and silent:
         gave = "1 gave" if len(silent) == 1 else f"{len(silent)} gave"
@@ -436,7 +440,7 @@ def _describe_spread(requirement: Requirement, values: Sequence[float]) -> str:
 
 
 def find_narrowest(cells: Sequence[Cell]) -> str | None:
-    """The requirement with the least headroom; one that is missed without a figure is narrower than all."""
+    """The requirement with the least headroom; one missed without a figure comes before all."""
     missed = [cell for cell in cells if cell.status is Status.MISSED and cell.headroom is None]
     if missed:
         return missed[0].requirement

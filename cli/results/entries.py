@@ -1,4 +1,4 @@
-"""What a figure is read from: a group of a run, one of its queries, executions or stages. Pure."""
+"""What figures are read from: a group of a run, one of its queries, executions or stages. Pure."""
 
 from __future__ import annotations
 
@@ -17,38 +17,38 @@ from .summaries import Count, EventSize, find_mean, weigh
 
 @dataclass(frozen=True)
 class Entry:
-    """What a row of a table or of an export is about: a group of a run, or, of readers, one of their queries
-    or one execution of it."""
+    """The subject of a row in a table or export: a group of a run or, for readers, one of their queries or
+    executions."""
 
     group_run: GroupRun
     before: GroupRun | None = None
-    """The run before it."""
+    """The previous run."""
     query: QueryResult | None = None
     each: Execution | None = None
     stage: StageResult | None = None
     """A stage of a rate that changes."""
     number: int | None = None
-    """Which stage it is."""
+    """Its number."""
     cost_per_hour: float | None = None
     holds: bool | None = None
-    """Whether the run keeps its limits; None: it has none, or that isn't decided."""
+    """Whether the run keeps its limits; None: it has none, or it is undecided."""
     verdict: RunVerdict | None = None
-    """What became of the limits."""
+    """The outcome of the limits."""
 
     @property
     def group(self) -> GroupResult:
-        """What the workers measured."""
+        """The workers' measurements."""
         return self.group_run.group
 
     @cached_property
     def size(self) -> EventSize:
-        """What an event of the run takes on disk."""
+        """Bytes per event of the run."""
         return weigh(self.group_run, self.before)
 
 
 def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list[Entry]:
-    """An entry for each run of a group; `split_queries` splits those of readers by their queries. `result`:
-    the result of the runs, for what it costs and whether a rate holds."""
+    """An entry for each run of a group; `split_queries` splits readers' entries by query. `result`: the runs'
+    result, for costs and whether a rate holds."""
     steps = result.capacity.steps if result and result.capacity else []
     holds = {step.run: step.holds for step in steps}
     judged = {id(run): verdict for run, verdict in result.judged} if result else {}
@@ -65,7 +65,7 @@ def list_entries(runs: Sequence[GroupRun], result: Result | None = None) -> list
 
 
 def split_queries(entry: Entry) -> Iterator[Entry]:
-    """An entry for each query, or for each execution where these were kept."""
+    """An entry for each query, or for each execution if these were kept."""
     for query in entry.group.queries:
         own = replace(entry, query=query)
         yield from (replace(own, each=execution) for execution in query.each)
@@ -94,7 +94,7 @@ def of_answer(name: str, count: Count) -> Callable[[Entry], Any]:
 
 
 def of_answers_per_s(count: Count) -> Callable[[Entry], Any]:
-    """Reads rows or bytes of a query's answers, or of all answers, by the length of the window; None for a
+    """Reads rows or bytes of a query's answers, or of all answers, per second of the window; None for a
     single execution."""
 
     def read(entry: Entry) -> float | None:
@@ -108,8 +108,8 @@ def of_answers_per_s(count: Count) -> Callable[[Entry], Any]:
 
 
 def of_database(name: str, scale: float = 1.0) -> Callable[[Entry], Any]:
-    """Reads how much of a resource the database used per query, if only readers were at work: beside
-    writers it works for both."""
+    """Reads how much of a resource the database used per query, if only readers were active: with writers, it
+    works for both."""
 
     def read(entry: Entry) -> float | None:
         run = entry.group_run.run
@@ -138,17 +138,17 @@ def _count_answered(group: GroupResult) -> float:
 
 @dataclass(frozen=True)
 class QueryFigure:
-    """A column of the table that has a row for each query, over all runs."""
+    """A column of the table with a row per query, over all runs."""
 
     heading: str
     about: str
     show: Callable[[QuerySummary], str]
     key: str | None = None
-    """Key of the figure of a single run that it sums up, if there is one."""
+    """Key of the single-run figure that it summarizes, if any."""
     read: Callable[[QuerySummary], float | None] = lambda summary: None
-    """Times are in ms."""
+    """In ms, for times."""
     always: bool = True
-    """Whether it is always shown, or only where it is known."""
+    """Whether it is always shown, or only if known."""
 
 
 def _show(value: float | None) -> str:
@@ -157,7 +157,7 @@ def _show(value: float | None) -> str:
 
 
 def _make_time(heading: str, about: str, name: str, key: str | None = None) -> QueryFigure:
-    """The figure of a time that the summary has in seconds."""
+    """A time that the summary has in seconds."""
 
     def read(summary: QuerySummary) -> float | None:
         value = getattr(summary, name)
@@ -172,7 +172,7 @@ def _show_interval(summary: QuerySummary) -> str:
 
 
 def _show_rows(summary: QuerySummary) -> str:
-    """The mean and the range where the numbers differ; else the number."""
+    """The mean and the range, or a single number if all are equal."""
     least, most = summary.rows_min, summary.rows
     if least is None or least == most:
         return f"{most:,}"
@@ -191,12 +191,12 @@ QUERY_TABLE = (
     _make_time("p99", "p99 of the times, from 100 on", "p99", "latency_p99_ms"),
     _make_time("p99.9", "p99.9 of the times, from 1,000 on", "p99_9", "latency_p99_9_ms"),
     _make_time("Cold", "mean of each reader's first execution", "cold", "cold_s"),
-    QueryFigure("Rows", "of an answer: the mean, and the ends where they differ", _show_rows, "rows_mean"),
-    QueryFigure("Bytes", "of an answer as it was received, the mean",
+    QueryFigure("Rows", "per answer: the mean, and the range if they differ", _show_rows, "rows_mean"),
+    QueryFigure("Bytes", "per answer as received, the mean",
                 lambda summary: _show(summary.bytes_mean), "bytes_mean", always=False),
     QueryFigure("Queries/s", "answered ÷ the length of the windows", lambda summary: _show(summary.per_s),
                 always=False),
-    QueryFigure("Executions", "executions behind the times", lambda summary: f"{summary.runs:,}",
+    QueryFigure("Executions", "executions that the times are from", lambda summary: f"{summary.runs:,}",
                 "executions"),
     QueryFigure("Failed", "executions without an answer", lambda summary: f"{summary.errors:,}", "failed"),
 )  # fmt: skip
@@ -205,4 +205,4 @@ QUERY_TABLE = (
 QUERY_TIMES = {
     figure.key: figure.read for figure in QUERY_TABLE if figure.key and figure.key.endswith("_ms")
 }
-"""Key of a time of a single run -> the same over all runs, in ms."""
+"""Key of a single-run time -> the same over all runs, in ms."""

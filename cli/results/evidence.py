@@ -1,4 +1,4 @@
-"""What a campaign has measured of each candidate, by repetition, and how results become samples. Pure."""
+"""What a campaign measured for each candidate, by repetition, and how results become samples. Pure."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ from .rules import describe_busiest
 from .store import StoredResult
 
 ALMOST = 0.999
-"""Rates and numbers of events count from this share of what is required on: they may be rounded."""
+"""Rates and numbers of events count from this share of the required one: they may be rounded."""
 
 
 @dataclass(frozen=True)
 class Repetition:
-    """A turn of a candidate."""
+    """One turn of a candidate."""
 
     number: int
     stored: Sequence[StoredResult]
     """The results of its jobs that are done."""
     failed: Sequence[str] = ()
-    """Its jobs that failed: which, and why."""
+    """Failed jobs -> why."""
     ended: bool = True
-    """Whether none of its jobs is still to come."""
+    """Whether all of its jobs are over."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """What a campaign has measured of a candidate."""
+    """What a campaign measured for a candidate."""
 
     candidate: str
     repetitions: Sequence[Repetition]
@@ -43,35 +43,35 @@ class Measured:
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked of the results."""
+    """What the verdict asks of the results."""
 
     needed: Requirements
     rate_per_s: float
     """Events per second of all devices together."""
     windows_s: Mapping[str, float] = field(default_factory=dict)
-    """Query -> how much time it looks at, as far as that is known."""
+    """Query -> the length of time it covers, where known."""
 
     @property
     def kept(self) -> int | None:
-        """Events that are stored in the end: the load's in the retention; None without one."""
+        """Events stored at full retention; None without a retention."""
         retention_s = self.needed.retention
         return None if retention_s is None else round(self.rate_per_s * retention_s)
 
     @property
     def history(self) -> int:
-        """Events that must be stored before; 0 if no number of events is required."""
+        """Events that must be stored before; 0 if no number is required."""
         history = self.needed.history
         return 0 if history is None else history.count_events(self.rate_per_s, self.kept)
 
     def find_request_rates(self, batch: int) -> dict[str | None, float]:
-        """Query -> how often it is asked per second; None -> requests per second, each of so many events."""
+        """Query -> executions per second; None -> insert requests per second of the given batch size."""
         rates: dict[str | None, float] = {None: self.rate_per_s / batch}
         return rates | {name: limits.rate for name, limits in self.needed.queries.items()}
 
     def count_places(self, batch: int) -> dict[Role, tuple[int, float]]:
-        """How many requests of writers (with so many events each) and of readers are under way at once if
-        each takes as long as it may (Little's law), and how long that is at most, in milliseconds. Both are 0
-        without a limit on times."""
+        """How many requests of writers (with a given batch size) and of readers are in flight if each takes
+        as long as allowed (Little's law), and the longest allowed time in milliseconds. Both are 0 without a
+        limit on times."""
         rates = self.find_request_rates(batch)
         longest: dict[str | None, float] = {}
         for limit in self.needed.list_limits():
@@ -91,8 +91,8 @@ Judge: TypeAlias = Callable[[Repetition], Sample]
 
 
 def collect(measured: Measured, judge_one: Judge, loaded: bool = False) -> list[Sample]:
-    """A sample for each repetition that shows something, or has ended without. `loaded`: whether it depends
-    on the load of the machine."""
+    """A sample for each repetition that shows something, or ended without a figure. `loaded`: whether it
+    depends on the machine's load."""
     samples = []
     for repetition in measured.repetitions:
         sample = judge_one(repetition)
@@ -105,7 +105,7 @@ def collect(measured: Measured, judge_one: Judge, loaded: bool = False) -> list[
 
 
 def _list_runs(repetition: Repetition, sample: Sample) -> Iterator[RunResult]:
-    """The runs that a sample rests on."""
+    """The runs behind a sample."""
     results = {stored.id: stored.result for stored in repetition.stored}
     for evidence in sample.evidence:
         for run in results[evidence.result].runs:
@@ -114,7 +114,7 @@ def _list_runs(repetition: Repetition, sample: Sample) -> Iterator[RunResult]:
 
 
 ORDER = {False: 0, None: 1, True: 2}
-"""`keeps` of a sample -> its rank: the worst first."""
+"""`keeps` of a sample -> its rank, worst first."""
 
 
 def make_sample(
@@ -124,7 +124,7 @@ def make_sample(
     evidence: Sequence[Evidence],
     final: bool = False,
 ) -> Sample:
-    """What a run, or a result, says; `join` adds the repetition."""
+    """What a run or a result shows; `join` adds the repetition."""
     return Sample(
         repetition=0, keeps=keeps, value=value, why=why, evidence=list(evidence), final=final
     )
@@ -136,7 +136,7 @@ def stay_silent(repetition: Repetition, why: str) -> Sample:
 
 
 def join(repetition: Repetition, parts: Sequence[Sample]) -> Sample:
-    """What several runs of a repetition say together: the worst of them, with the evidence of all."""
+    """What several runs of a repetition show together: the worst, with the evidence of all."""
     worst = min(parts, key=lambda part: (not part.final, ORDER[part.keeps], -(part.value or 0.0)))
     evidence = [result for part in parts for result in part.evidence]
     return worst.model_copy(update={"repetition": repetition.number, "evidence": evidence})

@@ -31,7 +31,7 @@ _TYPES: dict[Any, str] = {bool: "BOOLEAN", int: "BIGINT", float: "DOUBLE"}
 
 
 def _list_option_columns() -> dict[str, str]:
-    """Columns of what was asked for: the options that `Load` and `DataSet` declare, by their names there."""
+    """Columns for the requested options: those that `Load` and `DataSet` declare, with the same names."""
     columns = {}
     models: tuple[tuple[type[BaseModel], Role | None], ...] = ((Load, Role.WRITE), (DataSet, None))
     for model, role in models:
@@ -50,7 +50,7 @@ _RESULT = (
     "result_id", "started_at", "command", "target", "module", "executor", "label", "tags", "source",
     "candidate", "step", "repetition", "tool_version", "tool_commit", "database_version", "cpu_model",
 )  # fmt: skip
-"""Columns that are the same in all rows of a result."""
+"""Columns that are equal in all rows of a result."""
 
 COLUMNS: dict[str, str] = {
     **dict.fromkeys(_RESULT, "VARCHAR"), "repetition": "BIGINT",
@@ -63,12 +63,12 @@ COLUMNS: dict[str, str] = {
     "group": "VARCHAR",
     "options": "VARCHAR",
 }  # fmt: skip
-"""Column -> SQL type. `tags`, `errors` and `options` are JSON; what a command does not have is null. In
-an open loop (one with `rate_per_s`) `latency_*` are response times."""
+"""Column -> SQL type. `tags`, `errors` and `options` are JSON; columns that don't apply to a command are
+null. In an open loop (one with `rate_per_s`) `latency_*` are response times."""
 
 
 class Format(StrEnum):
-    """What an export may be."""
+    """The formats of an export."""
 
     CSV = "csv"
     JSON = "json"
@@ -84,18 +84,18 @@ _ENDINGS = {
 }
 
 _IN_JSON = ("tags", "errors", "options")
-"""Columns whose texts are JSON."""
+"""Columns that contain JSON."""
 
 _TO_READ = (
     "target", "command", "workers", "group", "query", "run", "stage", "valid", "duration_s", "inserts_per_s",
     "queries_per_s", "latency_p50_ms", "latency_p99_ms", "latency_max_ms", "achieved",
     "stage_rate_per_s", "stage_p99_ms", "client_cpu_share", "bytes_per_event", "bottleneck",
 )  # fmt: skip
-"""The columns of Markdown, which is for people; those that nothing is known of are left out."""
+"""The columns of Markdown, which is for people; empty columns are left out."""
 
 
 def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
-    """A row for each run of the result, with all columns, and behind it one for each of its stages."""
+    """A row for each run of the result, with all columns, followed by one for each of its stages."""
     result, options = stored.result, stored.result.options
     shared = dict.fromkeys(COLUMNS) | {
         "result_id": printable_line(stored.id),
@@ -116,7 +116,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
     for observation in observe(result):
         whole = not (observation.query or observation.part)
         if observation.run is None or (whole and observation.group.startswith("readers")):
-            continue  # Queries have the figures of the whole run, too.
+            continue  # Queries also have the figures of the whole run.
         row = shared | {"group": observation.group if mixed else None}
         row |= _list_tuned_cells(result, observation.run)
         if observation.run in rates:
@@ -126,8 +126,7 @@ def list_rows(stored: StoredResult) -> list[dict[str, Any]]:
 
 
 def _list_tuned_cells(result: Result, run: int) -> dict[str, Any]:
-    """Cells for what a run of a tuning, or of a comparison of clients, was made with, where it isn't what
-    the command was given."""
+    """Cells for the options of a run in a tuning or comparison of clients that differ from the command's."""
     settings = result.tuning.find_settings(run) if result.tuning else {}
     if result.clients and (client := result.clients.find_client(run)):
         settings = {"client": client}
@@ -141,7 +140,7 @@ def _list_tuned_cells(result: Result, run: int) -> dict[str, Any]:
 
 
 def choose_format(file: Path) -> Format:
-    """How a file of this name is written; ConfigError if its ending says nothing."""
+    """The format for a file name; ConfigError if its ending is unknown."""
     try:
         return _ENDINGS[file.suffix.lower()]
     except KeyError:
@@ -176,7 +175,7 @@ def export_runs(stored: Sequence[StoredResult], form: Format) -> bytes:
 
 
 def make_table(stored: Sequence[StoredResult]) -> pyarrow.Table:
-    """The same as a table in memory, each column with its type."""
+    """The same as a table in memory, with typed columns."""
     import pyarrow
 
     kinds = {
@@ -188,7 +187,7 @@ def make_table(stored: Sequence[StoredResult]) -> pyarrow.Table:
 
 
 def _list_all(stored: Sequence[StoredResult]) -> list[dict[str, Any]]:
-    """The rows of all results, with all columns; a count beyond 64 bits is null."""
+    """The rows of all results, with all columns; a count that exceeds 64 bits is null."""
     return [
         {
             name: None if kind == "BIGINT" and abs(row.get(name) or 0) >= 2**63 else row.get(name)
@@ -211,7 +210,7 @@ def _write_markdown(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _write_cell(value: Any) -> Any:
-    """A cell of CSV. A text that a spreadsheet would take for a formula is quoted as spreadsheets do it.
+    """A cell of CSV. Text that a spreadsheet would take for a formula is quoted the way spreadsheets do.
 
     https://owasp.org/www-community/attacks/CSV_Injection
     """

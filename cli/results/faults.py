@@ -1,4 +1,4 @@
-"""What faults did to a run: how long nothing was acknowledged, and when the rate was back. Pure."""
+"""The effect of faults on a run: how long nothing was acknowledged, and when the rate recovered. Pure."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from simulator.units import format_count, format_digits
 from .model import GroupRun
 
 BEFORE_S = 10
-"""Seconds before a mark; their median rate is the one to be reached again."""
+"""Seconds before a mark; their median is the rate to return to."""
 BACK = 0.9
-"""The share of that rate that counts as back."""
+"""The share of that rate that counts as recovered."""
 _STEADY_S = 3
-"""Seconds whose median rate must be back."""
+"""Seconds whose median rate must have recovered."""
 LATEST_S = 60.0
-"""An outage that begins within so many seconds after a mark is put down to it: failure detectors and leases
-of databases take up to half a minute."""
+"""An outage that begins within this many seconds after a mark is attributed to it: failure detectors and
+leases of databases take up to half a minute."""
 
 _LONGEST_NAME = 60
-"""Characters of a command in a sentence; all of it stands in the result."""
+"""Characters of a command in a sentence; the result has all of it."""
 
 
 def find_outages(run: RunResult) -> list[Outage]:
-    """An outage for each mark of the run, in their order; none without writers."""
+    """An outage for each mark of the run, in order; none without writers."""
     writers = run.writers
     if writers is None:
         return []
@@ -36,7 +36,7 @@ def find_outages(run: RunResult) -> list[Outage]:
 
 
 def _find_outage(place: int, mark: Mark, group_run: GroupRun) -> Outage:
-    """What happened from a mark to the next, and what is put down to it later."""
+    """What happened from a mark to the next, and later gaps attributed to it."""
     gaps = [gap for gap in _list_gaps_after(place, group_run) if gap[0] <= mark.at_s + LATEST_S]
     longest = max(gaps, key=lambda gap: gap[1] - max(gap[0], mark.at_s), default=None)
     if longest is None:
@@ -54,7 +54,7 @@ def _find_outage(place: int, mark: Mark, group_run: GroupRun) -> Outage:
 
 
 def _list_gaps_after(place: int, group_run: GroupRun) -> list[tuple[float, float]]:
-    """The gaps before the next mark, and later ones that are put down to this mark."""
+    """The gaps before the next mark, and later ones attributed to this mark."""
     at_s = group_run.run.marks[place].at_s
     until_s = _find_next_mark(group_run, at_s)
     return [
@@ -69,11 +69,11 @@ def _find_next_mark(group_run: GroupRun, after_s: float) -> float:
 
 
 def _find_cause(gap: tuple[float, float], group_run: GroupRun) -> int:
-    """The place of the mark to which a gap is put down, among those before its end.
+    """Index of the mark that a gap is attributed to, among those before its end: the last mark before the gap
 
-    It is the last mark before the gap began. A gap begins with the last acknowledgement, and a mark that
-    comes less than `GAP_S` after that may still be why no other followed. A mark that failed is the cause
-    only if no other is.
+    began. A gap begins with the last acknowledgement, and a mark less than `GAP_S` later may still be its
+
+    cause. A failed mark is the cause only if no other can be.
     """
     began, ended = gap
     before = [place for place, mark in enumerate(group_run.run.marks) if mark.at_s < ended]
@@ -89,11 +89,9 @@ def _find_cause(gap: tuple[float, float], group_run: GroupRun) -> int:
 def _find_recovery(
     mark: Mark, first_mark: Mark, gap_ended_s: float | None, group_run: GroupRun
 ) -> float | None:
-    """Seconds from the mark until the rate was back to what it was before the first of the marks that share a
-    gap; 0 if it was never away.
-
-    It was away if nothing was acknowledged for a while, or if the median of the seconds after the mark is
-    too low: a single second with a low rate says nothing where requests arrive by chance.
+    """Seconds from the mark until the rate returned to its level before the first of the marks that share a
+    gap; 0 if it never dropped. It dropped if nothing was acknowledged for a while, or if the median of the
+    seconds after the mark is too low: with random arrivals, a single slow second means nothing.
     """
     seconds = dict(group_run.group.timeline)
     first = int(mark.at_s)
@@ -113,9 +111,9 @@ def _find_recovery(
 
 
 def _find_course(mark: Mark, gap_ended_s: float | None, group_run: GroupRun) -> tuple[int, int]:
-    """The seconds in which the rate could come back: the first, and the one after the last."""
+    """The seconds in which the rate could recover: the first, and the one after the last."""
     begin = int(mark.at_s) + 1 if gap_ended_s is None else int(gap_ended_s)
-    # A mark that comes too soon to see anything of the rate is no end. The last second isn't a whole one.
+    # A mark too soon to observe the rate before it doesn't count as the end. The last second is incomplete.
     until_s = _find_next_mark(group_run, begin + _STEADY_S)
     own_s = group_run.run.step_s
     last = max((second + own_s - 1 for second, _ in group_run.group.timeline), default=0)
@@ -127,7 +125,7 @@ def _list_rates(seconds: Mapping[int, int], begin: int, end: int) -> list[int]:
 
 
 def describe_outages(group_run: GroupRun) -> list[str]:
-    """A sentence for each mark of a run of writers."""
+    """A sentence for each mark in a run of writers."""
     return [
         _describe(place, outage, group_run) for place, outage in enumerate(group_run.group.outages)
     ]
@@ -142,7 +140,7 @@ def find_catch_up(mark: Mark, writers: GroupResult) -> CatchUp | None:
 
 def _describe_catch_up(mark: Mark, catch_up: CatchUp, group: GroupResult) -> str:
     held = format_count(catch_up.held, "event")
-    text = f"After {name_mark(mark)} at {mark.at_s:.1f} s {held} that had been held back came at once; "
+    text = f"After {name_mark(mark)} at {mark.at_s:.1f} s {held} that had been held back arrived at once; "
     if catch_up.after_s is None:
         text += "the backlog was not cleared before the run ended, or the fleet was cut off again"
     else:
@@ -176,7 +174,7 @@ def _describe(place: int, outage: Outage, group_run: GroupRun) -> str:
     if outage.recovered_after_s is None:
         text += _explain_no_recovery(mark, outage, group_run)
     elif outage.recovered_after_s:
-        text += f"; the rate was back after {outage.recovered_after_s:.1f} s"
+        text += f"; the rate recovered after {outage.recovered_after_s:.1f} s"
     late = [gap for gap in _list_gaps_after(place, group_run) if gap[0] > mark.at_s + LATEST_S]
     if late:
         began, ended = max(late, key=lambda gap: gap[1] - gap[0])
@@ -198,14 +196,14 @@ def _explain_no_recovery(mark: Mark, outage: Outage, group_run: GroupRun) -> str
     over_s = group_run.group.warm_up_s + (group_run.group.window_s or inf)
     gap_ended_s = outage.gap_began_s + outage.gap_s if outage.gap_s else None
     if gap_ended_s is not None and gap_ended_s > over_s + GAP_S:
-        return "; the run ended before the rate was back"
+        return "; the run ended before the rate recovered"
     begin, last = _find_course(mark, gap_ended_s, group_run)
-    # Without an acknowledgement after the gap there is no doubt.
+    # Without an acknowledgement after the gap, the answer is certain.
     came_back = gap_ended_s is None or any(
         second + group_run.run.step_s > begin for second, _ in group_run.group.timeline
     )
     if last - begin < _STEADY_S and came_back:
-        return "; too little of the run was left to see whether the rate came back"
+        return "; too little of the run was left to see whether the rate recovered"
     return "; the rate did not return to 90 % of its level before"
 
 
@@ -214,7 +212,7 @@ def _when(mark: Mark) -> float:
 
 
 def name_mark(mark: Mark) -> str:
-    """What was done, without when it was to be done; of a long command only the beginning."""
+    """What was done, without its scheduled time; only the beginning of a long command."""
     name = one_line(mark.action.partition(" ")[2])
     return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1].rstrip()}…"
 
@@ -236,8 +234,8 @@ def _describe_loss(group: GroupResult) -> str:
     if looked_up is None or looked_up.events is None:
         why = f" ({looked_up.reason})" if looked_up and looked_up.reason else ""
         return (
-            f"the number of events stored is right, but they were not looked up one by one{why}, so one lost"
-            " and another stored twice would not show"
+            f"the number of stored events is right, but they were not looked up one by one{why}, so a lost"
+            " event and a duplicate would cancel out"
         )
     if (looked_up.per_group or 1) > 1:
         return (

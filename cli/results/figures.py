@@ -1,6 +1,6 @@
-"""Every figure that is shown, once: what it is called, where it is found, and how it is written. Pure.
+"""The registry of figures: for each its name, where to find it, and how to format it. Pure. Tables, exports,
 
-Tables, exports, `compare`, limits, the live page, `/metrics` and docs/reference/figures.md are made of it.
+`compare`, limits, the live page, `/metrics` and docs/reference/figures.md are made from it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .summaries import count_bytes, count_rows
 
 
 class Form(Enum):
-    """How a figure is written in a table, and which SQL type it has."""
+    """How a figure is formatted in a table, and its SQL type."""
 
     TEXT = "VARCHAR", str
     FLAG = "BOOLEAN", lambda value: "yes" if value else "no"
@@ -45,12 +45,12 @@ class Form(Enum):
         self._write = write
 
     def show(self, value: Any) -> str:
-        """The value as text; `-` if it isn't known."""
+        """The value as text; `-` if unknown."""
         return "-" if value is None else self._write(value)
 
 
 class Better(StrEnum):
-    """On which side a figure is better."""
+    """Whether higher or lower is better."""
 
     MORE = "more"
     LESS = "less"
@@ -72,24 +72,24 @@ class Figure:
     unit: str
     form: Form
     read: Callable[[Entry], Any]
-    """Reads it from an entry; None where there is none."""
+    """Reads it from an entry; None if there is none."""
     roles: frozenset[Role] = BOTH
     better: Better | None = None
     limit: str | None = None
     """Its name in `--fail-if`."""
     compared: bool = False
-    """Whether `compare` compares it between results; times only if they are of open loops."""
+    """Whether `compare` compares it between results; times only from open loops."""
     exported: bool = True
     struck: bool = False
     """Whether tables strike it through if the run is invalid."""
 
     def show(self, entry: Entry) -> str:
-        """The figure as a table has it."""
+        """The figure as text for a table."""
         return self.form.show(self.read(entry))
 
 
 def _follow(*path: str) -> Callable[[Entry], Any]:
-    """Reads what these attributes lead to; None as soon as one of them is None."""
+    """Follows these attributes; None as soon as one of them is None."""
 
     def read(entry: Entry) -> Any:
         value: Any = entry
@@ -111,7 +111,7 @@ def _of_run(*path: str) -> Callable[[Entry], Any]:
 
 
 def _of_times(which: str, percentile: str) -> Callable[[Entry], Any]:
-    """Reads a time of the group, or, of readers, of the query."""
+    """Reads a time of the group or, for readers, of the query."""
     of_group, of_query = _of_group(which, percentile), _follow("query", which, percentile)
 
     def read(entry: Entry) -> Any:
@@ -123,7 +123,7 @@ def _of_times(which: str, percentile: str) -> Callable[[Entry], Any]:
 
 
 def _of_database(name: str) -> Callable[[Entry], Any]:
-    """Reads what the database used; None if that could not be seen."""
+    """Reads the database's resource use; None if it could not be observed."""
 
     def read(entry: Entry) -> Any:
         used = entry.group_run.run.resources
@@ -133,7 +133,7 @@ def _of_database(name: str) -> Callable[[Entry], Any]:
 
 
 def _most(name: str) -> Callable[[Entry], Any]:
-    """Reads a share of the machine that had the highest."""
+    """Reads the highest of a share over the machines."""
 
     def read(entry: Entry) -> float | None:
         shares = (getattr(machine, name) for machine in entry.group_run.run.machines)
@@ -143,13 +143,13 @@ def _most(name: str) -> Callable[[Entry], Any]:
 
 
 def _find_index_build(entry: Entry) -> float | None:
-    """How long indexes took to build; of readers beside writers None: it is the writers'."""
+    """How long indexes took to build; None for readers next to writers, who have it."""
     beside = entry.group.role is Role.READ and entry.group_run.run.writers is not None
     return None if beside else entry.group_run.run.index_build_s
 
 
 def _find_bottleneck(entry: Entry) -> str | None:
-    """What held the group back, without the evidence."""
+    """What held the group back, without evidence."""
     bottleneck = find_bottleneck(entry.group_run.run, entry.group.role)
     return str(bottleneck.limit) if bottleneck and entry.group_run.run.resources else None
 
@@ -180,7 +180,7 @@ def _list_times() -> Iterator[Figure]:
     for which, since in _SINCE.items():
         for name, text in PERCENTILES.items():
             yield Figure(
-                f"{which}_{name}_ms", text, f"{text} of the requests' times, {since}", "ms", Form.DIGITS,
+                f"{which}_{name}_ms", text, f"{text} of request times, {since}", "ms", Form.DIGITS,
                 _of_times(f"{which}_ms", name), better=Better.LESS, struck=True,
                 limit=name if which == "latency" else f"service_{name}",
                 compared=which == "latency" and name in ("p50", "p99"),
@@ -214,57 +214,57 @@ MEASURED: tuple[Figure, ...] = (
     *_list_times(),
     F("due", "Due", "what was due in the window (open loop)", "", Form.COUNT,
       _of_group("offered", "due")),
-    F("achieved", "Achieved", "what of that was done in the window", "", Form.COUNT,
+    F("achieved", "Achieved", "the part of that done in the window", "", Form.COUNT,
       _of_group("offered", "achieved"), better=_MORE),
-    F("unsent", "Unsent", "what was due and not sent until the run's end", "", Form.COUNT,
+    F("unsent", "Unsent", "what was due but not sent by the end of the run", "", Form.COUNT,
       _of_group("offered", "unsent"), better=_LESS),
-    F("backlog_max", "Most waiting", "the most that was due and not done at the end of a second", "",
+    F("backlog_max", "Most waiting", "the most that was due but not done at the end of any second", "",
       Form.COUNT, _of_group("offered", "backlog_max"), better=_LESS),
-    F("backlog_growth", "Growth", "by how much that grew in the last half of the window", "", Form.GROWTH,
+    F("backlog_growth", "Growth", "growth of that in the second half of the window", "", Form.GROWTH,
       _of_group("offered", "backlog_growth"), better=_LESS),
-    F("saturated", "Saturated", "whether the database didn't keep up", "", Form.FLAG,
+    F("saturated", "Saturated", "whether the database fell behind", "", Form.FLAG,
       _of_group("offered", "saturated")),
     F("own_delay_p99_ms", "Client late p99 ms",
-      "how late requests were sent though a place in flight was free", "ms", Form.DIGITS,
+      "how late requests were sent although the in-flight limit was not reached", "ms", Form.DIGITS,
       _of_group("offered", "own_delay_p99_ms"), better=_LESS),
     F("client_cpu_s", "Client CPU s", "CPU of all workers in the window", "s", Form.SECONDS,
       _of_group("client", "cpu_s"), better=_LESS),
-    F("client_cpu_share", "Client CPU", "CPU of the busiest worker ÷ its time", "", Form.EXACT_SHARE,
+    F("client_cpu_share", "Client CPU", "CPU time of the busiest worker ÷ its run time", "", Form.EXACT_SHARE,
       _of_group("client", "cpu_share"), better=_LESS, struck=True),
-    F("client_bound", "Client-bound", "whether the figures are the client's speed", "", Form.FLAG,
+    F("client_bound", "Client-bound", "whether the figures show the client's speed", "", Form.FLAG,
       _of_group("client", "bound")),
     F("bottleneck", "Bound by", "what held the group back", "", Form.TEXT, _find_bottleneck),
-    F("holds", "Holds", "whether the run (of a capacity: the step) kept its limits", "", Form.FLAG,
+    F("holds", "Holds", "whether the run (or the step of a capacity search) kept its limits", "", Form.FLAG,
       _follow("holds")),
     F("limits", "Limits", "the outcome of each limit in the run", "", Form.TEXT,
       _follow("verdict", "summary")),
     F("began_at", "Began (UTC)", "when the measured window began", "", Form.TEXT, _of_run("began_at")),
     F("ended_at", "Ended", "when it ended", "", Form.TEXT, _of_run("ended_at")),
-    F("busy_share", "Busy", "CPU of the busiest machine of workers that was in use", "", Form.SHARE,
+    F("busy_share", "Busy", "CPU use of the workers' busiest machine", "", Form.SHARE,
       _most("busy_share")),
-    F("steal_share", "Stolen", "CPU that the hypervisor gave to other machines", "", Form.SHARE,
+    F("steal_share", "Stolen", "CPU that the hypervisor gave to other machines (steal)", "", Form.SHARE,
       _most("steal_share"), better=_LESS),
-    F("others_share", "Others", "CPU that neither the run nor the database took", "", Form.SHARE,
+    F("others_share", "Others", "CPU used by anything but the run and the database", "", Form.SHARE,
       _most("others_share"), better=_LESS),
     F("retries", "Retries", "requests that were sent again", "", Form.COUNT, _of_group("retries"),
       WRITERS, _LESS),
     F("errors", "Errors", "errors by kind, including those cured by a retry (JSON)", "", Form.TEXT,
       lambda e: json.dumps(e.group.errors, sort_keys=True), WRITERS),
-    F("stored", "Counted", "events that the database holds after the run", "events", Form.COUNT,
+    F("stored", "Counted", "events in the database after the run", "events", Form.COUNT,
       _of_group("verification", "stored"), WRITERS),
-    F("queryable_lag_s", "Lag s", "time until all events could be queried", "s", Form.TENTHS,
+    F("queryable_lag_s", "Lag s", "time until all events were queryable", "s", Form.TENTHS,
       _of_group("queryable", "lag_s"), WRITERS, _LESS),
-    F("queryable_events_per_s", "Queryable/s", "events ÷ the time until all could be queried", "events/s",
+    F("queryable_events_per_s", "Queryable/s", "events ÷ the time until all were queryable", "events/s",
       Form.RATE, _of_group("queryable", "events_per_s"), WRITERS, _MORE),
-    F("index_build_s", "Index s", "how long indexes took that were built outside of the window", "s",
+    F("index_build_s", "Index s", "time to build indexes outside of the window", "s",
       Form.THREE_DIGITS, _find_index_build, better=_LESS),
-    F("deletions", "Deletions", "how often events that were older than --retention were deleted in the run",
+    F("deletions", "Deletions", "number of deletions of events older than --retention during the run",
       "", Form.COUNT, of_retention("count"), WRITERS),
-    F("deletion_mean_s", "Mean s", "how long a deletion took", "s", Form.THREE_DIGITS, of_retention("mean_s"),
+    F("deletion_mean_s", "Mean s", "mean time of a deletion", "s", Form.THREE_DIGITS, of_retention("mean_s"),
       WRITERS, _LESS),
-    F("deletion_longest_s", "Longest s", "how long the longest took", "s", Form.THREE_DIGITS,
+    F("deletion_longest_s", "Longest s", "longest time of a deletion", "s", Form.THREE_DIGITS,
       of_retention("longest_s"), WRITERS, _LESS),
-    F("deleted", "Deleted", "events that were deleted, those after the run included", "events", Form.COUNT,
+    F("deleted", "Deleted", "events deleted, including after the run", "events", Form.COUNT,
       of_retention("deleted"), WRITERS),
     *(
         F(f"{when}_deletion{'s' * (when != 'during')}_{key}", heading, f"{about} {seconds}", unit, form,
@@ -280,14 +280,14 @@ MEASURED: tuple[Figure, ...] = (
             ("p99_ms", "p99 ms", "99 % of the requests' times", "ms", Form.DIGITS, "p99_ms", _LESS),
         )
     ),
-    F("storage_bytes", "MB", "what the tables take on disk after the run, all copies", "bytes",
+    F("storage_bytes", "MB", "disk space of the tables after the run, all copies", "bytes",
       Form.MEGABYTES,
       _of_group("storage", "total_bytes"), WRITERS, _LESS),
-    F("storage_index_bytes", "Indexes MB", "of it indexes", "bytes", Form.MEGABYTES,
+    F("storage_index_bytes", "Indexes MB", "of which indexes", "bytes", Form.MEGABYTES,
       _of_group("storage", "index_bytes"), WRITERS, _LESS),
-    F("storage_copies", "Copies", "how many copies of each event that is", "", Form.COUNT,
+    F("storage_copies", "Copies", "copies of each event included", "", Form.COUNT,
       _of_group("storage", "copies"), WRITERS),
-    F("storage_compacted_bytes", "Compacted MB", "what the tables take after --compact", "bytes",
+    F("storage_compacted_bytes", "Compacted MB", "disk space of the tables after --compact", "bytes",
       Form.MEGABYTES, _of_group("storage_compacted", "total_bytes"), WRITERS, _LESS),
     F("bytes_per_event", "B/event", "bytes on disk per event, from growth", "bytes", Form.BYTES,
       _follow("size", "bytes_per_event"), WRITERS, _LESS, "bytes_per_event"),
@@ -299,19 +299,19 @@ PAID = F("events_per_cost", "Events per unit", "events that one unit of `cost_pe
 
 ASKED: tuple[Figure, ...] = (
     F("query", "Query", "name of the query", "", Form.TEXT, _follow("query", "query"), READERS),
-    F("worker", "Worker", "who asked, of a single execution", "", Form.COUNT, _follow("each", "worker"),
+    F("worker", "Worker", "the reader, for a single execution", "", Form.COUNT, _follow("each", "worker"),
       READERS),
-    F("duration_s", "Duration s", "how long it took", "s", Form.SECONDS, _follow("each", "duration_s"),
+    F("duration_s", "Duration s", "time it took", "s", Form.SECONDS, _follow("each", "duration_s"),
       READERS, _LESS),
-    F("rows", "Rows", "of the answer; of several executions the most", "rows", Form.COUNT,
+    F("rows", "Rows", "of the answer; the most of several executions", "rows", Form.COUNT,
       lambda e: e.each.rows if e.each else e.query and e.query.rows_max, READERS),
     F("error", "Error", "the database's message if it failed", "", Form.TEXT,
       lambda e: e.each.error if e.each else e.query and e.query.error, READERS),
     F("queries_per_s", "Queries/s", "queries answered in the window ÷ its length", "queries/s",
       Form.FINE_RATE, lambda e: None if e.each else e.group.rate_per_s, READERS, _MORE, "queries_per_s"),
-    F("executions", "Executions", "how often the query was answered", "", Form.COUNT,
+    F("executions", "Executions", "executions that were answered", "", Form.COUNT,
       lambda e: None if e.each else e.query and e.query.executions, READERS),
-    F("failed", "Failed", "how often it was not", "", Form.COUNT,
+    F("failed", "Failed", "executions that were not", "", Form.COUNT,
       lambda e: None if e.each else e.query and e.query.errors, READERS, _LESS),
     F("cold_s", "Cold", "mean of each reader's first execution", "s", Form.SECONDS,
       lambda e: None if e.each else e.query and e.query.cold_s, READERS, _LESS),
@@ -324,18 +324,18 @@ ASKED: tuple[Figure, ...] = (
     F("bytes_per_s", "Bytes/s", "bytes of answers ÷ the window's length", "bytes/s", Form.SIZE,
       of_answers_per_s(count_bytes), READERS, _MORE, "bytes_per_s"),
     F("database_cpu_us_per_query", "DB µs/query",
-      "the database's CPU ÷ queries answered in the window, of readers alone", "µs", Form.DIGITS,
+      "the database's CPU ÷ queries answered in the window, readers alone", "µs", Form.DIGITS,
       of_database("cpu_s", 1e6), READERS, _LESS, "database_cpu_us_per_query"),
     F("disk_read_bytes_per_query", "Read/query",
-      "what the database read from disks ÷ queries answered, of readers alone", "bytes", Form.SIZE,
+      "what the database read from disks ÷ queries answered, readers alone", "bytes", Form.SIZE,
       of_database("disk_read_bytes"), READERS, _LESS, "disk_read_bytes_per_query"),
     F("client_cpu_us_per_query", "Client µs/query", "CPU of all readers ÷ queries answered in the window",
       "µs", Form.DIGITS, lambda e: None if e.each else share_of_client(e.group), READERS, _LESS,
       "client_cpu_us_per_query"),
-    F("pause_share", "Pause", "closed loop: time from an answer to the next query, of all places in"
+    F("pause_share", "Pause", "closed loop: time from an answer to the next query, over everything in"
       " flight", "", Form.EXACT_SHARE, _of_group("client", "pause_share"), READERS, _LESS, "pause_share"),
 )  # fmt: skip
-"""What readers have besides: figures of a query, or of one execution."""
+"""Additional figures of readers: of a query, or of one execution."""
 
 
 def _by_duration(name: str) -> Callable[[Entry], Any]:
@@ -345,9 +345,9 @@ def _by_duration(name: str) -> Callable[[Entry], Any]:
 
 STAGED: tuple[Figure, ...] = (
     F("stage", "Stage", "number of the stage of a changing rate", "", Form.COUNT, _follow("number")),
-    F("stage_s", "Seconds", "how much of the stage is in the window", "s", Form.DIGITS,
+    F("stage_s", "Seconds", "how much of the stage lies in the window", "s", Form.DIGITS,
       _follow("stage", "duration_s")),
-    F("stage_rate_per_s", "Rate/s", "the rate that the stage should offer", "", Form.DIGITS,
+    F("stage_rate_per_s", "Rate/s", "the rate requested for the stage", "", Form.DIGITS,
       _follow("stage", "rate_per_s")),
     F("stage_offered_per_s", "Offered/s", "what was due in the stage ÷ its length", "", Form.DIGITS,
       _by_duration("due")),
@@ -358,19 +358,19 @@ STAGED: tuple[Figure, ...] = (
           Form.DIGITS, _follow("stage", "latency_ms", name), better=_LESS)
         for name, heading, text in (("p50", "Response p50 ms", "p50"), ("p99", "p99 ms", "p99"))
     ),
-    F("stage_backlog", "Backlog", "what was due and not done at the stage's end", "", Form.COUNT,
+    F("stage_backlog", "Backlog", "what was due but not done at the stage's end", "", Form.COUNT,
       _follow("stage", "backlog"), better=_LESS),
-    F("stage_saturated", "Saturated", "whether the database didn't keep up in the stage", "", Form.FLAG,
+    F("stage_saturated", "Saturated", "whether the database fell behind in the stage", "", Form.FLAG,
       _follow("stage", "saturated")),
 )  # fmt: skip
-"""The figures of a stage: in an export each has a row of its own, without those of the whole run."""
+"""The figures of a stage, which has its own row in an export, without those of the whole run."""
 
 DATABASE: tuple[Figure, ...] = tuple(
     F(name, heading, about, unit, form, _of_database(name), better=better, exported=False)
     for name, heading, about, unit, form, better in (
         ("cpu_s", "CPU s", "CPU of the database's processes or pods in the window", "s", Form.SECONDS, _LESS),
-        ("cpu_share", "CPU", "the same ÷ what they may use", "", Form.SHARE, None),
-        ("cpus", "CPUs", "CPUs that they may use", "", Form.THREE_DIGITS, None),
+        ("cpu_share", "CPU", "the same ÷ the CPU available to them", "", Form.SHARE, None),
+        ("cpus", "CPUs", "CPUs available to them", "", Form.THREE_DIGITS, None),
         ("cpu_us_per_event", "µs/event", "their CPU ÷ events acknowledged", "µs", Form.DIGITS, _LESS),
         ("memory_peak_bytes", "Memory MB", "their peak memory", "bytes", Form.MEGABYTES, _LESS),
         ("disk_read_bytes", "Read MB", "what they read from disks", "bytes", Form.MEGABYTES, _LESS),
@@ -378,24 +378,24 @@ DATABASE: tuple[Figure, ...] = tuple(
         ("disk_busy_share", "Disk busy", "share of time the busiest disk was busy", "", Form.SHARE, None),
         ("received_bytes", "Received MB", "what they received", "bytes", Form.MEGABYTES, None),
         ("sent_bytes", "Sent MB", "what they sent", "bytes", Form.MEGABYTES, None),
-        ("restarts", "Restarts", "how often one of them restarted", "", Form.COUNT, _LESS),
+        ("restarts", "Restarts", "restarts of any of them", "", Form.COUNT, _LESS),
         ("source", "By", "how they were observed", "", Form.TEXT, None),
     )
 )  # fmt: skip
-"""What the database used in a run."""
+"""Resource use of the database in a run."""
 
 STORAGE: tuple[Figure, ...] = (
-    F("storage_events", "Events", "events in the database when their size was taken", "events", Form.COUNT,
+    F("storage_events", "Events", "events in the database when the size was measured", "events", Form.COUNT,
       _of_group("storage", "events"), WRITERS, exported=False),
-    F("storage_during_bytes", "MB during", "what the tables take on disk at a point during the run", "bytes",
+    F("storage_during_bytes", "MB during", "disk space of the tables at a point during the run", "bytes",
       Form.MEGABYTES, _of_group("storage_during", "total_bytes"), WRITERS, _LESS, exported=False),
     F("storage_during_events", "Events during", "events in the database at that point", "events", Form.COUNT,
       _of_group("storage_during", "events"), WRITERS, exported=False),
-    F("index_bytes_per_event", "of it indexes", "bytes of an event that indexes take", "bytes", Form.BYTES,
+    F("index_bytes_per_event", "of which indexes", "bytes per event in indexes", "bytes", Form.BYTES,
       _follow("size", "index_bytes"), WRITERS, _LESS, exported=False),
-    F("compacted_bytes_per_event", "Compacted B/event", "bytes of an event after compaction", "bytes",
+    F("compacted_bytes_per_event", "Compacted B/event", "bytes per event after compaction", "bytes",
       Form.BYTES, _follow("size", "compacted_bytes"), WRITERS, _LESS, exported=False),
-    F("storage_source", "By", "where the size is from", "", Form.TEXT,
+    F("storage_source", "By", "source of the size", "", Form.TEXT,
       lambda e: e.group.storage and (e.group.storage.source or None), WRITERS, exported=False),
 )  # fmt: skip
 
@@ -405,7 +405,7 @@ OF_CLIENTS: tuple[Figure, ...] = (
     F("client_cpu_us_per_row", "µs/row", "CPU of all readers per row of the window's answers", "µs",
       Form.SECONDS, _find_cpu_per_row, READERS, _LESS, exported=False),
 )  # fmt: skip
-"""What each client costs, in a comparison of them."""
+"""The cost of each client, in a comparison of clients."""
 
 FIGURES = {
     figure.key: figure
@@ -449,12 +449,12 @@ SUMMED: dict[Role, tuple[str, ...]] = {
         "client_cpu_us_per_query", "pause_share",
     ),
 }  # fmt: skip
-"""Columns at the right of the table with a row for each number of workers, over its valid runs, if they have
-figures for them: not all workloads and databases do."""
+"""Further columns of the table by worker count, over the valid runs, where they have figures: not all
+workloads and databases do."""
 
 
 def read_all(entry: Entry, figures: Iterable[Figure]) -> dict[str, Any]:
-    """Key -> value of the figures that the entry has."""
+    """Key -> value of the entry's figures."""
     values = {
         figure.key: figure.read(entry) for figure in figures if entry.group.role in figure.roles
     }

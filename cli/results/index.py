@@ -1,10 +1,9 @@
-"""What is in a folder with results, without reading them: once a result was read, what lists need of it is
-kept in a cache of the user's own.
+"""An index of result folders: once a result has been read, what lists need is kept in the user's cache.
 
 The cache, a JSON file that is replaced as a whole, may be missing, broken, unwritable or on a full disk, and
-be removed at any time: then results are read. It isn't beside them: what comes from strangers brings none,
-and what is published needs none. Nothing here imports the models of results, which would take longer than a
-list.
+can be removed at any time: then results are read again. It isn't stored with the results: a stranger's cache
+can't be trusted, and published results need none. Nothing here imports the result models, which would take
+longer than a list.
 """
 
 from __future__ import annotations
@@ -29,20 +28,20 @@ from ..system.installation import PACKAGES
 FILE_NAME = "result.json"
 OWN = Path("~/.cache/iot-database-benchmark/results")
 FEWEST = 50
-"""Results of a folder that has an index: fewer are read in a moment."""
+"""The fewest results worth an index: fewer are read in a moment."""
 _AT_ONCE = 500
-"""Lines that are written together: whoever stops the first list, which is slow, need not begin anew."""
+"""Lines written at a time, so that interrupting the first, slow list doesn't lose its work."""
 _NOTHING_THERE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 def list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_result]:
-    """ID -> status of its result.json, in order, of the folders that hold a result; one with only the logs
-    of a failure has none. ConfigError if there is no such folder."""
+    """ID -> stat of its result.json, in order, for folders with a result; one with only the logs of a failure
+    has none. ConfigError if there is no such folder."""
     entries = {}
     try:
         for name in sorted(path.name for path in folder.iterdir()):
             try:
-                # Making ten thousand paths takes longer than all else of a list.
+                # Making ten thousand paths takes longer than the rest of a list.
                 entries[name] = os.stat(f"{folder}/{name}/{FILE_NAME}")  # noqa: PTH116
             except OSError as error:
                 if error.errno not in _NOTHING_THERE:
@@ -60,7 +59,7 @@ def list_entries(folder: Path, missing_ok: bool = False) -> dict[str, os.stat_re
 
 @dataclass(frozen=True)
 class ResultLine:
-    """What a list shows of a result, and what a result is chosen by."""
+    """A result as lists show it and filters match it."""
 
     id: str
     started_at: str
@@ -68,7 +67,7 @@ class ResultLine:
     label: str | None
     tags: Mapping[str, str]
     cells: Mapping[str, str] | None
-    """Heading -> text; None if nobody has asked for them yet."""
+    """Heading -> text; None if not yet requested."""
 
 
 ReadLine = Callable[[Path, str], ResultLine | None]
@@ -76,8 +75,8 @@ ReadLine = Callable[[Path, str], ResultLine | None]
 
 
 def list_lines(folder: Path, read: ReadLine, with_cells: bool = False) -> list[ResultLine]:
-    """The lines of all results in a folder, oldest first. Only results are read that the index doesn't know,
-    or whose cells it lacks if they are asked for. ConfigError if there is no such folder."""
+    """The lines of all results in a folder, oldest first. Reads only results that the index lacks, or whose
+    cells it lacks if requested. ConfigError if there is no such folder."""
     lines = []
     entries = list_entries(folder)
     with ResultIndex(folder, entries) as index:
@@ -93,15 +92,15 @@ def list_lines(folder: Path, read: ReadLine, with_cells: bool = False) -> list[R
 
 
 def get_age(line: ResultLine) -> tuple[str, str]:
-    """The key by which lines are sorted: the oldest first."""
+    """The sort key of lines: oldest first."""
     return line.started_at, line.id
 
 
 class ResultIndex:
-    """The lines of the results in a folder. A context manager: at its end, what was added is written."""
+    """The lines of the results in a folder. A context manager: additions are written on exit."""
 
     def __init__(self, folder: Path, entries: Mapping[str, os.stat_result]) -> None:
-        """`entries`: ID of each result -> status of its file before anybody read it."""
+        """`entries`: ID of each result -> stat of its file before it was read."""
         self._folder = folder
         self._stamps: dict[str, str] = {}
         self._lines: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -111,7 +110,7 @@ class ResultIndex:
             tool, known = _describe_tool(), self._read()
             self._stamps = {id_: _make_stamp(tool, status) for id_, status in entries.items()}
             for id_, stamp in self._stamps.items():
-                with suppress(KeyError, IndexError, TypeError):  # whatever stands there instead
+                with suppress(KeyError, IndexError, TypeError):  # whatever is there instead
                     if known[id_][0] == stamp:
                         self._lines[id_] = stamp, known[id_][1]
             self._unwritten = len(known) - len(self._lines)
@@ -124,13 +123,13 @@ class ResultIndex:
             self._write()
 
     def find(self, id_: str) -> ResultLine | None:
-        """The line of a result; None if it isn't known, or its file has changed since."""
+        """The line of a result; None if unknown, or if its file has changed since."""
         with suppress(KeyError, TypeError):
             return ResultLine(id_, **self._lines[id_][1])
         return None
 
     def add(self, line: ResultLine) -> None:
-        """Keep the line of a result that was read."""
+        """Store the line of a result that was read."""
         if line.id in self._stamps:
             values = {name: value for name, value in vars(line).items() if name != "id"}
             self._lines[line.id] = self._stamps[line.id], values
@@ -169,9 +168,9 @@ def _make_stamp(tool: str, status: os.stat_result) -> str:
 
 
 def _describe_tool() -> str:
-    """What lines depend on beside results: this tool's code, and the packages that are installed, of which
-    some are modules with defaults of their own. Its folders show what git replaces, not what somebody edits
-    in place, which 400 files would."""
+    """What lines depend on besides results: this tool's code and the installed packages, some of which are
+    modules with their own defaults. The folders' times reveal what git replaces but not edits in place, for
+    which 400 files would have to be checked."""
     folders = [Path(orjson.__file__).parents[1]]
     for name in ("cli", "simulator"):
         for folder, names, _ in os.walk(PACKAGES / name):
@@ -183,18 +182,18 @@ def _describe_tool() -> str:
 
 @dataclass(frozen=True)
 class Selection:
-    """What a result must have to be chosen."""
+    """The criteria for choosing results."""
 
     targets: Collection[str] = ()
-    """It must have one of them; none: any target."""
+    """One of these; none: any target."""
     tags: Collection[tuple[str, str]] = field(default_factory=tuple)
-    """It must have all of them."""
+    """All of these."""
     since: datetime | None = None
     last: int | None = None
-    """How many of the newest to choose, among those that have all else."""
+    """How many of the newest to choose among those that match."""
 
     def choose(self, lines: Sequence[ResultLine]) -> list[ResultLine]:
-        """The lines that have all of it, in their order, which is oldest first."""
+        """The matching lines, oldest first as given."""
         chosen = [line for line in lines if self._fits(line)]
         return chosen if self.last is None else chosen[len(chosen) - min(self.last, len(chosen)) :]
 

@@ -1,4 +1,5 @@
-"""What indexes cost: each on disk, and in inserts those that one candidate has and another has not. Pure."""
+"""The cost of indexes: disk space of each, and the slowdown of inserts from those that only one of two
+candidates has. Pure."""
 
 from __future__ import annotations
 
@@ -16,31 +17,31 @@ from .observations import observe
 from .statistics import Ratio, estimate_ratio
 
 _MADE_BY = frozenset({"create_indices", "indexes", "definition.schema"})
-"""Settings in which candidates may differ if only their indexes do."""
+"""Settings that may differ between candidates that differ only in indexes."""
 _RATES = ("inserts_per_s", "capacity_per_s")
 
 
 @dataclass(frozen=True)
 class IndexCosts:
-    """What the indexes of a candidate cost."""
+    """The cost of a candidate's indexes."""
 
     sizes: Mapping[str, int]
-    """Index -> bytes; none where the database doesn't tell."""
+    """Index -> bytes; empty if the database doesn't report them."""
     total_bytes: int
-    """Of the tables with them; 0 if it isn't known."""
+    """Tables including indexes; 0 if unknown."""
     without: str | None = None
-    """A candidate that has fewer, and differs in nothing else."""
+    """A candidate with fewer indexes and no other difference."""
     speed: Ratio | None = None
-    """How many times as fast inserts are as without; None: not measured."""
+    """Insert speed relative to the candidate without; None: not measured."""
 
     @property
     def share(self) -> float | None:
-        """The part of the disk that they take; None if it isn't known."""
+        """Their share of the disk space; None if unknown."""
         return sum(self.sizes.values()) / self.total_bytes if self.total_bytes else None
 
 
 def find_index_sizes(results: Sequence[Result]) -> IndexCosts:
-    """What each index took after the last valid run."""
+    """Size of each index after the last valid run."""
     stored = [
         run.group.storage
         for result in results
@@ -53,8 +54,7 @@ def find_index_sizes(results: Sequence[Result]) -> IndexCosts:
 
 
 def find_index_costs(measured: Measured) -> dict[str, IndexCosts]:
-    """Candidate -> what its indexes cost, for those whose cost is known. `measured`: candidate -> its results
-    of one step."""
+    """Candidate -> the cost of its indexes, where known. `measured`: candidate -> its results of one step."""
     measured = {
         name: results for name, results in measured.items() if any(r.writers for r in results)
     }

@@ -1,5 +1,5 @@
-"""The verdict on what a campaign has measured: here on faults, in `judging_load` on the load, in
-`judging_disk` on disk and price. Pure."""
+"""The verdict on a campaign's measurements: faults here, the load in `judging_load`, disk and price in
+`judging_disk`. Pure."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _make_cell(question: Question, row: Requirement, measured: Measured) -> Cell
 
 
 def _scale_fault(question: Question, cell: Cell, measured: Measured) -> Scale | None:
-    """On how many events a fault struck."""
+    """The number of events stored when a fault struck."""
     runs = {
         (stored.id, run.run): find_level(stored.result, run)
         for repetition in measured.repetitions
@@ -121,7 +121,7 @@ def _list_results(measured: Measured) -> Iterator[Result]:
 
 
 def find_weakest(measured: Measured) -> Acknowledgement | None:
-    """What an acknowledgement was worth in the candidate's results that insert: the least of them."""
+    """The weakest durability among the candidate's results with inserts."""
     found = [
         worth
         for result in _list_results(measured)
@@ -131,7 +131,7 @@ def find_weakest(measured: Measured) -> Acknowledgement | None:
 
 
 def decide_durability(row: Requirement, measured: Measured) -> Cell:
-    """Whether events were on disk before they were acknowledged, by the settings that were in effect."""
+    """Whether events were on disk before they were acknowledged, by the effective settings."""
     cell = decide(row, collect(measured, _judge_durability))
     shown = {Status.MET: "on disk", Status.MISSED: "not on disk", Status.UNDECIDED: "-"}
     return cell.model_copy(update={"shown": shown[cell.status]})
@@ -144,7 +144,7 @@ def _judge_durability(repetition: Repetition) -> Sample:
             continue
         worth = find_acknowledgement(stored.result)
         if worth is None:
-            why = f"module {stored.result.module} doesn't say what an acknowledgement is worth"
+            why = f"module {stored.result.module} doesn't declare when acknowledged events are on disk"
         elif worth.on_disk is None:
             why = worth.when
         else:
@@ -160,12 +160,12 @@ def _judge_durability(repetition: Repetition) -> Sample:
 
 
 def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[str]:
-    """What holds for the whole verdict."""
+    """Notes on the whole verdict."""
     needed = question.needed
     if question.kept is not None:
         yield (
-            f"{format_amount(question.kept)} events are stored in the end: “at 3%” means measured on so much"
-            " of that, → what follows for all of it by the growth between two fill levels."
+            f"{format_amount(question.kept)} events are stored at full retention: “at 3%” means measured on"
+            " that share, “→” extrapolated to all of it by the growth between two fill levels."
         )
     if needed.retention is not None:
         sentences = {
@@ -187,7 +187,7 @@ def _list_notes(question: Question, measured: Sequence[Measured]) -> Iterator[st
 
 
 def _list_in_memory(question: Question, measured: Sequence[Measured]) -> Iterator[str]:
-    """Who was measured in memory alone, though what is stored in the end won't fit."""
+    """Candidates measured only in memory although full retention won't fit."""
     for candidate in measured:
         scale = find_scale(question, candidate)
         runs = (run for result in _list_results(candidate) for run in result.runs)
@@ -198,13 +198,13 @@ def _list_in_memory(question: Question, measured: Sequence[Measured]) -> Iterato
         larger = format_amount(memory / disk * scale.kept)
         yield (
             f"{candidate.candidate} was measured in memory ({format_bytes(memory)}), and {format_bytes(disk)}"
-            f" are stored in the end: a history of {larger} events would be larger than memory, too."
+            f" are stored at full retention: a history of {larger} events would exceed memory."
         )
 
 
 def describe_retention(question: Question, measured: Measured) -> str | None:
-    """What inserts lose while events that are too old are deleted, in the run that lost most, and how
-    deletions grow with the events stored; None if that wasn't measured."""
+    """How much inserts slow down while old events are deleted, in the worst run, and how deletions grow with
+    the stored events; None if not measured."""
     runs = [
         group_run
         for repetition in measured.repetitions
@@ -250,7 +250,7 @@ def _describe_deletions(question: Question, measured: Measured) -> str:
 
 
 def judge_fault(question: Question, row: Requirement, fault: str, repetition: Repetition) -> Sample:
-    """How long nothing was acknowledged after a fault, and whether anything was lost."""
+    """The outage after a fault, and whether anything was lost."""
     samples = []
     for stored in repetition.stored:
         for run in stored.result.runs:
@@ -266,15 +266,14 @@ def judge_fault(question: Question, row: Requirement, fault: str, repetition: Re
 
 
 def _name_action(text: str) -> str:
-    """What was done, without when it was to be done."""
+    """What was done, without its scheduled time."""
     return text.partition(" ")[2]
 
 
 def _judge_mark(
     question: Question, row: Requirement, stored: StoredResult, run: RunResult, place: int
 ) -> Sample:
-    """How long nothing was acknowledged, and whether anything was lost. What is shorter than half a second
-    isn't seen."""
+    """The outage in a run, and whether anything was lost. Outages under half a second aren't seen."""
     evidence, writers = [cite(stored, run)], run.writers
     mark = run.marks[place]
     if not mark.ok:
@@ -293,7 +292,7 @@ def _judge_mark(
     if value > row.bound:
         return make_sample(False, value, None, evidence)
     if not is_over:
-        why = "the run ended before the rate was back: a longer one would decide"
+        why = "the run ended before the rate recovered: a longer one would decide"
         return make_sample(None, value, why, evidence)
     if lost is None:
         return make_sample(None, value, "events lost: unknown", evidence)
@@ -301,8 +300,8 @@ def _judge_mark(
 
 
 def _measure_outage(writers: GroupResult, mark: Mark, outage: Outage) -> tuple[float, bool]:
-    """How long nothing was acknowledged, or, after a fleet was cut off, how long it took to work off what had
-    been held back; and whether that was done when the run was over."""
+    """How long nothing was acknowledged or, after a fleet was cut off, how long clearing the backlog took;
+    and whether it was over before the run ended."""
     end_s = writers.warm_up_s + (writers.window_s or 0.0)
     catch_up = find_catch_up(mark, writers)
     if catch_up is None:
@@ -314,7 +313,7 @@ def _measure_outage(writers: GroupResult, mark: Mark, outage: Outage) -> tuple[f
 
 
 def _count_lost(writers: GroupResult) -> int | None:
-    """Acknowledged events that are missing; None if that isn't known."""
+    """Acknowledged events that are missing; None if unknown."""
     if writers.lookup is not None and writers.lookup.missing is not None:
         return writers.lookup.missing
     verification = writers.verification

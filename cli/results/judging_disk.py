@@ -1,4 +1,4 @@
-"""What results say about the disk and the price, which depends on it. Pure."""
+"""Judges disk space, and the price, which depends on it. Pure."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ GB = 1e9
 
 
 def decide_disk(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:
-    """What is stored at the retention: bytes per event × rate × retention. `row` None: only the figure."""
+    """Bytes stored at full retention: bytes per event × rate × retention. `row` None: only the figure."""
     row = row or Requirement(key=DISK, heading="disk", unit=Unit.BYTES, bound=1.0)
     cell = decide(row, collect(measured, lambda repetition: _judge_disk(question, row, repetition)))
     return _scale_disk(question, row, cell, measured)
 
 
 def _scale_disk(question: Question, row: Requirement, cell: Cell, measured: Measured) -> Cell:
-    """The cell of a figure that rests on the disk's."""
+    """The cell of a figure derived from the disk's."""
     weights = [weigh_repetition(question, repetition) for repetition in measured.repetitions]
     known = [weight for weight in weights if weight is not None and weight.size.bytes_per_event]
     if question.kept is None or not known:
@@ -50,23 +50,24 @@ def _scale_disk(question: Question, row: Requirement, cell: Cell, measured: Meas
 
 @dataclass(frozen=True)
 class _Weight:
-    """What an event takes in a repetition."""
+    """Bytes per event in a repetition."""
 
     size: EventSize
     events: int
-    """Those by which it is told."""
+    """The runs that show it."""
     evidence: list[Evidence]
     rise: float | None = None
-    """By which power of the events all bytes ÷ all events rise; None: measured at one fill level."""
+    """The power of the number of events by which total bytes ÷ total events grow; None: measured at one fill
+    level."""
 
 
 def weigh_repetition(question: Question, repetition: Repetition) -> _Weight | None:
-    """What an event takes: by the two fill levels of the load if these show growth, or else by the result
-    with the most events in a run, of several by one after compaction. None if nothing was inserted."""
+    """Bytes per event: from the two fill levels of the load if these show growth, or else from the result
+    with the most events in a run, preferably after compaction. None if nothing was inserted."""
     weights = []
     for stored in repetition.stored:
         groups = [group_run.group for group_run in stored.result.writers]
-        # Each run begins on tables of its own, or goes on with those of the one before.
+        # Each run begins on new tables, or continues with those of the previous run.
         events = max((group.count or 0 for group in groups), default=0)
         if events and not any(run.retention for run in stored.result.runs):
             size = weigh_together(stored.result.writers)
@@ -91,7 +92,7 @@ def weigh_repetition(question: Question, repetition: Repetition) -> _Weight | No
 
 
 def _weigh_levels(question: Question, repetition: Repetition) -> _Weight | None:
-    """What an event takes between the two fill levels of the load; None if they don't show it."""
+    """Bytes per event between the two fill levels of the load; None if they don't show it."""
     loads = find_loads(question, repetition)
     pairs = [(load, load.writers.storage) for load in [*loads.smaller[:1], *loads.runs[-1:]]]
     levels = [(load, storage.find_level(), storage) for load, storage in pairs if storage]
@@ -112,7 +113,8 @@ def _weigh_levels(question: Question, repetition: Repetition) -> _Weight | None:
 
 
 def _find_compaction(groups: Sequence[GroupResult]) -> float | None:
-    """What compaction left of the bytes of the group with the most events; None if there was none."""
+    """The share of bytes left after compaction, for the group with the most events; None without
+    compaction."""
     shares = [
         (group.storage.events or 0, group.storage_compacted.total_bytes / group.storage.total_bytes)
         for group in groups
@@ -127,8 +129,8 @@ def _find_most_stored(groups: Sequence[GroupResult]) -> int:
 
 
 def _judge_disk(question: Question, row: Requirement, repetition: Repetition) -> Sample:
-    """Judge by what an event takes. If all bytes ÷ all events rise with the fill level, they go on rising; if
-    they fall, as what all events share is divided among more of them, growth says it already."""
+    """Judge by bytes per event. If total bytes ÷ total events rise with the fill level, they are assumed to
+    keep rising; if they fall, as fixed costs are shared by more events, growth already accounts for it."""
     if question.kept is None:
         return Sample(repetition=repetition.number, keeps=None, why="no `retention` is required")
     weight = weigh_repetition(question, repetition)
@@ -144,7 +146,7 @@ def _judge_disk(question: Question, row: Requirement, repetition: Repetition) ->
 
 
 def decide_cost(question: Question, measured: Measured, row: Requirement | None = None) -> Cell:
-    """What a month costs: its hours, and what is stored at the retention. `row` None: only the figure."""
+    """Cost per month: its hours, and storage at full retention. `row` None: only the figure."""
     row = row or Requirement(key=COST, heading="cost per month", unit=Unit.MONEY, bound=1.0)
     samples = collect(measured, lambda repetition: _judge_cost(question, row, measured, repetition))
     cell = decide(row, samples)
@@ -156,8 +158,7 @@ def decide_cost(question: Question, measured: Measured, row: Requirement | None 
 def _judge_cost(
     question: Question, row: Requirement, measured: Measured, repetition: Repetition
 ) -> Sample:
-    """Judge the cost of a month's hours, and of what is stored. If no part of it is measured, it is known
-    without."""
+    """Judge the cost of a month's hours and storage. If no part needs a measurement, it is known without."""
     price, hourly = measured.price, measured.price.hour
     evidence: list[Evidence] = []
     if hourly is None and price.cpu_hour is not None:
@@ -186,7 +187,7 @@ def _judge_cost(
 
 
 def describe_price(price: Price, disk_bytes: float | None) -> str | None:
-    """`1.2 an hour, 0.05 a CPU and hour, 1.83 TB at 0.1 a GB and month`."""
+    """As in `1.2 an hour, 0.05 per CPU and hour, 1.83 TB at 0.1 per GB and month`."""
     parts = []
     if price.hour is not None:
         parts.append(f"{price.hour:g} an hour")

@@ -1,4 +1,4 @@
-"""What results say about the required load and the limits at it. Pure."""
+"""Judges the required load and its limits. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from .scaling import ONE_LEVEL, Growth, extend, find_growth
 
 
 def judge_limit(question: Question, limit: RunLimit, repetition: Repetition) -> Sample:
-    """Whether a repetition kept a limit; of several runs the worst counts."""
+    """Whether a repetition kept a limit; the worst of its runs counts."""
     loads = find_loads(question, repetition)
     if not loads.runs:
         return stay_silent(repetition, loads.why)
@@ -35,7 +35,7 @@ def judge_limit(question: Question, limit: RunLimit, repetition: Repetition) -> 
 
 
 def decide_limit(question: Question, row: Requirement, limit: RunLimit, measured: Measured) -> Cell:
-    """Whether a limit is kept, on the history and on what is stored in the end."""
+    """Whether a limit is kept, on the history and at full retention."""
     samples = collect(measured, partial(judge_limit, question, limit), loaded=True)
     cell = decide(row, samples)
     scale = find_scale(question, measured)
@@ -47,7 +47,7 @@ def decide_limit(question: Question, row: Requirement, limit: RunLimit, measured
 def _find_growths(
     question: Question, limit: RunLimit, measured: Measured, samples: Sequence[Sample]
 ) -> tuple[list[Growth], str]:
-    """How the figure of a limit grew in each repetition, and why it isn't known of others."""
+    """How the limited figure grew in each repetition, and why that is unknown for others."""
     values = {sample.repetition: sample.value for sample in samples}
     window_s = question.windows_s.get(limit.query or "", 0.0)
     growths, why = [], ONE_LEVEL
@@ -78,7 +78,7 @@ def _judge_run(question: Question, limit: RunLimit, load: LoadRun) -> Sample:
     evidence = [cite(load.stored, load.run)]
     group = load.writers if limit.query is None else load.run.readers
     if group is None or not group.valid:
-        reasons = "; ".join(group.invalid_reasons) if group else "nobody asked"
+        reasons = "; ".join(group.invalid_reasons) if group else "it was never run"
         return make_sample(None, None, f"invalid: {reasons}", evidence)
     value = _measure(limit, load)
     if group.offered is not None and group.offered.saturated:
@@ -92,9 +92,9 @@ def _judge_run(question: Question, limit: RunLimit, load: LoadRun) -> Sample:
 
 
 def _excuse(question: Question, load: LoadRun, group: GroupResult) -> str | None:
-    """Why a group that didn't keep up doesn't show that the database can't: the client was the limit, or it
-    could not have as many requests under way as there are if each takes as long as it may (Little's law),
-    while none took longer."""
+    """Why a group that fell behind doesn't prove that the database can't keep up: the client was the limit,
+    or it allowed fewer requests in flight than there are if each takes as long as allowed (Little's law), and
+    none took longer."""
     if group.client is not None and group.client.bound:
         return "the client was the limit: more workers, or a larger machine for it, would decide"
     places = question.count_places(load.stored.result.settings.load.events_per_request)
@@ -112,7 +112,7 @@ def _excuse(question: Question, load: LoadRun, group: GroupResult) -> str | None
 
 
 def _judge_unknown(limit: RunLimit, load: LoadRun, evidence: list[Evidence]) -> Sample:
-    """Judge a percentile of too few requests. A lower percentile above the limit breaks it, too."""
+    """Judge a percentile with too few requests. A lower percentile above the limit also breaks it."""
     query = find_query(limit.query, load.run.readers) if limit.query else None
     times = query.latency_ms if query else load.writers.latency_ms
     higher = limit.measure in (Measure.P99, Measure.P99_9)
@@ -125,8 +125,8 @@ def _judge_unknown(limit: RunLimit, load: LoadRun, evidence: list[Evidence]) -> 
 
 
 def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cell:
-    """Whether the load is kept up with, and no search within the same limits finds a lower capacity. The
-    capacity is the figure, and gives the headroom."""
+    """Whether the database keeps up with the load, and no search within the same limits finds a lower
+    capacity. The capacity is the figure, and gives the headroom."""
     bounds = [
         _is_bound(stored.result.capacity)
         for repetition in measured.repetitions
@@ -149,8 +149,8 @@ def decide_rate(question: Question, row: Requirement, measured: Measured) -> Cel
 def _find_slowing(
     question: Question, measured: Measured, samples: Sequence[Sample]
 ) -> tuple[list[Growth], str]:
-    """What a search found, as it becomes less with the events stored: as the median time of inserts rises
-    from one fill level of the load to the next."""
+    """The capacity extrapolated to more stored events: it falls as the median insert time rises from one fill
+    level to the next."""
     values = {sample.repetition: sample.value for sample in samples}
     growths = []
     for repetition in measured.repetitions:
@@ -183,7 +183,7 @@ def _is_bound(capacity: Capacity) -> bool:
 
 
 def judge_rate(question: Question, repetition: Repetition) -> Sample:
-    """Whether a repetition kept up with the load, and what its search found."""
+    """Whether a repetition kept up with the load, and the result of its search."""
     found = find_loads(question, repetition)
     loads = [_judge_load(question, run) for run in found.runs]
     searches = list(_judge_searches(question, repetition))
@@ -203,7 +203,7 @@ def judge_rate(question: Question, repetition: Repetition) -> Sample:
         why = f"{search.why}, yet the load itself was within all limits: more repetitions would decide"
         search = search.model_copy(update={"keeps": None, "why": why})
     if load.keeps and search.keeps is None and search.value is None:
-        weaker = load  # what the search tried in vain was more than the load
+        weaker = load  # what the search failed at was more than the load
     else:
         weaker = min((search, load), key=lambda sample: ORDER[sample.keeps])
     evidence = [*load.evidence, *search.evidence]
@@ -211,7 +211,7 @@ def judge_rate(question: Question, repetition: Repetition) -> Sample:
 
 
 def _judge_load(question: Question, load: LoadRun) -> Sample:
-    """Whether a run kept up with what was due: writers and readers."""
+    """Whether writers and readers of a run kept up with what was due."""
     evidence = [cite(load.stored, load.run)]
     groups = [(load.writers, ""), *([(load.run.readers, "readers ")] if load.run.readers else [])]
     for group, prefix in groups:
@@ -228,7 +228,7 @@ def _judge_load(question: Question, load: LoadRun) -> Sample:
 
 
 def _judge_searches(question: Question, repetition: Repetition) -> Iterator[Sample]:
-    """What each search within the required limits found."""
+    """The result of each search within the required limits."""
     for stored in repetition.stored:
         capacity = stored.result.capacity
         if capacity is None or not covers(capacity.limits, question.needed):
@@ -252,13 +252,13 @@ def _judge_searches(question: Question, repetition: Repetition) -> Iterator[Samp
 
 
 def covers(own: Sequence[RunLimit], needed: Requirements) -> bool:
-    """Whether a search with these limits keeps to the required ones, or to narrower ones."""
+    """Whether these limits of a search are the required ones or stricter."""
     return all(
         any(_is_within(limit, required) for limit in own) for required in needed.list_limits()
     )
 
 
 def _is_within(own: RunLimit, limit: RunLimit) -> bool:
-    """Whether a limit is this one, or narrower."""
+    """Whether a limit is this one, or stricter."""
     same = own.query == limit.query and own.measure is limit.measure
     return same and own.at_most <= limit.at_most * (1 + 1e-9)

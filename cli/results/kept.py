@@ -1,5 +1,5 @@
-"""A folder with results kept as one file: without the workers' logs, with the hash of each file in it.
-Whatever reads such folders takes the file in the folder's place; it is unpacked once, into a cache."""
+"""A result folder packed into one file: without the workers' logs, with the hash of each file. Everything
+that reads such folders also takes the file, which is unpacked once, into a cache."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from .manifest import MANIFEST, write_lines
 SUFFIX = ".tar.xz"
 UNPACKED = Path("~/.cache/iot-database-benchmark/kept")
 _MOST_FILES, _MOST_BYTES = 20_000, 1_000_000_000
-"""What a file from a stranger may unpack to."""
+"""The most that an untrusted file may unpack to."""
 _LOGS = "logs"
-"""A result's folder with what its processes wrote: most of the files, and no figure needs them."""
+"""The logs of a result's processes: most of the files, and needed for no figure."""
 _NOT_KEPT = frozenset({MANIFEST, "report.html", "installed.json", "started.json"})
-"""Files that are made anew, or that only matter while a campaign runs."""
+"""Files that can be recreated, or that only matter while a campaign runs."""
 
 
 def is_kept(path: Path) -> bool:
@@ -32,8 +32,8 @@ def is_kept(path: Path) -> bool:
 
 
 def pack(folder: Path, file: Path) -> int:
-    """Keep a folder as `file`, the same bytes for the same content; returns how many. ConfigError if the
-    folder can't be read, RunFailed if the file can't be written."""
+    """Pack a folder into `file`, with the same bytes for the same content; return its size. ConfigError if
+    the folder can't be read, RunFailed if the file can't be written."""
     try:
         contents = {
             path.relative_to(folder).as_posix(): path.read_bytes() for path in _list_kept(folder)
@@ -63,8 +63,8 @@ def _list_kept(folder: Path) -> Iterator[Path]:
 
 
 def unpack(path: Path) -> Path:
-    """The folder that a path means: itself, or what such a file holds. ConfigError if that is damaged, or
-    more than anybody would keep."""
+    """The folder that a path means: itself, or the unpacked content of such a file. ConfigError if that is
+    damaged or unreasonably large."""
     if not is_kept(path):
         return path
     try:
@@ -81,7 +81,7 @@ def unpack(path: Path) -> Path:
 
 
 def _unpack(path: Path, packed: bytes, place: Path, name: str) -> None:
-    """As a whole or not at all: another command may do the same meanwhile."""
+    """Atomic, since another command may do the same meanwhile."""
     begun = Path(mkdtemp(dir=place))
     try:
         size = number = 0
@@ -91,7 +91,7 @@ def _unpack(path: Path, packed: bytes, place: Path, name: str) -> None:
                 if number > _MOST_FILES or size > _MOST_BYTES:
                     raise ConfigError(
                         f"{path} holds more than {_MOST_FILES:,} files or {_MOST_BYTES >> 20:,} MB:"
-                        " no campaign is as large"
+                        " no campaign is that large"
                     )
                 parts = PurePosixPath(entry.name).parts
                 content = archive.extractfile(entry) if entry.isreg() else None
@@ -112,13 +112,13 @@ def _unpack(path: Path, packed: bytes, place: Path, name: str) -> None:
 
 
 def find_results(path: Path) -> Path:
-    """The folder with the results of a folder or file: a campaign keeps them in one of its own."""
+    """The folder that holds the results of a folder or file: a campaign has a subfolder for them."""
     folder = unpack(path)
     own = folder / "results"
     return own if own.is_dir() else folder
 
 
 def name_files(names: Sequence[str]) -> Sequence[str]:
-    """Names for folders or such files: their own, or if two have the same, their paths."""
+    """Names for folders or packed files: their own or, if two are equal, their paths."""
     own = [Path(name).name.removesuffix(SUFFIX) for name in names]
     return own if len(set(own)) == len(own) else names

@@ -1,9 +1,10 @@
-"""Which runs of a campaign count for the required load, and on how many events they were measured. Pure.
+"""Which runs of a campaign count for the required load, and how many events they were measured on. Pure. A
 
-A run counts if it offered the required rate (up to 5 % more), in requests of the required size, with the
-required questions beside it at their rates, on the required history. A search counts if it kept to the same
-limits under the same conditions. Whose step it was doesn't matter: own steps are judged like those that
-follow from the requirements.
+run counts if it offered the required rate (up to 5 % more), in requests of the required size, with the
+
+required queries at their rates, on the required history. A search counts if it had the same limits under the
+
+same conditions. User-defined steps are judged like those derived from the requirements.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .scaling import LEAST_RATIO
 from .store import StoredResult
 
 MOST_RATE = 1.05
-"""A run at up to so many times the required rate shows what the required one does."""
+"""Runs at up to this multiple of the required rate count as the required one."""
 
 
 @dataclass(frozen=True)
@@ -35,11 +36,11 @@ class LoadRun:
 
     @property
     def events(self) -> int:
-        """Those that were stored in the middle of it."""
+        """The events stored in the middle of the run."""
         return find_level(self.stored.result, self.run) + (self.writers.count or 0) // 2
 
     def find_span_s(self, rate_per_s: float) -> float:
-        """How much of the devices' time they cover, at the required rate."""
+        """The time span they cover at the required rate."""
         return max(self.stored.result.settings.data.prefill_span_s or 0.0, self.events / rate_per_s)
 
 
@@ -48,25 +49,25 @@ class Loads:
     """The runs of a repetition that offered the required load."""
 
     runs: list[LoadRun]
-    """Those on the history; if only the retention is known, on the most events."""
+    """Runs on the history; if only the retention is known, those on the most events."""
     smaller: list[LoadRun]
-    """Those on the fewest events, by which it is seen what grows; none unless the retention is known."""
+    """Runs on the fewest events, to measure growth; none unless the retention is known."""
     why: str
     """Why there are none on the history."""
 
     @property
     def events(self) -> int | None:
-        """How many events the figures are about; None without runs."""
+        """How many events the figures apply to; None without runs."""
         return min((load.events for load in self.runs), default=None)
 
     @property
     def busy(self) -> str | None:
-        """What others did to the machine while the smaller ones ran, as `Sample` has it."""
+        """The load of other programs during the smaller runs, as in `Sample`."""
         return describe_busiest([load.run for load in self.smaller])
 
 
 def find_level(result: Result, run: RunResult) -> int:
-    """The events that were stored when a run began."""
+    """The events stored when a run began."""
     return result.settings.data.prefill if run.fill_level is None else run.fill_level
 
 
@@ -78,7 +79,7 @@ def find_loads(question: Question, repetition: Repetition) -> Loads:
     for stored in repetition.stored:
         result = stored.result
         settings = result.settings
-        # A rate that changes is the required one for a while at most.
+        # A changing rate equals the required one only briefly.
         if (
             result.command not in ("insert", "mixed")
             or settings.disturbances
@@ -90,7 +91,7 @@ def find_loads(question: Question, repetition: Repetition) -> Loads:
             if writers is None or writers.offered is None or run.marks or run.undone:
                 continue
             if run.retention is not None:
-                continue  # at a compressed clock more is deleted in a minute than in a month
+                continue  # with a compressed clock, a minute deletes more than a month
             offered = writers.offered.rate_per_s
             if not ALMOST * question.rate_per_s <= offered <= MOST_RATE * question.rate_per_s:
                 why = why or f"{stored.result.label} offered {Unit.EVENTS_PER_S.show(offered)}"
@@ -125,17 +126,19 @@ def _split(
     history = question.needed.history
     is_whole = repetition.ended and not repetition.failed
     if history is not None and history.time is not None and not smaller and not is_whole:
-        return Loads([], runs, why)  # the larger level, whose size nobody knows before, is missing
+        return Loads(
+            [], runs, why
+        )  # the larger level, whose size isn't known in advance, is missing
     return Loads(runs, smaller, why)
 
 
 def find_difference(question: Question, result: Result, run: RunResult) -> str | None:
-    """Why a run, or a search of such runs, was not what is required but for its rate; None if it was."""
+    """Why a run, or a search, deviates from the requirements in anything but its rate; None if it doesn't."""
     return _find_other_requests(question, result) or _find_other_history(question, result, run)
 
 
 def _find_other_history(question: Question, result: Result, run: RunResult) -> str | None:
-    """Why a run was not on the required history; None if it was."""
+    """Why a run doesn't have the required history; None if it does."""
     needed, level = question.needed, find_level(result, run)
     if level < ALMOST * question.history:
         return f"measured on {level:,} events, not on the history's {question.history:,}"
@@ -155,7 +158,7 @@ def _find_other_history(question: Question, result: Result, run: RunResult) -> s
 
 
 def _find_other_requests(question: Question, result: Result) -> str | None:
-    """Why a result's requests were not those that are required; None if they were."""
+    """Why a result's requests differ from the required ones; None if they don't."""
     needed, batch = question.needed, result.settings.load.batch
     if needed.insert.batch is not None and max(1, batch) != needed.insert.batch:
         return f"measured in batches of {max(1, batch):,}, not of {needed.insert.batch:,}"
@@ -167,7 +170,7 @@ def _find_other_requests(question: Question, result: Result) -> str | None:
 
 
 def _find_query_rates(result: Result) -> dict[str, float]:
-    """Query -> how often per second it was to be asked beside the inserts."""
+    """Query -> its planned executions per second during the inserts."""
     settings = result.settings
     if settings.query_rate_per_s is None or not settings.queries:
         return {}
@@ -178,8 +181,8 @@ def _find_query_rates(result: Result) -> dict[str, float]:
 
 
 def find_scale(question: Question, measured: Measured) -> Scale | None:
-    """On how many events the load of a candidate was measured, or else its searches were; None if that isn't
-    known, or not how many are stored in the end."""
+    """How many events the load of a candidate, or else its searches, were measured on; None if that, or full
+    retention, is unknown."""
     found = [find_loads(question, repetition) for repetition in measured.repetitions]
     levels = [loads.events for loads in found if loads.events is not None]
     levels = levels or [
@@ -196,7 +199,7 @@ def find_scale(question: Question, measured: Measured) -> Scale | None:
 
 
 def fits_memory(question: Question, load: LoadRun) -> bool | None:
-    """Whether what was stored when a run ended fits into the database's memory; None: not known."""
+    """Whether the data at the end of a run fits into the database's memory; None: unknown."""
     storage, memory_bytes = load.writers.storage, find_memory(question, load.run)
     if storage is None or storage.total_bytes is None or memory_bytes is None:
         return None
@@ -204,5 +207,5 @@ def fits_memory(question: Question, load: LoadRun) -> bool | None:
 
 
 def find_memory(question: Question, run: RunResult) -> float | None:
-    """The database's memory in bytes, as required or as seen; None: not known."""
+    """The database's memory in bytes, as configured or as observed; None: unknown."""
     return question.needed.memory or (run.resources.memory_bytes if run.resources else None)

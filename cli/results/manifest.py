@@ -1,4 +1,4 @@
-"""The files of a folder with results that is published: their hashes, and what in them must not be public."""
+"""The files of a published result folder: their hashes, and what must not be public."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ MANIFEST = "SHA256SUMS"
 
 _LEFT_OUT = (MANIFEST, ".lock")
 _PROGRAMS = re.compile(r"<script(?![^>]*json)[^>]*>.*?</script>", re.DOTALL)
-"""Code in a report that comes with the tool."""
+"""Code in a report that is part of the tool."""
 _SHOWN = 40
-"""How many characters of a line before a secret are shown."""
+"""How many characters before a secret are shown."""
 
 
 def list_files(folder: Path) -> list[Path]:
@@ -47,7 +47,7 @@ def write_lines(digests: Mapping[str, str]) -> str:
 
 
 def compare_manifest(folder: Path) -> list[str]:
-    """What differs from the manifest, or that it is missing."""
+    """Differences from the manifest, or that it is missing."""
     file = folder / MANIFEST
     if not file.is_file():
         return [f"{MANIFEST} is missing: pack its folder anew"]
@@ -64,7 +64,7 @@ def compare_manifest(folder: Path) -> list[str]:
 
 
 def list_secrets(folder: Path) -> Iterator[str]:
-    """Each place that seems to have a secret, with the text before it and without the secret."""
+    """Each place that seems to contain a secret, with the text before it but not the secret."""
     for path in list_files(folder):
         text = path.read_bytes().decode(errors="replace")
         if path.suffix == ".html":
@@ -78,12 +78,12 @@ def list_secrets(folder: Path) -> Iterator[str]:
 
 
 # --- secrets -----------------------------------------------------------------------------------------
-# What must not be public: secrets, which are looked for before results are published, and hidden; and where
-# things lie on the machine that measured. Pure.
+# What must not be public: secrets, which are searched for before publishing, and hidden; and where
+# files are on the machine that measured. Pure.
 
 
 CONFIDENTIAL = r"password|passwd|pwd|secret|token|api_?key|access_key|private_?key|credential"
-"""What the names of secrets contain."""
+"""Words in the names of secrets."""
 
 _NAMED = (
     r"(?i)\b(?:password|passwd|pwd|secret|token|api_?key|access_key|secret_key)"
@@ -99,19 +99,19 @@ _SECRETS = (
     re.compile(r"(?P<value>\beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"),
     re.compile(r"(?P<value>\bAKIA[0-9A-Z]{16}\b)"),
 )
-"""Secrets with a name, in URLs and headers, keys, and tokens of known forms."""
+"""Named secrets, secrets in URLs and headers, keys, and tokens of known forms."""
 _ONLY_HIDDEN = (
     re.compile(_NAMED + r"(?P<value>[^\s\"',;&]+)"),
     re.compile(r"\w+://[^\s:/@]*:(?P<value>[^\s/@]+)@"),
     re.compile(r"(?i)\b(?:bearer|basic)\s+(?P<value>[\w.~+/=-]{8,})"),
 )
-"""These hide rather too much than too little. Whole files have much like it that is no secret."""
+"""These err on the side of hiding. Whole files have many lookalikes that are no secrets."""
 _HARMLESS = re.compile(r"\*+|\$\{?\w+.*|null|none|true|false", re.IGNORECASE)
-"""What stands for a secret, or for none."""
+"""Placeholders for a secret, or for none."""
 
 
 def find_secrets(text: str) -> Iterator[re.Match[str]]:
-    """The first of each kind, as a match whose `value` is the secret."""
+    """The first of each kind, as a match whose group `value` is the secret."""
     for pattern in _SECRETS:
         matches = (
             match for match in pattern.finditer(text) if not _HARMLESS.fullmatch(match["value"])
@@ -147,7 +147,7 @@ _PATHS = (
 
 
 def redact_result(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A result as plain values, without secrets, names of machines and paths on them; its shape is kept."""
+    """A result as plain values, without secrets, host names and paths, in the same structure."""
     environment = document.get("environment") or {}
     host = (environment.get("client") or {}).get("host")
     redacted = _redact(document, "", host if isinstance(host, str) else None)

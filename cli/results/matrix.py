@@ -1,11 +1,14 @@
-"""Candidates beside each other: what each measured by repetition, and which pairs that decides. Pure.
+"""Candidates side by side: the figures of each by repetition, and which pairs they decide. Pure. One error
 
-One rule of error for all. A repetition is one sample, since the runs in it share the moment at which they
-were made; of a single repetition each run is one. Figures vary by a share of themselves, so intervals are
-Student's and Welch's on logarithms. A pair is decided if the interval of its ratio leaves out 1, alike if it
-stays within `ALIKE_FACTOR` of it, and undecided otherwise. Several pairs share out the error (Bonferroni). A
-search knows its answer as an interval: what it held, and what it didn't, which is unbounded where the client
-was the limit.
+rule for all. A repetition is one sample, since its runs share the conditions of the moment; with a single
+
+repetition, each run is one. Figures vary in proportion, so intervals are Student's and Welch's on logarithms.
+
+A pair is decided if the interval of its ratio excludes 1, alike if it stays within `ALIKE_FACTOR` of it, and
+
+undecided otherwise. Several pairs split the error (Bonferroni). The answer of a search is an interval: the
+
+rate that held and the one that didn't, which is unbounded if the client was the limit.
 """
 
 from __future__ import annotations
@@ -28,25 +31,25 @@ from .observations import CAPACITY, Observation, observe
 from .statistics import Ratio, estimate_ratio, find_mean, t_quantile
 
 Samples = Mapping[Place, Sequence[float]]
-"""Where -> a figure for each independent measurement."""
+"""Place -> a figure for each independent measurement."""
 
 Measured = Mapping[str, Sequence[Result]]
-"""Candidate -> its results of a step, one for each repetition that gave one."""
+"""Candidate -> its results of a step, one per repetition that has one."""
 
 Key = TypeVar("Key", bound=Hashable)
 
 RANKING_ERROR = 0.001
-"""How often a ranking of equals may call any of them faster. So rare since a decision rests on it, and since
-neighbouring runs on a busy machine vary alike."""
+"""How often a ranking of equals may call any of them faster. Strict because decisions depend on it, and
+because neighbouring runs on a busy machine correlate."""
 
 
 _READ = [figure for figure in COMPARED if Role.WRITE in figure.roles] + [FIGURES["due"]]
 
 
 def collect_samples(result: Result) -> dict[Place, list[float]]:
-    """The figures of a result that stand for independent runs: inserts per second of each valid run, in an
-    open loop also its response times in ms, and seconds of each query. Those of a search, a tuning or a
-    comparison of clients are at rates of their own: only the answer can be compared."""
+    """The figures of a result as independent samples: inserts per second of each valid run, in an open loop
+    also its response times in ms, and seconds of each query. Runs of a search, a tuning or a comparison of
+    clients differ in rate: only the answer can be compared."""
     samples = _collect(observe(result, figures=_READ, parts=False))
     return {
         place: values for place, values in samples.items() if not (place.capacity or place.tuned)
@@ -63,7 +66,7 @@ def _collect(observations: Iterable[Observation]) -> dict[Place, list[float]]:
             values = {place: figures.get(place.figure or "query_mean_s")}
         else:
             values = {place: figures.get("inserts_per_s")}
-            # Latencies of a closed loop are no response times.
+            # Latencies of a closed loop aren't response times.
             for figure in _READ if values[place] and "due" in figures else ():
                 if figure.unit == "ms":
                     values[replace(place, figure=figure.key)] = figures.get(figure.key)
@@ -76,8 +79,8 @@ def _collect(observations: Iterable[Observation]) -> dict[Place, list[float]]:
 def gather(
     observations: Iterable[Observation], name: Callable[[Observation], Key | None]
 ) -> dict[Key, dict[str, list[float]]]:
-    """Name -> figure -> its values in the valid runs, for what stands beside each other within a result. What
-    has no name is left out, and so are figures of 0."""
+    """Name -> figure -> its values in the valid runs, for comparisons within a result. Leaves out entries
+    without a name and figures of 0."""
     values: dict[Key, dict[str, list[float]]] = {}
     for seen in observations:
         key = name(seen) if seen.valid and seen.run is not None else None
@@ -92,33 +95,34 @@ class Average(NamedTuple):
     """A candidate's figure."""
 
     values: Sequence[float]
-    """Of each repetition or, of a single one, of each run."""
+    """One per repetition or, with a single repetition, per run."""
     mean: float
 
     def show(self, write: Callable[[float], str]) -> str:
-        """`15,237 (2,170 to 83,600)`: with the range of its values, unless they look the same."""
+        """`15,237 (2,170 to 83,600)`: with the range of its values, unless both ends read the same."""
         mean, low, high = map(write, (self.mean, min(self.values), max(self.values)))
         return mean if low == high else f"{mean} ({low} to {high})"
 
 
 @dataclass(frozen=True)
 class CandidateFigures:
-    """A row of the matrix: what a candidate has measured."""
+    """A row of the matrix: a candidate's figures."""
 
     samples: Sequence[Samples]
-    """What each repetition that gave a figure has measured."""
+    """The samples of each repetition that gave a figure."""
     bounds: Sequence[float] = ()
-    """For a capacity: the upper end of each repetition's interval, also of repetitions that found no rate."""
+    """For a capacity: the upper end of each repetition's interval, including repetitions that found no
+    rate."""
     precision: float = 0.0
-    """For a capacity: rates that are so close to each other aren't told apart."""
+    """For a capacity: rates this close aren't distinguished."""
     failed: int = 0
     """Repetitions without a figure: the job failed, or no run of it was valid."""
     none_below: Sequence[float] = ()
-    """The lowest rate that was tried in each search that found no rate; infinite if not known."""
+    """The lowest rate tried in each search that found none; infinite if unknown."""
 
     @property
     def repetitions(self) -> int:
-        """All repetitions that were made, with a figure or without."""
+        """The number of repetitions, with a figure or without."""
         return len(self.samples) + self.failed + len(self.none_below)
 
     @property
@@ -127,12 +131,12 @@ class CandidateFigures:
         return len(self.samples) == self.repetitions
 
     def average(self) -> dict[Place, Average]:
-        """What it measured at each place: the mean over its repetitions; of a single one, over its runs."""
+        """Its mean at each place: over its repetitions or, with a single one, over its runs."""
         average = fmean if len(self.samples) == 1 else find_mean
         return {place: Average(values, average(values)) for place, values in self.pool().items()}
 
     def pool(self) -> dict[Place, list[float]]:
-        """One sample for each repetition: the mean of its runs. Of a single one, its runs."""
+        """One sample per repetition: the mean of its runs; with a single repetition, its runs."""
         if len(self.samples) == 1:
             return {place: list(values) for place, values in self.samples[0].items()}
         pooled: dict[Place, list[float]] = {}
@@ -162,7 +166,7 @@ class CandidateFigures:
         logs = [log(score) for score in self.scores]
         if len(logs) < 2:
             return None
-        # The answers of all repetitions of a search may be one and the same step.
+        # All repetitions of a search may end at the same step.
         return max(variance(logs), log(1 + self.precision) ** 2 / 12) / len(logs)
 
     def find_interval(self) -> tuple[float, float] | None:
@@ -186,10 +190,11 @@ def list_common(own: CandidateFigures, base: CandidateFigures) -> list[Place]:
 
 
 def estimate_speed(own: CandidateFigures, base: CandidateFigures, error: float) -> Ratio | None:
-    """How many times as fast the first is, over all places at which both have figures; None without any.
+    """The speed ratio of the first to the base over all places where both have figures; None without any.
 
-    Bounds count as bounds: what a search shows at least says nothing of what the database can't do. A
-    candidate with a repetition that gave no figure isn't shown to be faster by those that did.
+    Bounds count as bounds: the rate a search reached at least says nothing about what the database can't do.
+
+    A candidate with a failed repetition isn't shown to be faster by the others.
     """
     places = list_common(own, base)
     if not places:
@@ -213,14 +218,14 @@ def is_faster(ratio: Ratio | None) -> bool:
 
 @dataclass(frozen=True)
 class Rank:
-    """Where a candidate stands: with pairs undecided, somewhere between two ranks."""
+    """A candidate's rank: with undecided pairs, a range of ranks."""
 
     best: int
-    """One more than the number of candidates that are shown to be faster."""
+    """One more than the number of candidates shown to be faster."""
     worst: int
-    """The same, with those against which it is undecided, too."""
+    """The same, including undecided ones."""
     of: int
-    """How many are ranked."""
+    """The number of ranked candidates."""
 
     def __str__(self) -> str:
         """`1`, `1 to 3`; `undecided` where it may be any."""
@@ -234,12 +239,12 @@ class Rank:
 
 
 def share_error(candidates: int) -> float:
-    """How often the interval of each pair of so many candidates may miss the truth."""
+    """The error of each pair's interval, given the number of candidates."""
     return RANKING_ERROR / max(1, candidates * (candidates - 1) // 2)
 
 
 class Matrix(Generic[Key]):
-    """Candidates × what they have measured: their rows, and which pairs are decided."""
+    """Candidates × figures: their rows, and which pairs are decided."""
 
     def __init__(self, rows: Mapping[Key, CandidateFigures]) -> None:
         self.rows = rows
@@ -247,21 +252,21 @@ class Matrix(Generic[Key]):
 
     @cached_property
     def pairs(self) -> dict[tuple[Key, Key], Ratio | None]:
-        """(own, base) -> how many times as fast the first is."""
+        """(own, base) -> the speed ratio of the first to the second."""
         return {
             (own, base): estimate_speed(self.rows[own], self.rows[base], self.error)
             for own, base in permutations(self.rows, 2)
         }
 
     def find_rank(self, own: Key) -> Rank:
-        """The ranks that a candidate may have; those that are alike share one."""
+        """The possible ranks of a candidate; candidates that are alike share one."""
         rivals = [ratio for (rival, base), ratio in self.pairs.items() if base == own]
         faster = sum(map(is_faster, rivals))
         open_pairs = sum(ratio is None or not (ratio.differs or ratio.alike) for ratio in rivals)
         return Rank(1 + faster, 1 + faster + open_pairs, len(self.rows))
 
     def rank(self) -> dict[Key, Rank]:
-        """Candidate -> its rank, the fastest first."""
+        """Candidate -> its rank, fastest first."""
         ranks = {name: self.find_rank(name) for name in self.rows}
         first = next(iter(self.rows.values()), None)
 
@@ -273,7 +278,7 @@ class Matrix(Generic[Key]):
 
     @property
     def is_single(self) -> bool:
-        """Whether no candidate has more than one repetition: then nobody is ranked."""
+        """Whether no candidate has more than one repetition, so that none is ranked."""
         return max((row.repetitions for row in self.rows.values()), default=0) < 2
 
 
@@ -282,8 +287,8 @@ def tabulate(
     candidates: Mapping[str, int],
     figures: Collection[str] | None = None,
 ) -> Matrix[str]:
-    """The matrix of what was observed. `candidates`: name -> its repetitions, those that gave nothing
-    included; `figures`: keys of what counts; None: all that can be compared."""
+    """The matrix of observations. `candidates`: name -> its repetitions, including failed ones; `figures`:
+    keys of figures to compare; None: all comparable ones."""
     seen: dict[str, dict[int | None, list[Observation]]] = {}
     for observation in observations:
         repetitions = seen.setdefault(observation.candidate, {})
@@ -323,14 +328,14 @@ def _make_row(
 
 
 class Given(Enum):
-    """Why rates are no speeds: they are what the candidates were asked for."""
+    """Why rates say nothing about speed: they were given."""
 
     DIFFERENT = "different rates"
     KEPT_UP = "one rate that all kept up with"
 
 
 def find_given(measured: Measured) -> Given | None:
-    """Why inserts per second say nothing; None if they say how fast the candidates are."""
+    """Why inserts per second say nothing about speed; None if they do."""
     inserted = [
         result for results in measured.values() for result in results if result.insert_summary
     ]
@@ -342,7 +347,7 @@ def find_given(measured: Measured) -> Given | None:
 
 
 TIMES = {"query_mean_s", *(figure.key for figure in _READ if figure.unit == "ms")}
-"""The figures that say how fast something is where rates were given, and are no speeds."""
+"""The figures that measure speed if rates were given."""
 
 
 def measure(
@@ -350,8 +355,8 @@ def measure(
     failed: Mapping[str, int] | None = None,
     figures: Collection[str] | None = None,
 ) -> Matrix[str]:
-    """The matrix of a step. `failed`: candidate -> its repetitions without a result; `figures`: keys
-    of what counts; None: all that can be compared."""
+    """The matrix of a step. `failed`: candidate -> its repetitions without a result; `figures`: keys of
+    figures to compare; None: all comparable ones."""
     return tabulate(
         (
             observation
@@ -367,8 +372,8 @@ def measure(
 def take_best_workers(
     rows: Mapping[str, CandidateFigures],
 ) -> tuple[dict[str, CandidateFigures], dict[str, int]]:
-    """If candidates have inserted with different worker counts: each only with its fastest, all at one place,
-    so that they compare; and candidate -> its fastest count."""
+    """If candidates inserted with different worker counts: each only at its fastest, all under one place so
+    that they compare; and candidate -> its fastest count."""
     speeds = {name: _find_speeds(row) for name, row in rows.items()}
     if len({frozenset(counts) for counts in speeds.values() if counts}) < 2:
         return dict(rows), {}
@@ -389,7 +394,7 @@ def take_best_workers(
 
 
 def _find_speeds(row: CandidateFigures) -> dict[int, float]:
-    """Worker count -> mean rate or, where rates were given, how fast it responds."""
+    """Worker count -> mean rate or, if rates were given, response speed."""
     rates: dict[int, list[float]] = {}
     responses: dict[int, list[float]] = {}
     for samples in row.samples:
@@ -403,7 +408,7 @@ def _find_speeds(row: CandidateFigures) -> dict[int, float]:
 
 
 def average_samples(measured: Measured) -> dict[str, dict[Place, Average]]:
-    """Candidate -> what it has measured; where worker counts differ, at its best one."""
+    """Candidate -> its figures; if worker counts differ, at its best one."""
     step = measure(measured, figures=TIMES if find_given(measured) else None)
     rows = {name: row for name, row in step.rows.items() if row.samples}
     return {name: row.average() for name, row in take_best_workers(rows)[0].items()}

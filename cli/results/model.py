@@ -1,4 +1,4 @@
-"""The model of a result (format 2), as it stands in result.json."""
+"""The model of a result (format 2), as stored in result.json."""
 
 from __future__ import annotations
 
@@ -46,32 +46,32 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT: Literal[2] = 2
-"""Raised when a field changes its meaning or goes. A new optional one leaves it as it is."""
+"""Incremented when a field changes meaning or is removed, but not for a new optional field."""
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """A part of what a stranger may have written; empty if it is none."""
+    """A mapping within untrusted data; empty if it isn't one."""
     return value if isinstance(value, Mapping) else {}
 
 
 MOST_STATEMENT_CHARACTERS = 4000
-"""The most that a result keeps of each `SentStatements`: a table with 2,000 columns would be most of it."""
+"""The longest statement kept: a table with 2,000 columns would dominate the result."""
 
 
 class SentStatements(Bounded, BaseModel):
-    """The schema, the indexes, or what a query is asked by; a query's with the parameters of an execution."""
+    """The statements of the schema, the indexes, or a query (with the parameters of one execution)."""
 
     title: str
-    """Which of them, in words."""
+    """What they are, in words."""
     lines: list[str]
     """The statements, or why there are none."""
     query: str | None = None
-    """The query that is asked so."""
+    """The query they implement."""
     own: bool = False
-    """Whether the statement is the workload's own, and not the module's."""
+    """Whether the statement comes from the workload instead of the module."""
 
     def shorten(self) -> Self:
-        """The same for a result."""
+        """The same, shortened for a result."""
         text = "\n".join(self.lines)
         more = len(text) - MOST_STATEMENT_CHARACTERS
         if more > 0:
@@ -81,15 +81,13 @@ class SentStatements(Bounded, BaseModel):
 
 
 MATCHED = frozenset({"workers", "runs", "steps"})
-"""The options by which figures of several results are matched: no conditions, but what was asked for."""
+"""The options that match figures of several results: the request, not its conditions."""
 
 
 class Settings(Bounded, BaseModel):
-    """The options of a command as its result keeps them. Those of `Load` and `DataSet` declare there
-    what they change, the others here.
-
-    A result that wasn't measured by this tool has only some; what it lacks is
-    None, which is not the option's default.
+    """The options of a command as kept in its result. `Load` and `DataSet` declare there what their options
+    affect; the others are declared here. Results from other sources have only some; a missing option is None,
+    which is not its default.
     """
 
     model_config = ConfigDict(extra="allow")
@@ -101,34 +99,34 @@ class Settings(Bounded, BaseModel):
     readers_beside: Annotated[int | None, Condition.WORKLOAD] = Field(None, alias="readers")
     """The readers of a mixed command."""
     query_rate_per_s: Annotated[float | None, Condition.WORKLOAD] = None
-    """What they are to ask together."""
+    """Their total queries per second."""
     query_stages: Annotated[str | None, Condition.WORKLOAD] = None
-    """How that changes."""
+    """The stages of that rate."""
     reader_in_flight: Annotated[int | None, Condition.CLIENT] = None
     """Queries that each reader may have in flight."""
     queries: Annotated[dict[str, float] | list[str] | None, Condition.WORKLOAD] = None
-    """What readers ask, with the weights of a mixed command."""
+    """The readers' queries, with the weights of a mixed command."""
     limits: Annotated[list[str] | None, Condition.LOAD] = None
-    """What each run is to keep to, or each step of a search."""
+    """The limits of each run, or of each step of a search."""
     abort_on_limit: Annotated[bool | None, Condition.NONE] = None
     disturbances: Annotated[list[str] | None, Condition.LOAD] = None
-    """What was to be done to the database in each run."""
+    """The planned disturbances of each run."""
     precision: Annotated[float | None, Condition.NONE] = None
     max_steps: Annotated[int | None, Condition.NONE] = None
-    """These two of the search for it."""
+    """For the search, like the next."""
     timeout_s: Annotated[float | None, Condition.NONE] = None
     insert_mode: Annotated[str | None, Condition.BATCH] = None
     module: dict[str, Any] = {}
-    """The database module's own."""
+    """The options of the database module."""
 
     @property
     def load(self) -> Load:
-        """What the writers did, as far as the result says so: its `model_fields_set`."""
+        """The writers' load, as far as the result has it: its `model_fields_set`."""
         return _pick(Load, self.model_extra or {})
 
     @property
     def data(self) -> DataSet:
-        """What was written, as far as the result says so: its `model_fields_set`."""
+        """The data set, as far as the result has it: its `model_fields_set`."""
         return _pick(DataSet, self.model_extra or {})
 
     @property
@@ -154,7 +152,7 @@ _KINDS = {
 
 
 class ClientTurn(Bounded, BaseModel):
-    """A run, and what it inserted, or asked, by."""
+    """A run and its client."""
 
     client: str
     run: int
@@ -165,14 +163,14 @@ class ClientComparison(Bounded, BaseModel):
     """What official clients cost compared with the lean path."""
 
     ways: dict[str, str]
-    """Value of the option `client` -> how it inserts, or asks, in words; the lean path first."""
+    """Value of the option `client` -> how it inserts or queries, in words; the lean path first."""
     asks: bool = False
-    """Whether they ask, and don't insert. Then the first run is nobody's: it inserts what is asked about."""
+    """Whether they query instead of inserting. Then the first run belongs to no client: it loads the data."""
     turns: list[ClientTurn] = []
     """In the order in which they were made."""
 
     def find_client(self, run: int) -> str | None:
-        """What a run inserted, or asked, by; None of one that is nobody's."""
+        """The client of a run; None for the loading run."""
         return next((turn.client for turn in self.turns if turn.run == run), None)
 
 
@@ -188,46 +186,46 @@ class Result(Bounded, BaseModel):
     executor: str
     started_at: str
     label: str | None = None
-    """What the user calls it."""
+    """The user's name for it."""
     candidate: str | None = None
-    """In a campaign: what was measured, a target with a number of nodes and a variant."""
+    """In a campaign: the candidate, a target with a number of nodes and a variant."""
     step: str | None = None
-    """In a campaign: what the step is called."""
+    """In a campaign: the name of the step."""
     repetition: int | None = Field(None, ge=1)
-    """In a campaign: which one."""
+    """In a campaign: the number of the repetition."""
     tags: dict[str, str] = {}
-    """What the user has noted with it."""
+    """Tags given by the user."""
     source: str | None = None
-    """Where the figures come from, if this tool didn't measure them."""
+    """The source of the figures, if this tool didn't measure them."""
     complete: bool = True
     """False if the command ended before all its runs were done."""
     ended_by: str | None = None
-    """What ended it then; None if it couldn't say: it was killed or is still at work."""
+    """What ended it then; None if it was killed or is still running."""
     cost_per_hour: float | None = Field(None, gt=0)
-    """What the target's database costs, in a currency of the user's choice."""
+    """The hourly cost of the target's database, in any currency."""
     options: dict[str, Any]
     environment: dict[str, Any]
     runs: list[RunResult]
-    """Of `query`: one. Of `capacity`: one for each step."""
+    """For `query`: one. For `capacity`: one per step."""
     baseline: list[RunResult] = []
-    """Of `mixed --baseline`: the same runs with one group at a time."""
+    """For `mixed --baseline`: the same runs with one group at a time."""
     verdicts: list[RunVerdict] = []
-    """What became of the limits in each of the runs, in their order; none without limits. Of a search they
-    are in its steps."""
+    """The outcome of the limits in each run, in order; empty without limits. For a search they are in its
+    steps."""
     capacity: Capacity | None = None
-    """Of a capacity command: the answer, and the verdict on each run."""
+    """For `capacity`: the answer, and the verdict on each run."""
     tuning: Tuning | None = None
-    """Of a tune command: what was varied, and what each combination gave."""
+    """For `tune`: what was varied, and the figure of each combination."""
     clients: ClientComparison | None = None
-    """Of a clients command: what each run inserted, or asked, by."""
+    """For `clients`: the client of each run."""
     statements: list[SentStatements] = []
-    """What the database was sent: the schema, and of readers what each query was asked by. None if only the
+    """The statements sent to the database: the schema and, for readers, each query's. None if only the
     cluster knew the module's options."""
 
     @model_validator(mode="before")
     @classmethod
     def _read(cls, data: Any) -> Any:
-        # These are written for other readers of the file.
+        # Written for other readers of the file.
         computed = cls.model_computed_fields
         if not isinstance(data, dict):
             return data
@@ -252,14 +250,14 @@ class Result(Bounded, BaseModel):
 
     @property
     def job(self) -> JobId | None:
-        """The job of a campaign that gave it; None outside campaigns."""
+        """The campaign job that it belongs to; None outside campaigns."""
         if self.candidate is None or self.step is None or self.repetition is None:
             return None
         return JobId(self.candidate, self.step, self.repetition)
 
     @property
     def judged(self) -> list[tuple[RunResult, RunVerdict]]:
-        """Each run with what became of its limits."""
+        """Each run with the outcome of its limits."""
         return list(zip(self.runs, self.verdicts, strict=False))
 
     @property
@@ -268,37 +266,36 @@ class Result(Bounded, BaseModel):
         return Settings.model_validate(self.options)
 
     def describe(self, part: str) -> Mapping[str, Any]:
-        """What its environment says of `tool`, `client`, `database` or `kubernetes`; nothing, if it isn't
-        there."""
+        """The part of its environment on `tool`, `client`, `database` or `kubernetes`; empty if missing."""
         return as_mapping(self.environment.get(part))
 
     @property
     def by_fill_level(self) -> bool:
         """Whether the runs are steps on growing data."""
-        # Asked of each run for each caveat: as `settings` reads it, without all the others.
+        # Needed for each run and caveat: reads it like `settings`, without the other options.
         return bool(_STEPS.validate_python(self.options.get("steps")))
 
     @property
     def kind(self) -> str:
-        """What can be compared with its like: `inserts`, `fill levels`, `queries`, `mixed runs`,
-        `capacities`, `tunings` or `clients`."""
+        """The kind of result, which compares only with its own kind: `inserts`, `fill levels`, `queries`,
+        `mixed runs`, `capacities`, `tunings` or `clients`."""
         if self.command != "insert":
             return _KINDS[self.command]
         return "fill levels" if self.by_fill_level else "inserts"
 
     @property
     def writers(self) -> list[GroupRun]:
-        """The writers of each run; none of a query command."""
+        """The writers of each run; none for `query`."""
         return list_groups(self.runs, Role.WRITE)
 
     @property
     def readers(self) -> list[GroupRun]:
-        """The readers of each run that has some."""
+        """The readers of each run that has any."""
         return list_groups(self.runs, Role.READ)
 
     @property
     def compared(self) -> list[GroupRun]:
-        """Of a clients command: the groups of each run by one of them."""
+        """For `clients`: the group of each run by a client."""
         comparison = self.clients
         if comparison is None:
             return []
@@ -313,30 +310,27 @@ class Result(Bounded, BaseModel):
 
     @property
     def by_number(self) -> bool:
-        """Whether readers asked each query a number of times, and not for a time: then each execution is
-        kept."""
+        """Whether readers ran each query a given number of times, so that each execution is kept."""
         return self.command == "query" and self.settings.load.duration_s is None
 
     @property
     def asked(self) -> list[QueryResult]:
-        """What was asked in the runs, those of the baseline left out."""
+        """The queries of the runs, without the baseline."""
         return [query for run in self.readers for query in run.group.queries]
 
     @property
     def own_statements(self) -> list[str]:
-        """What was made or asked by statements of the workload's own, and not by the module's: the schema,
-        queries."""
+        """What used the workload's own statements instead of the module's: the schema, queries."""
         return [sent.query or "the schema" for sent in self.statements if sent.own]
 
     @property
     def fill_level(self) -> int | None:
-        """A query command's: events in the database, if they could be counted. Inserts' runs each have
-        their own."""
+        """For `query`: events in the database, if they could be counted. Runs of inserts have their own."""
         return self.runs[0].fill_level if self.command == "query" and self.runs else None
 
     @property
     def answers(self) -> list[Answers]:
-        """Those of all runs with readers that had theirs checked."""
+        """The checked answers of all runs with readers."""
         groups = [*self.readers, *self.alone]
         return [run.group.answers for run in groups if run.group.answers is not None]
 
@@ -351,11 +345,11 @@ class Result(Bounded, BaseModel):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def query_summary(self) -> list[QuerySummary]:
-        """One entry per query that was answered, over all runs."""
+        """One entry per answered query, over all runs."""
         return summarize_queries(self.runs) if self.command in ("query", "mixed") else []
 
     def list_counted(self, entry: InsertSummary) -> list[GroupResult]:
-        """The valid runs that a summary is of."""
+        """The valid runs behind a summary."""
         return [
             run.group
             for run in self.writers
@@ -370,13 +364,13 @@ class Result(Bounded, BaseModel):
 
     @property
     def best(self) -> InsertSummary | None:
-        """The worker count (or fill level) with the highest median of the inserts per second."""
+        """The worker count (or fill level) with the highest median of inserts per second."""
         return max(self.insert_summary, key=lambda entry: entry.median, default=None)
 
     @property
     def valid(self) -> bool:
-        """Whether every run of it counts. A search tries rates that can't be held: it counts if one of
-        them did, or failed by being too slow."""
+        """Whether all its runs count. A search also tries rates that don't hold: it counts if one held, or
+        failed only for being too slow."""
         if self.command == "capacity":
             return any(run.group.valid for run in self.writers if run.group.offered is not None)
         if self.command == "tune":
@@ -385,5 +379,5 @@ class Result(Bounded, BaseModel):
 
     @property
     def all_runs(self) -> list[RunResult]:
-        """With those of the baseline."""
+        """Including the baseline."""
         return [*self.runs, *self.baseline]

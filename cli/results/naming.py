@@ -1,4 +1,4 @@
-"""Short and distinct names for results that are shown beside each other. Pure."""
+"""Short, distinct names for results shown side by side. Pure."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from .model import MATCHED, GroupRun, Result, Settings
 from .store import StoredResult
 
 MOST_OPTIONS = 3
-"""Options in a name; results that differ in more are told apart by time."""
+"""The most options in a name; results that differ in more are named by time."""
 
 
 def name_database(result: Result) -> str | None:
-    """Name and version of the server, without how it was compiled."""
+    """Name and version of the server, without build details."""
     parts = str(result.describe("database").get("version") or "").split("; ")
     return "; ".join(re.split(r" on |,| \(", part)[0] for part in parts) or None
 
 
 @dataclass(frozen=True)
 class NamedResult:
-    """A result under the name that it has beside others."""
+    """A result with its name among others."""
 
     name: str
     result: Result
 
 
 def describe_run(result: Result, group_run: GroupRun) -> str:
-    """`4 workers, run 2`, `level 2,000` or, of a comparison of clients, `lean, run 2`."""
+    """`4 workers, run 2`, `level 2,000` or, in a comparison of clients, `lean, run 2`."""
     number, level = group_run.run.run, group_run.run.fill_level
     if result.by_fill_level:
         return "level -" if level is None else f"level {level:,}"
@@ -51,8 +51,8 @@ def describe_run(result: Result, group_run: GroupRun) -> str:
 
 
 def name_results(results: Sequence[StoredResult]) -> list[str]:
-    """The label of each result if no other has it; else its target, with what tells results of one kind
-    apart."""
+    """The label of each result if unique; otherwise its target, with what distinguishes results of one
+    kind."""
     kinds = [(stored.result.target, stored.result.kind) for stored in results]
     names = [""] * len(results)
     for target, kind in dict.fromkeys(kinds):
@@ -86,8 +86,8 @@ def _distinguish(base: str, results: Sequence[StoredResult]) -> list[str]:
 
 
 def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
-    """For each result, those of its options that are not the same in all results of its command, but
-    for those that change nothing, such as timeouts."""
+    """For each result, the options that differ among results of its command, except those without effect,
+    such as timeouts."""
     from simulator.modules.options import Options
 
     silent = _list_silent(Settings) | _list_silent(Options)
@@ -111,10 +111,9 @@ def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 
 def find_changed_options(result: Result) -> dict[str, Any]:
-    """The options of a result that aren't at their defaults, without those that change no figure.
+    """The options of a result that aren't at their defaults, except those that affect no figure. Options
 
-    Options without a default that is known here are left out: they may come from a module that this
-    installation doesn't have.
+    whose default is unknown here are left out: they may come from a module that isn't installed.
     """
     from simulator.modules.options import Options
 
@@ -129,7 +128,7 @@ def find_changed_options(result: Result) -> dict[str, Any]:
 
 
 def _find_defaults(result: Result) -> dict[str, Any]:
-    """Option -> default, as in result.json: those of every command, of the module and of every workload."""
+    """Option -> default, as in result.json: of every command, of the module and of every workload."""
     models: list[type[BaseModel]] = [Load, DataSet, WorkloadOptions]
     defaults: dict[str, Any] = {}
     in_flight: str | None = None
@@ -143,7 +142,7 @@ def _find_defaults(result: Result) -> dict[str, Any]:
                 default = field.get_default(call_default_factory=True, validated_data={})
                 defaults[field.alias or name] = to_jsonable_python(default)
     defaults["reader_in_flight"] = 1
-    # The result has what was in effect.
+    # The result has the effective values.
     defaults["in_flight"] = defaults.get(in_flight, 1) if in_flight else 1
     return defaults
 
@@ -158,7 +157,7 @@ def _format_each(options: Mapping[str, Any]) -> list[str]:
 
 
 def format_value(value: Any) -> str:
-    """A setting as it would be written on a command line."""
+    """A setting in command-line form."""
     if value is None:
         return "-"
     if isinstance(value, bool):
@@ -174,7 +173,7 @@ def format_value(value: Any) -> str:
 
 
 def _list_silent(model: type[BaseModel]) -> set[str]:
-    """The options that change no figure; those by which figures are matched do tell results apart."""
+    """The options that affect no figure; those that match figures do distinguish results."""
     conditions = find_conditions(model).items()
     return {name for name, condition in conditions if condition is Condition.NONE} - MATCHED
 

@@ -1,8 +1,10 @@
-"""Stored results as one tidy table: the one input of what looks at more than one run. Pure.
+"""Stored results as one tidy table: the input of everything that looks at several runs. Pure. A row is a
 
-A row is a group of workers in a run or, of readers, one of their queries, or one execution of it, or a stage
-of a rate that changes; its columns are the registry's figures. `results export` writes these rows, the matrix
-and charts read them. Last come rows over all runs: what readers' times and the answers of searches come to.
+group of workers in a run, one of its queries or executions, or a stage of a changing rate; its columns are
+
+the registry's figures. `results export` writes these rows, the matrix and charts read them. Rows over all
+
+runs come last: readers' times and the answers of searches.
 """
 
 from __future__ import annotations
@@ -27,33 +29,33 @@ CAPACITY = Place(figure="capacity_per_s")
 
 @dataclass(frozen=True)
 class Observation:
-    """A row: what was measured, where, and its figures."""
+    """A row: what was measured, where, and the figures."""
 
     candidate: str
-    """What is compared: a campaign's candidate, else the target."""
+    """A campaign's candidate, or else the target."""
     step: str
-    """A campaign's step, else the command."""
+    """A campaign's step, or else the command."""
     repetition: int | None
-    """None outside of a campaign."""
+    """None outside campaigns."""
     run: int | None
     """None: all runs together."""
     group: str
-    """`writers` or `readers`; of a run with one group of two at a time `writers alone` or `readers alone`."""
+    """`writers` or `readers`; in a baseline run with one group at a time, `writers alone` or `readers
+    alone`."""
     workers: int
     level: int | None
     """Events in the database when the window began, if they could be counted."""
     valid: bool
     """Whether its figures count."""
     place: Place | None
-    """Where its figures stand beside those of other results, as independent samples; None if they don't:
-    readers disturb each other, and the runs of a search are at rates of their own."""
+    """The place at which its figures compare with other results, as independent samples; None if they don't:
+    readers disturb each other, and the runs of a search differ in rate."""
     query: str | None
     """None: the group as a whole."""
     part: int | None
-    """Which execution of the query, or which stage of the group, or which sample over all runs, from 1 on;
-    None: all together."""
+    """Number of the execution, of the stage, or of the sample over all runs, from 1; None: all together."""
     figures: Mapping[str, Any]
-    """Key of `results.figures` -> value; what isn't known is left out. Over all runs: `query_mean_s`,
+    """Key of `results.figures` -> value; unknown ones are left out. Over all runs: `query_mean_s`,
     `tuned_per_s` or `capacity_*`."""
 
 
@@ -64,10 +66,9 @@ def observe(
     figures: Sequence[Figure] = EXPORTED,
     parts: bool = True,
 ) -> Iterator[Observation]:
-    """The rows of a result: writers, those of them that ran alone, then readers. Of each group first the run
-    as a whole, then its queries (or, where these were kept, their executions), then its stages. `candidate`,
-    `repetition`: what these are, if the result doesn't know; `figures`: the only ones that are read; `parts`:
-    with queries, executions and stages."""
+    """The rows of a result: writers, writers alone, then readers. For each group first the whole run, then
+    its queries (or their executions, if kept), then its stages. `candidate`, `repetition`: used if the result
+    doesn't have them; `figures`: the only ones to read; `parts`: include queries, executions and stages."""
     names = [candidate, result.candidate, result.target]
     name = next(name for name in names if name is not None)
     step, repetition = result.step or result.command, repetition or result.repetition

@@ -1,4 +1,4 @@
-"""Whether results may be published, and what has to be said beside them. Reads files, and writes none."""
+"""Whether results may be published, and what must be stated with them. Only reads files."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ from .store import (
 from .verdicts import find_caveats, find_skipped_faults
 
 ENOUGH_REPETITIONS = 3
-"""Fewer show no spread."""
+"""Fewer don't show the spread."""
 _CLIENT = ("cpu_model", "cpus", "memory_mb", "system", "python", "packages")
-"""What must be known of the machine and the programs that measured."""
+"""What must be known about the machine and the software."""
 _APART = (
     Kind.NOT_MEASURED, Kind.INCOMPLETE, Kind.DISTURBANCE, Kind.INVALID, Kind.BUSY, Kind.FEW_RUNS,
 )  # fmt: skip
-"""Caveats that are reasons not to publish, or have lines of their own."""
+"""Caveats that prevent publishing, or have their own lines."""
 _LONGEST = 160
 _MOST_NAMED = 3
-"""How many of the results or jobs with one problem are named."""
+"""How many results or jobs are named per problem."""
 
 
 @dataclass
 class Publication:
-    """A folder as somebody would publish it."""
+    """A folder to publish."""
 
     results: list[StoredResult]
     problems: list[str] = field(default_factory=list)
     """Why it may not be published."""
     beside: list[str] = field(default_factory=list)
-    """What must be said with its figures."""
+    """What must be stated with its figures."""
 
 
 def check_publication(path: Path) -> Publication:
-    """Judge a folder: a campaign's, one with results, or a result's own; or the file that it is kept as, of
-    which the hashes must be right, too. ConfigError if there is no result."""
+    """Judge a folder (a campaign's, one with results, or a result's) or a packed file, whose hashes must
+    match. ConfigError if there is no result."""
     folder = unpack(path)
     if not folder.is_dir():
         raise ConfigError(f"there is no folder {folder}")
@@ -86,7 +86,7 @@ def check_publication(path: Path) -> Publication:
     problems: dict[str, dict[str, str]] = {}
     for stored in publication.results:
         for problem in dict.fromkeys(_find_problems(stored.result)):
-            # Who was busy differs from run to run.
+            # Which programs were busy differs from run to run.
             key = Kind.BUSY if problem.startswith(Kind.BUSY) else problem
             problems.setdefault(key, {}).setdefault(stored.result.label or stored.id, problem)
     publication.problems += [
@@ -104,7 +104,7 @@ def check_publication(path: Path) -> Publication:
     publication.beside += plan.describe_failures(plan.explained)
     if (folder / SET_ASIDE).is_dir():
         number = len(list((folder / SET_ASIDE).glob(f"*/{FILE_NAME}")))
-        publication.beside.append(f"set aside and made again: {format_count(number, 'result')}")
+        publication.beside.append(f"set aside and repeated: {format_count(number, 'result')}")
     return publication
 
 
@@ -134,8 +134,7 @@ def _find_problems(result: Result) -> Iterator[str]:
 
 
 def _find_unverified(result: Result) -> Iterator[str]:
-    """What was not counted or checked, or isn't valid. Rates that a search tried, and that couldn't be held,
-    are no figures."""
+    """What was not counted, checked or valid. Rates that a search tried without success aren't figures."""
     if not result.valid:
         reasons = [
             reason
@@ -159,23 +158,23 @@ def _find_unverified(result: Result) -> Iterator[str]:
 
 
 def _is_finding(run: RunResult, group: GroupResult) -> bool:
-    """Whether what speaks against a run's figures is what was looked for: what a fault has cost."""
+    """Whether a run is invalid only for what it measures: the effect of a fault."""
     return bool(run.marks) and group.role is Role.WRITE and group.lookup is not None
 
 
 def _find_shown_secrets(result: Result) -> Iterator[str]:
-    """A problem for each option that the module keeps secret and that the result shows nevertheless."""
+    """A problem for each option that the module keeps secret but the result shows."""
     try:
         fields = load_module(result.module).options_model.model_fields
     except OptionError:
         return
     except ModuleNotFoundError as error:
-        yield f"secrets can't be looked for: {missing_package(error) or error}"
+        yield f"can't search for secrets: {missing_package(error) or error}"
         return
     options = result.settings.module
     for name, option in fields.items():
         value = options.get(name)
-        # Addresses are kept without their passwords.
+        # Addresses are stored without passwords.
         secret = not option.repr and re.search("password|token|secret|key", name)
         if secret and value not in (None, HIDDEN) and not str(value).startswith("${"):
             yield f"option {name} shows a secret"
@@ -183,18 +182,18 @@ def _find_shown_secrets(result: Result) -> Iterator[str]:
 
 @dataclass
 class _Jobs:
-    """What a campaign was to do, and why it could not do all of it."""
+    """What a campaign planned, and why it could not do all of it."""
 
     planned: Mapping[str, PlannedJob]
     """Name -> job."""
     failed: Mapping[str, object]
     """Job -> why it has no result."""
     notes: Mapping[str, str]
-    """Candidate -> what is said beside its figures."""
+    """Candidate -> a note on its figures."""
 
     @property
     def explained(self) -> list[str]:
-        """The failures that are results: their candidates have a note."""
+        """Failures that count as results: their candidates have a note."""
         planned = self.planned
         return [n for n in self.failed if n in planned and planned[n].candidate in self.notes]
 
@@ -205,11 +204,11 @@ class _Jobs:
     def find_absent(
         self, done: Collection[JobId | None]
     ) -> tuple[list[PlannedJob], list[PlannedJob]]:
-        """The jobs without a result, if these have one: those that somebody has to explain, and those of
-        turns that ended with an explained failure."""
+        """The jobs without a result: those that still need an explanation, and those of turns that ended with
+        an explained failure."""
         failed = [self.planned[name] for name in self.explained]
         ended = {(job.candidate, job.repetition) for job in failed}
-        # By its latest name, if it has had several.
+        # Under its latest name, if it had several.
         jobs = {job.id: job for job in self.planned.values()}
         absent = [job for id_, job in jobs.items() if id_ not in done]
         excused = [job for job in absent if (job.candidate, job.repetition) in ended]
@@ -217,7 +216,7 @@ class _Jobs:
 
 
 def _find_missing(plan: _Jobs, results: Sequence[StoredResult]) -> Iterator[str]:
-    """Jobs of a campaign without a result, those that failed, and too few repetitions."""
+    """Jobs of a campaign without a result, failed jobs, and too few repetitions."""
     absent, excused = plan.find_absent({stored.result.job for stored in results})
     if absent:
         names = list_names([job.name for job in absent], _MOST_NAMED)
@@ -249,8 +248,8 @@ def _read(file: Path) -> Mapping[str, object]:
 
 
 def read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:
-    """Candidate -> why its figures surprise, or why it failed; none if there is no such file. ConfigError if
-    it names a candidate that isn't one of these."""
+    """Candidate -> why its figures are surprising, or why it failed; empty without such a file. ConfigError
+    if it names another candidate."""
     if not file.is_file():
         return {}
     try:
@@ -273,8 +272,7 @@ def read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:
 
 
 def _describe_context(results: Sequence[Result]) -> Iterator[str]:
-    """The machines, the databases, when and by which version it was measured; what is stored when; what
-    limits the figures."""
+    """The machines, the databases, date and version of the measurement; durability; limitations."""
     yield from _describe_machines(results)
     yield from _describe_databases(results)
     days = sorted({result.started_at[:10] for result in results})
@@ -311,7 +309,7 @@ def _describe_tool(result: Result) -> str:
 
 
 def _describe_databases(results: Sequence[Result]) -> Iterator[str]:
-    """Each version of each database, and when what it acknowledges is on disk."""
+    """Each version of each database, and when acknowledged events are on disk."""
     databases: dict[str, None] = {}
     for result in results:
         durable = find_durability(result)
@@ -331,7 +329,7 @@ def _describe_losses(results: Iterable[Result]) -> Iterator[str]:
 
 
 def _sum_up_caveats(results: Iterable[Result]) -> Iterator[str]:
-    """One line for each kind of caveat, with how many results have it, and one of them."""
+    """One line per kind of caveat, with the number of results that have it and an example."""
     by_kind: dict[Kind, dict[str, str]] = {}
     for result in results:
         for caveat in find_caveats(result):

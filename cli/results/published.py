@@ -1,5 +1,5 @@
-"""Candidates × figures: which candidates can stand beside each other, how good each figure is beside the
-best, and which pairs the repetitions decide. Pure."""
+"""Candidates × figures: which candidates can be compared, how each figure relates to the best, and which
+pairs the repetitions decide. Pure."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ _Key = tuple[str, str, str, str]
 """A candidate's name, a digest of its configuration, its database's version and its durability."""
 
 MOST_OPTIONS = 3
-"""The most options by which candidates of the same name are told apart."""
+"""The most options that distinguish candidates of the same name."""
 MOST_FREEDOM = 40
-"""The most degrees of freedom for which quantiles are given; with more they hardly change."""
+"""The most degrees of freedom with quantiles; beyond that they hardly change."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is compared: one database in one version and configuration."""
+    """One database in one version and configuration."""
 
     name: str
     slug: str
     """The name of its page."""
     database: str
-    """The database with its version, as it reports it."""
+    """The database and its version, as it reports them."""
     durability: str
     sources: Sequence[Source]
     failed: Sequence[Source] = ()
 
     @property
     def client(self) -> str:
-        """Which client measured it, and from where."""
+        """The client that measured it, and from where."""
         result = self.sources[0].result
         path = (
             "official client" if result.settings.module.get("client") == "official" else "lean path"
@@ -52,7 +52,7 @@ class Candidate:
 
     @property
     def tags(self) -> dict[str, str]:
-        """The tags of all of its results."""
+        """The tags of all its results."""
         tags: dict[str, str] = {}
         for source in self.sources:
             tags |= source.result.tags
@@ -64,7 +64,7 @@ class Candidate:
         return list(dict.fromkeys(source.note for source in self.sources if source.note))
 
     def list_traits(self) -> dict[str, str]:
-        """Traits by which the first page filters candidates."""
+        """Traits to filter by on the first page."""
         tags = {f"tag.{key}": value for key, value in self.tags.items()}
         return {"durability": self.durability, "client": self.client, **tags}
 
@@ -75,15 +75,15 @@ class Cell:
 
     shown: Shown
     better_than: Sequence[int]
-    """Rows of the candidates that it is shown to be better than."""
+    """Rows of the candidates it is shown to beat."""
     alike: Sequence[int]
-    """Rows of the candidates from which no difference worth naming is left."""
+    """Rows of the candidates shown to be alike."""
     rank: str
-    """`1`, `1 to 3`, `undecided`; empty if the repetitions can't rank anybody."""
+    """`1`, `1 to 3`, `undecided`; empty if there are too few repetitions to rank."""
     leads: bool
     """Whether no candidate is shown to be better."""
     share: float
-    """The figure as a share of the best: 1 is the best."""
+    """The figure relative to the best: 1 is the best."""
     spread: float | None
     """The interval goes from the figure ÷ this to the figure × this; None if there is only one repetition."""
     note: str = ""
@@ -104,44 +104,43 @@ class Column:
     heading: str
     test: str
     ratios: Mapping[tuple[int, int], Ratio | None]
-    """(row, row) -> how many times as good the first is."""
+    """(row, row) -> the ratio of the first to the second; above 1 is better."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """A candidate, with a cell for each column; None where it has no figure."""
+    """A candidate with a cell per column; None where it has no figure."""
 
     candidate: Candidate
     cells: Sequence[Cell | None]
     absent: Sequence[str]
-    """Why there is no figure in each column, if there is none although it was measured; otherwise empty."""
+    """For each column, why there is no figure although it was measured; otherwise empty."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """Candidates that were measured with the same workload on the same hardware: only they are compared."""
+    """Candidates measured with the same workload on the same hardware; only these are compared."""
 
     slug: str
     workload: str
     hardware: str
     campaign: str
-    """The title of their campaign, if others that share nothing with these candidates were measured there
-    with the same workload."""
+    """The title of their campaign, if an unrelated table has the same workload and hardware."""
     columns: Sequence[Column]
     rows: Sequence[Row]
     quantiles: Sequence[float]
-    """Quantiles of Student's t, from 1 degree of freedom on, for comparing two candidates."""
+    """Quantiles of Student's t, from 1 degree of freedom, for comparing two candidates."""
 
     tests: Mapping[str, str]
-    """Key -> a name that no other test has."""
+    """Key -> a unique name of the test."""
 
     @property
     def name(self) -> str:
-        """The workload's name, and what tells the table from others of that workload."""
+        """The workload's name, and what distinguishes the table from others of that workload."""
         return f"{self.workload}: {self.campaign}" if self.campaign else self.workload
 
     def list_notes(self) -> list[tuple[str, str]]:
-        """(candidate, why its figures are surprising), for what is compared here."""
+        """(candidate, why its figures are surprising), for the candidates of this table."""
         notes = [
             (row.candidate.name, source.note)
             for row in self.rows
@@ -164,7 +163,7 @@ class Field:
 
 
 def find_candidates(sources: Sources) -> list[Candidate]:
-    """All candidates, by name; those of the same name are told apart by version, options or durability."""
+    """All candidates by name; equal names are distinguished by version, options or durability."""
     groups: dict[_Key, list[Source]] = {}
     for source in sources.done:
         module = source.result.module
@@ -222,7 +221,7 @@ def _sort_naturally(text: str) -> list[tuple[int, str]]:
 
 
 def describe_durability(result: Result) -> str:
-    """The settings that decide what an acknowledgement is worth."""
+    """The settings that decide durability."""
     settings = find_durability(result)
     return (
         ", ".join(f"{name}={format_value(value)}" for name, value in settings.items())
@@ -231,7 +230,7 @@ def describe_durability(result: Result) -> str:
 
 
 def describe_hardware(result: Result) -> str:
-    """The hardware that client and database ran on, as far as it must be the same."""
+    """The hardware of client and database, as far as it must be equal."""
     client = result.describe("client")
     parts = [str(client["cpu_model"])] if client.get("cpu_model") else []
     if client.get("cpus"):
@@ -250,7 +249,7 @@ def describe_hardware(result: Result) -> str:
 
 
 def make_fields(candidates: Sequence[Candidate]) -> list[Field]:
-    """The tables of the first page, the one with most candidates first."""
+    """The tables of the first page, largest first."""
     places: dict[tuple[str, str], list[Candidate]] = {}
     for candidate in candidates:
         for place in dict.fromkeys(_place(source.result) for source in candidate.sources):
@@ -270,7 +269,8 @@ def make_fields(candidates: Sequence[Candidate]) -> list[Field]:
 
 
 def _part(workload: str, hardware: str, candidates: Sequence[Candidate]) -> list[list[Candidate]]:
-    """Candidates that share a test or a campaign, directly or through others, belong in the same table."""
+    """Groups of candidates that share a test or a campaign, directly or through others: each group is a
+    table."""
     parts: list[tuple[set[tuple[str, str]], list[int]]] = []
     for number, candidate in enumerate(candidates):
         links, members = set[tuple[str, str]](), [number]
@@ -319,7 +319,7 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
     rows = [Row(*parts) for parts in zip(candidates, cells, absent, strict=True)]
     filled = [row for row in rows if any(row.cells)]
     if len(filled) < len(rows):
-        # Cells name rows by their numbers.
+        # Cells refer to rows by number.
         return _make_field(workload, hardware, [row.candidate for row in filled])
     error = share_error(len(rows))
     quantiles = [round(t_quantile(1 - error / 2, n), 4) for n in range(1, MOST_FREEDOM + 1)]
@@ -327,7 +327,7 @@ def _make_field(workload: str, hardware: str, candidates: Sequence[Candidate]) -
 
 
 def _name_tests(sources: Iterable[Source]) -> dict[str, str]:
-    """Key -> a name that no other test has: where several have the same name, with the campaign's title."""
+    """Key -> a unique name of the test, with the campaign's title if several share a name."""
     firsts: dict[str, Source] = {}
     for source in sources:
         firsts.setdefault(source.test_key, source)
@@ -347,14 +347,14 @@ def _name_tests(sources: Iterable[Source]) -> dict[str, str]:
 
 
 def _explain(sources: Sequence[Source], key: str) -> str:
-    """What speaks against the results of a test: the first reason."""
+    """The first reason against the results of a test."""
     runs = [run for source in sources if source.test_key == key for run in source.result.all_runs]
     reasons = (reason for run in runs for group in run.groups for reason in group.invalid_reasons)
     return next(reasons, "")
 
 
 def _choose_tests(aspect: Aspect, measured: Mapping[str, Sequence[Shown | None]]) -> list[str]:
-    """The tests that have a column: those where candidates can be compared, if there are any."""
+    """The tests with a column: those that compare candidates, if any."""
     counts = {key: sum(shown is not None for shown in column) for key, column in measured.items()}
     most = max(counts.values(), default=0)
     if not most:
@@ -363,7 +363,7 @@ def _choose_tests(aspect: Aspect, measured: Mapping[str, Sequence[Shown | None]]
         return [max(counts, key=lambda key: counts[key])]
     chosen = [key for key, count in counts.items() if count > 1]
     for key in sorted(counts, key=lambda key: -counts[key]):
-        # Of the other tests, those that have all the figures there are of some candidate.
+        # Of the other tests, those that hold a candidate's only figures.
         covered = {row for test in chosen for row, shown in enumerate(measured[test]) if shown}
         if any(shown and row not in covered for row, shown in enumerate(measured[key])):
             chosen.append(key)
@@ -386,7 +386,7 @@ def _make_cells(column: Sequence[Shown | None], matrix: Matrix[int]) -> list[Cel
             continue
         logs, rank = all_logs[row], matrix.find_rank(row)
         ratios = {other: matrix.pairs[row, other] for other in matrix.rows if other != row}
-        # As in ClickBench: a query that a candidate has no answer to counts as twice the slowest answer.
+        # As in ClickBench: a query without an answer counts as twice the slowest answer.
         shares = [
             logs.get(place, min(every) - log(2)) - max(every) for place, every in speeds.items()
         ]
@@ -406,7 +406,7 @@ def _make_cells(column: Sequence[Shown | None], matrix: Matrix[int]) -> list[Cel
 
 
 def judge_query(field: Field, column: int, query: str) -> list[Cell | None]:
-    """The cells of one query, judged by itself."""
+    """The cells of one query alone."""
     place = Place(group=query)
     every: list[Shown | None] = []
     for row in field.rows:
@@ -423,8 +423,8 @@ def judge_query(field: Field, column: int, query: str) -> list[Cell | None]:
 
 
 def find_families(field: Field) -> list[list[int]]:
-    """Rows of the same database at several versions, the oldest first: of one target, or of targets whose
-    names differ only in a number (`pg16`, `pg17`)."""
+    """Rows of one database in several versions, oldest first: of one target, or of targets whose names differ
+    only in a number (`pg16`, `pg17`)."""
     families: dict[tuple[str, ...], list[int]] = {}
     for number, row in enumerate(field.rows):
         candidate = row.candidate

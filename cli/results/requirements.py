@@ -1,4 +1,4 @@
-"""What a user needs of a database: `requirements:` of a campaign's file, and as rows of the verdict."""
+"""The user's requirements: `requirements:` of a campaign's file, and as rows of the verdict."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _read(
     least: float = 5e-324,
     most: float = inf,
 ) -> BeforeValidator:
-    """Reads what somebody has written. `plain`: whether a number without a unit will do."""
+    """Parses a value from the file. `plain`: accept a number without a unit."""
 
     def read(value: object) -> float:
         is_number = plain and isinstance(value, int | float) and not isinstance(value, bool)
@@ -81,21 +81,21 @@ Count = Annotated[int, BeforeValidator(_read_count), _number]
 
 
 class RequiredPart(Written, BaseModel):
-    """A part of a file in which no key is ignored."""
+    """A part of a file that rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, hide_input_in_errors=True)
 
     @field_validator("*", mode="before")
     @classmethod
     def _has_value(cls, value: object) -> object:
-        """A key that is there means something."""
+        """Every key that is present needs a value."""
         if value is None:
             raise ValueError("no value here: give one, or leave the key out")
         return value
 
 
 class Limits(RequiredPart):
-    """What response times and errors must not exceed, as `--limit` has it."""
+    """Limits on response times and errors, as for `--limit`."""
 
     p50: Milliseconds | None = None
     """The median of the response times, as in 20ms."""
@@ -106,12 +106,12 @@ class Limits(RequiredPart):
     p99_9: Milliseconds | None = None
     """The 99.9th percentile."""
     service_p99: Milliseconds | None = None
-    """The 99th percentile from sending a request on, without the time that it was late."""
+    """The 99th percentile counted from sending a request, without any delay before it."""
     error_share: Share | None = None
     """The share of requests that failed, as in 0.1%."""
 
     def list_limits(self, query: str | None = None) -> list[RunLimit]:
-        """The limits that are given, of this query or of the inserts."""
+        """The given limits, for this query or for the inserts."""
         bounds = [(measure, getattr(self, measure)) for measure in Measure]
         return [
             RunLimit(measure=measure, query=query, at_most=value)
@@ -121,17 +121,17 @@ class Limits(RequiredPart):
 
 
 class InsertLimits(Limits):
-    """How events must be taken in."""
+    """Requirements on inserts."""
 
     batch: Count | None = None
-    """Events of a request. None: whatever the campaign's options say."""
+    """Events per request. None: as in the campaign's options."""
 
 
 class QueryLimits(Limits):
-    """How often a query is asked, and how it must be answered."""
+    """How often a query runs, and its limits."""
 
     rate: Number
-    """Executions per second, beside the inserts."""
+    """Executions per second, during the inserts."""
 
     @model_validator(mode="after")
     def _has_limit(self) -> QueryLimits:
@@ -144,15 +144,15 @@ class History(RequiredPart):
     """What is stored before anything is measured: a tenth of it first, then all."""
 
     events: Count | None = None
-    """So many, as in 10M."""
+    """This many events, as in 10M."""
     share: Part | None = None
-    """So much of what the retention keeps, as in 3%."""
+    """This share of full retention, as in 3%."""
     time: Seconds | None = None
     """As many as a candidate loads in this time, as in 20m."""
     span: Seconds | None = None
-    """How long before the measured data it begins."""
+    """How far it goes back before the measured data, as in 30d."""
     every: Seconds | None = None
-    """How often each device has an event in it; None: as often as in the measured data."""
+    """The interval between a device's events in it; None: as in the measured data."""
 
     @model_validator(mode="after")
     def _is_one(self) -> History:
@@ -169,8 +169,8 @@ class History(RequiredPart):
         return self
 
     def count_events(self, rate_per_s: float, kept: int | None) -> int:
-        """How many events that is at the required rate, with so many `kept` in the end; 0 if `every` or
-        `time` says it instead."""
+        """Its number of events at the required rate, given `kept` events at full retention; 0 if `every` or
+        `time` decides it."""
         if self.every is not None or self.time is not None:
             return 0
         return self.events or round(
@@ -179,44 +179,42 @@ class History(RequiredPart):
 
 
 DEFAULT_HISTORY = {"time": "10m"}
-"""With a retention: enough to see figures grow, and no night."""
+"""With a retention: enough to see figures grow without running overnight."""
 
 
 class RequiredDurability(RequiredPart):
-    """What an acknowledgement must be worth."""
+    """The required durability of acknowledged events."""
 
     acknowledged: Literal["on-disk"]
     """`on-disk`: an event is on disk before it is acknowledged."""
 
 
 class Requirements(RequiredPart):
-    """What is needed; what isn't named isn't."""
+    """The requirements; anything not named isn't required."""
 
     devices: Count | None = None
-    """Each sends an event in the workload's interval."""
+    """Number of devices; each sends an event per interval of the workload."""
     events_per_s: Number | None = None
     """The load, instead of devices."""
     insert: InsertLimits = InsertLimits()
-    """How events must be taken in."""
+    """Requirements on inserts."""
     queries: dict[str, QueryLimits] = {}
-    """A query's name, and how often and how it must be answered."""
+    """Query -> how often it runs, and its limits."""
     history: History | None = None
-    """What is stored before anything is measured; with a retention what ten minutes load, unless it is
-    given."""
+    """What is stored before measuring; default with a retention: what loads in ten minutes."""
     retention: Seconds | None = None
-    """How long events are kept: with the load it says how many are stored in the end."""
+    """How long events are kept; with the load it decides how many are stored at full retention."""
     memory: Bytes | None = None
-    """The database's memory, where the tool can't see it: whether the history lay in it is told."""
+    """The database's memory, if the tool can't observe it, to tell whether the history fits."""
     disk: Bytes | None = None
-    """The most that all events kept may take, as in 1TB; needs `retention`."""
+    """The most disk space at full retention, as in 1TB; needs `retention`."""
     cost_per_month: Number | None = None
-    """The most that machines and disk may cost."""
+    """The most that machines and disk may cost per month."""
     durability: RequiredDurability | None = None
-    """What an acknowledgement must be worth, as in {acknowledged: on-disk}."""
+    """The required durability, as in {acknowledged: on-disk}."""
     faults: dict[str, Seconds] = {}
-    """What is done to the database, as `--disturb` has it without its time -> how long nothing may be
-    acknowledged then; of `pause-fleet`, how long it may take to work off what was held back. Nothing may be
-    lost."""
+    """A fault, as for `--disturb` but without a time -> the longest allowed outage; for `pause-fleet`, the
+    longest allowed time to clear the backlog. Nothing may be lost."""
 
     @model_validator(mode="before")
     @classmethod
@@ -249,18 +247,18 @@ class Requirements(RequiredPart):
         return self
 
     def list_limits(self) -> list[RunLimit]:
-        """The limits on response times and errors: those of inserts, then those of queries."""
+        """The limits on response times and errors: of inserts, then of queries."""
         of_queries = [limits.list_limits(name) for name, limits in self.queries.items()]
         return [*self.insert.list_limits(), *(limit for limits in of_queries for limit in limits)]
 
     @property
     def query_rate_per_s(self) -> float:
-        """How often per second all queries together are asked."""
+        """Executions per second of all queries together."""
         return sum(limits.rate for limits in self.queries.values())
 
 
 def _read_fault(text: str) -> str:
-    """A fault such as `kill-server`, written as a mark has it."""
+    """A fault such as `kill-server`, in the form that marks use."""
     try:
         return str(parse_disturbance(f"1s {text}")).partition(" ")[2]
     except ConfigError as error:
@@ -268,7 +266,7 @@ def _read_fault(text: str) -> str:
 
 
 def find_pause_s(fault: str) -> float:
-    """How long a fault cuts the fleet off; 0 if it is another."""
+    """How long a fault cuts the fleet off; 0 for other faults."""
     pause = parse_disturbance(f"1s {fault}").pause
     return pause.length_s if pause is not None else 0.0
 
@@ -277,7 +275,7 @@ def find_pause_s(fault: str) -> float:
 
 
 def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two requirements as plain values: `insert p99 250 ms → 500 ms`."""
+    """Differences between two requirements as plain values: `insert p99 250 ms → 500 ms`."""
     old, new = dict(_flatten(before)), dict(_flatten(now))
     changes = []
     for way in dict.fromkeys([*old, *new]):
@@ -305,7 +303,7 @@ _TIMES = ("retention", "span", "every", "time")
 
 
 def _show(way: Sequence[str], value: Any) -> str:
-    """A value with its unit, by the key that it is at."""
+    """A value with its unit, which follows from its key."""
     key = way[-1]
     if not isinstance(value, int | float):
         return str(value)

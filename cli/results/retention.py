@@ -1,4 +1,4 @@
-"""What deleting by age cost, over the runs of a result. Pure."""
+"""The cost of deleting by age, over the runs of a result. Pure."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from simulator.units import format_digits, format_in_unit
 from .model import GroupRun, Result
 
 ENOUGH_S = 3
-"""A rate of fewer seconds between deletions says too little."""
+"""The fewest seconds between deletions for a meaningful rate."""
 
 
 @dataclass(frozen=True)
 class Loss:
-    """What a group did while deletions ran, beside the seconds in which none did."""
+    """A group's figures while deletions ran and while none did."""
 
     during: IntervalFigures
     beside: IntervalFigures
-    """Between deletions; if there are too few such seconds, before the first."""
+    """Between deletions or, if those seconds are too few, before the first."""
 
     @property
     def share(self) -> float | None:
-        """By how much the rate was lower; below 0 if it was higher. None if one of them isn't known."""
+        """By what share the rate was lower; below 0 if it was higher. None if one of them is unknown."""
         if not self.during.rate_per_s or not self.beside.rate_per_s:
             return None
         return 1 - self.during.rate_per_s / self.beside.rate_per_s
 
 
 def find_loss(cost: DeletionCost | None) -> Loss | None:
-    """What deleting cost a group; None if there are no seconds that show it."""
+    """The cost of deleting to a group; None if no seconds show it."""
     if cost is None or not cost.during.seconds:
         return None
     beside = cost.between if cost.between.seconds >= ENOUGH_S else cost.before
@@ -41,20 +41,20 @@ def find_loss(cost: DeletionCost | None) -> Loss | None:
 
 
 def find_deletions(group_run: GroupRun) -> tuple[int, float] | None:
-    """About how many events were kept in a run with a retention, and how long a deletion took, in ms; None if
-    there was none."""
+    """The approximate number of events kept in a run with a retention, and the mean time of a deletion in ms;
+    None if there was none."""
     retention, stored = group_run.run.retention, group_run.group.count or 0
     if retention is None or not retention.deletions:
         return None
-    # With a prefill the run begins with as many as are kept.
+    # With a prefill, a run begins with as many events as are kept.
     kept = max(group_run.run.fill_level or 0, stored - retention.deleted)
     times_ms = [1000 * deletion.took_s for deletion in retention.deletions]
     return kept, sum(times_ms) / len(times_ms)
 
 
 def describe_deletions(result: Result) -> list[str]:
-    """What was deleted in the runs of the most workers, and what it cost inserts, and questions: a line each
-    at most."""
+    """What was deleted in the runs with the most workers, and what it cost inserts and queries: at most a
+    line each."""
     runs = [group_run for group_run in result.writers if group_run.run.retention is not None]
     if not runs:
         return []
@@ -85,7 +85,7 @@ def _describe_deleted(runs: Sequence[GroupRun]) -> str:
 
 
 def describe_cost(runs: Sequence[GroupRun], subject: str) -> str:
-    """`inserts lost 3% while they ran (…)`: of several runs, for the one that lost most."""
+    """`inserts lost 3% while they ran (…)`, for the run that lost most."""
     losses = [
         loss for group_run in runs if (loss := find_loss(group_run.group.deletion_cost)) is not None
     ]
@@ -107,8 +107,8 @@ def _show(stretch: IntervalFigures) -> str:
 
 
 def of_retention(name: str) -> Any:
-    """Reads a figure from an entry of writers: `count`, `mean_s` or `longest_s` of the deletions, or a field
-    of the result."""
+    """Reads `count`, `mean_s` or `longest_s` of the deletions from an entry of writers, or a field of the
+    result."""
 
     def read(entry: Any) -> Any:
         result = entry.group_run.run.retention

@@ -1,6 +1,6 @@
-"""The rules by which figures are doubted, a row each: from where on, in which words, and what to do. Pure.
+"""The rules for doubting figures, a row each: threshold, text, remedy. Pure. `verdicts` and `searches` find
 
-`verdicts` and `searches` find where they apply; what both need is here.
+where they apply; this has what both need.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ class Rule:
 
     kind: Kind
     words: str
-    """What is said, a format of the values that were found."""
+    """The text, a format string for the values found."""
     remedy: str = ""
-    """What to do about it, with the punctuation before it; a format, too."""
+    """The remedy, with the punctuation before it; also a format string."""
     threshold: float = 0.0
-    """From where on it is said."""
+    """The threshold."""
     source: str = ""
-    """Why from there on."""
+    """The reason for the threshold."""
     brief: str = ""
-    """The same in a few words, a format, where it would change figures."""
+    """A short form, also a format string, if it would change figures."""
 
     def say(
         self,
@@ -50,7 +50,7 @@ class Rule:
         extent: float | None = None,
         **values: object,
     ) -> Caveat:
-        """The caveat with the values that were found."""
+        """The caveat with the values found."""
         text = (self.words + self.remedy).format(cv=cv, threshold=self.threshold, **values)
         brief = self.brief.format(cv=cv, **values)
         return Caveat(
@@ -74,7 +74,7 @@ RULES: Mapping[str, Rule] = {
         "; make it longer, or the delays shorter", brief="few events came as late as they should"),
     "long windows": Rule(Kind.NOT_AS_ASKED,
         "the stored events span {span}, less than the windows of {queries}", ": store more",
-        brief="queries ask about longer than is stored"),
+        brief="queries cover more time than is stored"),
     "own statements": Rule(Kind.OWN_STATEMENTS,
         "{queries} sent as the workload's own statements, not as the module's"),
     "ideal client": Rule(Kind.CLIENTS_PART,
@@ -83,7 +83,7 @@ RULES: Mapping[str, Rule] = {
     "throttled": Rule(Kind.CLIENTS_PART,
         "a worker was stopped by its CPU limit in {share:.0%} of the periods, which may have delayed the"
         " slowest requests",
-        threshold=0.01, source="share of the periods: as many requests as a p99 leaves out"),
+        threshold=0.01, source="share of the periods: as many as the requests above a p99"),
     "stalled": Rule(Kind.CLIENTS_PART, "{stalls}, which {effect}"),
     "others": Rule(Kind.BUSY, "others took {how_much}{often}{programs}",
         ": stop them, or measure on an idle machine",
@@ -94,14 +94,14 @@ RULES: Mapping[str, Rule] = {
         brief="other machines took {share:.0%} of the CPU"),
     "retries": Rule(Kind.RETRIES, "{retries:,} ({kinds})"),
     "short": Rule(Kind.SHORT, "start-up and shutdown dominate a run of {window_s:.1f} s", ": {longer}",
-        threshold=10.0, source="seconds: starting and ending take some tenths of one",
+        threshold=10.0, source="seconds: start-up and shutdown take a few tenths of a second",
         brief="windows of {window_s:.1f} s"),
     "apart": Rule(Kind.APART,
-        "all workers asked at once for only {overlap:.0%} of the time; the others' executions had less"
-        " competition", ": raise --runs", threshold=0.8, source="share of the time, below which it is said"),
+        "all workers were active together for only {overlap:.0%} of the time; other executions had less"
+        " competition", ": raise --runs", threshold=0.8, source="share of the time below which it applies"),
     "uneven levels": Rule(Kind.APART,
-        "all workers inserted at once for only {overlap:.0%} of a fill level's time, so its rate is too low",
-        threshold=0.8, source="share of the time, below which it is said"),
+        "all workers inserted together for only {overlap:.0%} of a fill level's time, so its rate is too low",
+        threshold=0.8, source="share of the time below which it applies"),
     "unstable runs": Rule(Kind.UNSTABLE, "the runs differ by {cv:.0%} (CV; {threshold:.0%} is high)",
         ": find out why before you use this number", UNSTABLE_CV, "coefficient of variation",
         "runs differ by {cv:.0%}"),
@@ -110,17 +110,17 @@ RULES: Mapping[str, Rule] = {
     "single levels": Rule(Kind.FEW_RUNS, "each level is a single run, so its spread is unknown"),
     "few runs": Rule(Kind.FEW_RUNS, "with {runs} runs this noisy, {shown} detectable",
         f"; {ENOUGH_RUNS_TEXT} or more runs detect smaller ones",
-        ENOUGH_RUNS, "runs, below which it is said"),
+        ENOUGH_RUNS, "runs below which it applies"),
     "single runs": Rule(Kind.FEW_RUNS, "a single valid run with {workers} says nothing about its spread"),
     "first executions": Rule(Kind.FEW_RUNS,
-        "a query was asked once only, so its times are those of first executions",
+        "a query ran only once, so its times are those of first executions",
         f"; more --runs show these apart, and {ENOUGH_RUNS_TEXT} or more further ones show small"
         " differences"),
     "few samples": Rule(Kind.FEW_RUNS, "{samples}", f"; {ENOUGH_RUNS_TEXT} or more show smaller differences",
-        ENOUGH_RUNS, "executions after the first, or workers, below which it is said"),
+        ENOUGH_RUNS, "executions after the first, or workers, below which it applies"),
     "unknown size": Rule(Kind.NOT_KNOWN, "{subject}: {reason}"),
     "unknown use": Rule(Kind.NOT_KNOWN, "what the database used: {reason}"),
-    # Of the answers of searches.
+    # About the answers of searches.
     "capacity of the client": Rule(Kind.CLIENT_BOUND,
         "the database isn't the limit at {above:,.10g} events/s: your client is"),
     "unsure capacity": Rule(Kind.UNSURE, "{reason}"),
@@ -128,7 +128,7 @@ RULES: Mapping[str, Rule] = {
         brief="steps of a search contradict each other"),
     "few requests": Rule(Kind.FEW_RUNS,
         "a step at this rate has {requests:,.0f} requests, too few to judge the slowest",
-        ": give a longer --step-duration", 10, "requests above the percentile, below which it is said"),
+        ": give a longer --step-duration", 10, "requests above the percentile, below which it applies"),
     "tuning the client": Rule(Kind.CLIENT_BOUND,
         "{bound} of {runs} runs of the best show your client's speed: then its CPUs, not the database, decide"
         " between settings"),
@@ -136,25 +136,25 @@ RULES: Mapping[str, Rule] = {
         "{failed:,} of {trials:,} measurements gave no figure and don't count"),
     "few comparisons": Rule(Kind.FEW_RUNS, "the best was measured {times} in the comparison",
         f"; {ENOUGH_RUNS} or more --runs show smaller differences",
-        ENOUGH_RUNS, "runs, below which it is said"),
+        ENOUGH_RUNS, "runs below which it applies"),
     "invalid turn": Rule(Kind.INVALID, "run {run} ({client}): {reason}"),
     "lean path bound": Rule(Kind.CLIENT_BOUND,
         "{bound} of {runs} runs by the lean path show your client's speed: with a faster database, or more"
         " CPU, clients differ more"),
     "few turns": Rule(Kind.FEW_RUNS, f"fewer than {ENOUGH_RUNS} valid runs of a client",
-        "; more --runs show smaller differences", ENOUGH_RUNS, "runs, below which it is said"),
+        "; more --runs show smaller differences", ENOUGH_RUNS, "runs below which it applies"),
 }
 # fmt: on
 
 DURATION_OPTIONS = {"capacity": "--step-duration", "tune": "--run-duration"}
-"""Command -> the option by which its runs are made longer, where it has one of its own."""
+"""Command -> the option that makes its runs longer, if it has its own."""
 _ROUNDED_S = 0.05
-"""A window that is shorter by less is still shown as one of that length: `--duration 10s` gives 9.99 s."""
+"""Tolerance: `--duration 10s` gives windows of 9.99 s, which count as 10 s."""
 
 
 def is_judged(group: GroupResult) -> bool:
-    """Whether it can be said what held a group back: for readers only if they were at work for long enough,
-    with a version that looked at the client's part in asking (and counted rows)."""
+    """Whether a group's bottleneck can be named: for readers only if they ran long enough, with a version
+    that measured the client's share (and counted rows)."""
     if group.role is Role.WRITE:
         return True
     looked = any(query.rows is not None for query in group.queries)
@@ -162,12 +162,10 @@ def is_judged(group: GroupResult) -> bool:
 
 
 def limit_of_clients_part(group: GroupResult) -> float | None:
-    """How many times as fast the run could be with a client that costs nothing; None if the client's
-    part is small, unknown, or all there is.
-
-    With one request in flight in a closed loop, or behind the schedule of an open one, a request's time
-    is the client's and the database's together: without the client's share s of it, the rate could be
-    1 ÷ (1 − s) times as high. The same holds for the time from an answer to the next question.
+    """The maximum speed-up with a client that costs nothing; None if the client's share is small, unknown, or
+    all there is. With one request in flight in a closed loop, or behind the schedule of an open one, a
+    request's time is the sum of the client's and the database's: without the client's share s of it, the rate
+    could be 1 ÷ (1 − s) times as high. The same holds for the time from an answer to the next query.
     """
     parts = _find_clients_parts(group)
     share = max(parts.values(), default=0.0)
@@ -175,8 +173,8 @@ def limit_of_clients_part(group: GroupResult) -> float | None:
 
 
 def _find_clients_parts(group: GroupResult) -> dict[str, float]:
-    """Part in words -> its share of the time: the client's CPU, and readers' pauses, where it is large
-    enough to be named and holds the database up."""
+    """Part in words -> its share of the time: the client's CPU and readers' pauses, if large enough to matter
+    and in the critical path."""
     client = group.client
     if client is None or client.bound or not group.valid or not is_judged(group):
         return {}
@@ -193,7 +191,7 @@ def _find_clients_parts(group: GroupResult) -> dict[str, float]:
 
 
 def find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Caveat]:
-    """The client's part for each number of workers, from the run in which it was largest."""
+    """The client's share for each worker count, from the run in which it was largest."""
     most: dict[Place, tuple[float, str]] = {}
     throttled: dict[Place, float] = {}
     stalled: dict[Place, tuple[float, str, str]] = {}
@@ -225,8 +223,8 @@ def find_clients_part(result: Result, runs: Sequence[GroupRun]) -> Iterator[Cave
 
 
 def find_busy(result: Result) -> Iterator[Caveat]:
-    """What others took of the machines, of each cause the worst. Readers beside writers ran on the same
-    machines at the same time."""
+    """What other programs took of the machines, the worst for each cause. Readers next to writers ran on the
+    same machines at the same time."""
     machines: dict[Place | None, list[Sequence[Machine]]] = {}
     if result.command == "query":
         machines[None] = [run.machines for run in result.runs]
@@ -257,11 +255,11 @@ _TAKEN: Mapping[str, Callable[[Machine], float]] = {
     "others": lambda machine: machine.others_share or 0.0,
     "steal": lambda machine: machine.steal_share or 0.0,
 }
-"""Rule -> the share of a machine's CPU that it looks at."""
+"""Rule -> the share of a machine's CPU that it checks."""
 
 
 def is_busy(run: RunResult) -> bool:
-    """Whether others took so much of a machine in a run that it is said."""
+    """Whether other programs took enough of a machine in a run to be reported."""
     return any(
         share(machine) >= RULES[cause].threshold
         for machine in run.machines
@@ -270,7 +268,7 @@ def is_busy(run: RunResult) -> bool:
 
 
 def describe_busiest(runs: Sequence[RunResult]) -> str | None:
-    """What others did to the machines of these runs, in a few words; None if it isn't worth saying."""
+    """The load of other programs on the machines of these runs, in a few words; None if negligible."""
     taken = (
         (share(machine), cause)
         for run in runs
@@ -285,8 +283,8 @@ def describe_busiest(runs: Sequence[RunResult]) -> str | None:
 
 
 def find_short(result: Result) -> Iterator[Caveat]:
-    """Runs so short that starting and ending are a noticeable part of them."""
-    # A search begins with a short closed loop, which only says where to look.
+    """Runs so short that start-up and shutdown matter."""
+    # A search begins with a short closed loop, which only finds where to look.
     is_search = result.command == "capacity"
     runs = [
         group_run.group for group_run in result.writers if group_run.group.offered or not is_search
@@ -294,7 +292,7 @@ def find_short(result: Result) -> Iterator[Caveat]:
     load, least_s = result.settings.load, RULES["short"].threshold
     longer_s = load.warm_up_s + least_s
     if is_search and load.duration_s:
-        # Unless it is given, the warm-up of a longer step is longer, too.
+        # Unless given, the warm-up grows with the step.
         share = 1 - load.warm_up_s / load.duration_s
         longer_s = ceil(round(least_s / share, 6)) if share > 0 else longer_s
     longer = f"raise --num-inserts, for {least_s:.0f} s or longer"
@@ -306,7 +304,7 @@ def find_short(result: Result) -> Iterator[Caveat]:
 
 
 def find_short_window(groups: Sequence[GroupResult]) -> float | None:
-    """The shortest window of the valid groups, if it is short."""
+    """The shortest window of the valid groups, if too short."""
     windows = [group.window_s for group in groups if group.valid and group.window_s is not None]
     shortest = min(windows, default=inf)
     return shortest if shortest < RULES["short"].threshold - _ROUNDED_S else None
@@ -315,11 +313,11 @@ def find_short_window(groups: Sequence[GroupResult]) -> float | None:
 def find_unknown_sizes(
     writers: Sequence[GroupRun], weigh: Callable[[Sequence[GroupRun]], EventSize] = weigh_each
 ) -> Iterator[Caveat]:
-    """Why sizes aren't known, each reason once: it is the same in all runs. `weigh`: finds what an event
-    takes."""
+    """Why sizes are unknown, each reason once: it is the same in all runs. `weigh`: computes bytes per
+    event."""
     sizes = [(group_run.group.storage, "what is on disk") for group_run in writers]
     sizes += [
-        (group_run.group.storage_compacted, "what is on disk once compacted")
+        (group_run.group.storage_compacted, "what is on disk after compaction")
         for group_run in writers
     ]
     reasons = {(subject, size.reason) for size, subject in sizes if size and size.reason}

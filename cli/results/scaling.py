@@ -1,11 +1,10 @@
-"""What a figure that was measured at two fill levels says of a larger one. Pure.
+"""Extrapolates a figure measured at two fill levels to a larger one. Pure.
 
 By its values v1 on n1 events and v2 on n2, a figure grows by the power b = ln(v2 / v1) / ln(n2 / n1) of the
-events: 0 is flat, 1 doubles it with them. On n events it is then v2 (n / n2)^b. Each repetition has an
-exponent and a prediction of its own, so both are samples like any figure: their bounds are Student's t (of
-predictions on the logarithms), and the verdict's rule decides whether a prediction keeps a requirement.
-
-Nothing is extrapolated to more than `MOST_TIMES` the events it was measured on. A requirement is met if the
+events: 0 is flat, 1 doubles it with them. On n events it is then v2 (n / n2)^b. Each repetition has its own
+exponent and prediction, so both are samples like any figure: their bounds are Student's t (for predictions,
+on the logarithms), and the verdict's rule decides whether a prediction keeps a requirement. Nothing is
+extrapolated beyond `MOST_TIMES` the events it was measured on. A requirement is met if the
 measured figure keeps it and the predicted one does; it is missed if either breaks it.
 """
 
@@ -32,9 +31,9 @@ from .decision import (
 from .statistics import ALIKE_FACTOR, t_quantile
 
 ALMOST = 0.99
-"""A history may fall short by so much: it has whole events of each device."""
+"""Tolerance of a history, which has whole events of each device."""
 LEAST_RATIO = 2.0
-"""Fill levels that are less apart show no exponent."""
+"""Fill levels closer than this show no exponent."""
 
 ONE_LEVEL = "measured at one fill level: a second one would decide"
 """Why nothing is extrapolated."""
@@ -50,15 +49,15 @@ class Growth:
     high_events: int
     high: float
     busy: str | None = None
-    """What others did to the machine meanwhile, as `Sample` has it."""
+    """The load of other programs meanwhile, as in `Sample`."""
 
     @property
     def exponent(self) -> float:
-        """By which power of the events the figure grows."""
+        """The power of the number of events by which the figure grows."""
         return log(self.high / self.low) / log(self.high_events / self.low_events)
 
     def predict(self, events: float) -> float:
-        """The figure on so many events."""
+        """The predicted figure for this many events."""
         return float(self.high * (events / self.high_events) ** self.exponent)
 
 
@@ -68,7 +67,7 @@ def find_growth(
     high: tuple[int, float | None],
     busy: str | None = None,
 ) -> Growth | None:
-    """The growth between two (events, figure); None if one isn't known, or they are too near."""
+    """The growth between two (events, figure); None if one is unknown, or they are too close."""
     (low_events, low_value), (high_events, high_value) = low, high
     if not low_value or not high_value or low_events <= 0:
         return None
@@ -78,7 +77,7 @@ def find_growth(
 
 
 def find_interval(values: Sequence[float]) -> Interval | None:
-    """The mean with its bounds; None for less than two values."""
+    """The mean with its bounds; None for fewer than two values."""
     if len(values) < 2:
         return None
     mean, half = fmean(values), t_quantile(CERTAINTY, len(values) - 1) * stdev(values)
@@ -93,8 +92,8 @@ def extend(
     growths: Sequence[Growth],
     why: str = ONE_LEVEL,
 ) -> Cell:
-    """The cell of a figure that may grow with the events stored, judged on those that are stored in the end.
-    `growths`: of the repetitions that show one; `why` the others don't."""
+    """The cell of a figure that may grow with the stored events, judged at full retention. `growths`: of the
+    repetitions that show one; `why` the others don't."""
     if scale.kept <= scale.events:
         return cell.model_copy(update={"scale": scale})
     scale = project(scale, growths)
@@ -148,7 +147,7 @@ def _judge(
         return Status.MISSED, describe_growth(row, scale)
     if cell.status is Status.MISSED:
         return cell.status, cell.reason
-    # Before what else keeps it undecided: an idle machine or more repetitions wouldn't decide it then.
+    # Takes precedence over other reasons: an idle machine or more repetitions wouldn't decide it.
     if (too_far := find_too_far(scale)) is not None:
         return Status.UNDECIDED, too_far
     if cell.status is Status.UNDECIDED:
@@ -161,7 +160,7 @@ def _judge(
 
 
 def find_too_far(scale: Scale) -> str | None:
-    """Why what is stored in the end can't be extrapolated to, and what would decide; None if it can."""
+    """Why extrapolating to full retention isn't possible, and what would decide; None if it is."""
     if scale.events >= ALMOST * scale.kept / MOST_TIMES:
         return None
     return (
@@ -171,7 +170,7 @@ def find_too_far(scale: Scale) -> str | None:
 
 
 def format_least(kept: int) -> str:
-    """The fewest events from which so many can be extrapolated to: `104M`."""
+    """The fewest events that allow extrapolating this far: `104M`."""
     least = ceil(kept / MOST_TIMES)
     step = 10 ** max(0, len(str(least)) - 3)
     return format_amount(ceil(least / step) * step)
@@ -192,8 +191,8 @@ def describe_growth(row: Requirement, scale: Scale) -> str:
 
 
 def limit_cell(row: Requirement, cell: Cell, scale: Scale) -> Cell:
-    """The cell of a figure that rises with the events stored and is that of all of them: undecided if it
-    depends on more than may be extrapolated to."""
+    """The cell of a total that rises with the stored events: undecided if it depends on more than
+    extrapolation allows."""
     reach = min(1.0, MOST_TIMES * scale.share)
     is_missed = cell.lowest is not None and row.find_headroom(reach * cell.lowest) < 1
     if cell.status is not Status.UNDECIDED and (too_far := find_too_far(scale)):
@@ -204,7 +203,7 @@ def limit_cell(row: Requirement, cell: Cell, scale: Scale) -> Cell:
 
 
 def is_flat(scale: Scale) -> bool:
-    """Whether the interval of the exponent leaves no more than a tenth of growth or decline."""
+    """Whether the interval of the exponent stays within ±0.1."""
     if scale.exponent is None or scale.extrapolated_to is None:
         return False
     times = scale.extrapolated_to / scale.events
@@ -213,5 +212,5 @@ def is_flat(scale: Scale) -> bool:
 
 
 def format_share(share: float) -> str:
-    """`3.2%`, `0.003%`; `all` from 100 % on."""
+    """`3.2%`, `0.003%`; `all` from 100 %."""
     return "all" if share >= 1 else f"{format_digits(100 * share)}%"

@@ -1,4 +1,4 @@
-"""The results that a site is made of, found below folders, each with its candidate, test and command."""
+"""The results of a site, found below folders, each with its candidate, test and command."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ from .store import (
 )
 
 MANIFEST = "site-files.json"
-"""The file in a site's folder that lists what the site has. No results are looked for below such a folder."""
+"""The manifest in a site's folder. Folders that have one aren't searched for results."""
 _NO_RESULTS = frozenset({"logs", SET_ASIDE})
 MOST_DEPTH = 6
-"""How many levels of folders in folders are searched."""
+"""How many levels of subfolders are searched."""
 
 
 @dataclass(frozen=True)
@@ -52,48 +52,48 @@ class Source:
     """A result, or the failure of a job that has none."""
 
     name: str
-    """The name of its file in the site, without the ending."""
+    """The name of its file in the site, without extension."""
     stored: StoredResult | None
     candidate: str
-    """What its campaign calls the candidate; without a campaign, its target."""
+    """The candidate in its campaign; without a campaign, its target."""
     test: str
-    """What was done, in a few words; the same for all sources whose figures can stand beside each other."""
+    """What was done, in a few words; equal for all sources whose figures can be compared."""
     test_key: str
-    """Tells tests apart."""
+    """Identifies the test."""
     identity: str
-    """Tells candidates of the same name apart, together with `own`."""
+    """Distinguishes candidates of the same name, together with `own`."""
     own: Mapping[str, Any]
     """The module's options, if it belongs to no campaign."""
     command: str = ""
     """The command line that repeats it, if it belongs to a campaign."""
     failure: str = ""
     campaign: str = ""
-    """The title of its campaign, or the name of the campaign's folder; empty if it belongs to none."""
+    """The title of its campaign, or the name of the campaign's folder; empty without a campaign."""
     note: str = ""
     """Why its candidate's figures are surprising."""
 
     @property
     def result(self) -> Result:
-        """The stored result; there is none of a job that failed."""
+        """The stored result; a failed job has none."""
         assert self.stored is not None
         return self.stored.result
 
 
 @dataclass(frozen=True)
 class Sources:
-    """All that a site is made of."""
+    """The whole input of a site."""
 
     done: Sequence[Source]
     failed: Sequence[Source]
     campaigns: Mapping[str, str]
-    """Campaign -> its file's text."""
+    """Campaign -> the text of its file."""
     verdicts: Mapping[str, VerdictMatrix]
     """Campaign -> which candidates meet its requirements, if it has any."""
 
 
 def find_sources(folders: Sequence[Path]) -> Sources:
-    """The results below these folders, without what must not be published. ConfigError, which says what to
-    do, if there are none, or if one can't be read."""
+    """The results below these folders, without what must not be published. ConfigError, with a remedy, if
+    there are none or one can't be read."""
     sources: dict[Path, Source] = {}
     failed: list[Source] = []
     campaigns: dict[str, str] = {}
@@ -112,7 +112,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
             seen.add(path.resolve())
             if (path / PLAN).is_file():
                 _take_campaign(path, sources, failed)
-                # After its folder, as no other campaign is called.
+                # Named after its folder, which is unique.
                 name = re.sub(r"[^\w.-]+", "-", path.resolve().name)
                 while name in campaigns:
                     name += "-"
@@ -140,7 +140,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
 
 
 def _name_apart(sources: Sequence[Source]) -> list[Source]:
-    """The sources with distinct names: results of several folders may have the same one."""
+    """The sources with distinct names: results of several folders may share one."""
     used: dict[str, int] = {}
     apart = []
     for source in sources:
@@ -150,7 +150,7 @@ def _name_apart(sources: Sequence[Source]) -> list[Source]:
 
 
 def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
-    """The folder and those below it, down to campaigns. Sites, logs and hidden folders are left out."""
+    """The folder and its subfolders, down to campaigns, without sites, logs and hidden folders."""
     if (folder / MANIFEST).exists():
         return
     yield folder
@@ -166,7 +166,7 @@ def _walk(folder: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _list_files(folder: Path) -> list[Path]:
-    """The folder's result.json; without one, all JSON files that say their format."""
+    """The folder's result.json; without one, all JSON files that state a format."""
     if (folder / FILE_NAME).is_file():
         return [folder / FILE_NAME]
     return [
@@ -177,7 +177,8 @@ def _list_files(folder: Path) -> list[Path]:
 
 
 def _read(file: Path) -> Result:
-    """The result without what must not be published. UnreadableResult, with a remedy, if the file is none."""
+    """The result without what must not be published. UnreadableResult, with a remedy, if the file isn't
+    one."""
     try:
         result = read_result(file)
     except UnreadableResult as error:
@@ -205,7 +206,7 @@ def _take_alone(file: Path, sources: dict[Path, Source]) -> None:
     options = schema | (set(result.settings.module) & declared.option_names)
     own = {name: value for name, value in changed.items() if name in options}
     lengths = {key: result.options.get(key) for key in ("workers", "num_inserts", "duration_s")}
-    # The statement by which events are sent differs from database to database.
+    # Insert statements differ between databases.
     left_out = schema | {"insert_mode"}
     load = {
         name: str(stated.value) for name, stated in settings.items() if name not in left_out
@@ -231,7 +232,7 @@ def _write_key(parts: Sequence[Any]) -> str:
 
 
 def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Source]) -> None:
-    """Add the complete results of a campaign's jobs, and the jobs that failed."""
+    """Add the complete results of a campaign's jobs, and the failed jobs."""
     plan = _read_document(folder / PLAN)
     planned = read_jobs(plan)
     jobs = {job.id: job for job in planned.values()}
@@ -272,7 +273,7 @@ def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Sourc
     reasons = {planned[name].id: why for name, why in failures.items() if name in planned}
     broken: dict[tuple[str, int], str] = {}
     for id_, job in jobs.items():
-        # After a failure the rest of a turn isn't run.
+        # After a failure, the rest of the turn is skipped.
         turn = job.candidate, job.repetition
         if id_ in reasons:
             broken[turn] = job.name

@@ -1,5 +1,5 @@
-"""Statistics over values of independent runs; and Student's t distribution, central and noncentral: all that
-the intervals need, without SciPy's 140 MB and half a second; the tests check it against SciPy. Pure."""
+"""Statistics over independent runs, and Student's t distribution, central and noncentral: all that the
+intervals need, without SciPy's 140 MB and half a second of import; tests check it against SciPy. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 UNSTABLE_CV = 0.10
-"""From this coefficient of variation on, runs differ too much (pyperf warns at the same 10 %)."""
+"""Above this coefficient of variation, runs differ too much (pyperf also warns at 10 %)."""
 
 ENOUGH_RUNS = 6
 """With six runs, [min, max] covers the median with 1 - 2/2**6 = 97 % without any assumption."""
@@ -24,8 +24,8 @@ ENOUGH_RUNS = 6
 ENOUGH_RUNS_TEXT = "six"
 
 ALIKE_FACTOR = 1.1
-"""Two figures are called alike only if the interval of their ratio is within this factor of 1 on both sides;
-a wider one that holds 1 leaves it undecided."""
+"""Two figures are alike only if the interval of their ratio stays within this factor of 1 on both sides; a
+wider one that contains 1 is undecided."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Summary:
     avg: float
     median: float
     ci95: tuple[float, float] | None
-    """95 % interval of the mean; None with a single run, and of two times."""
+    """95 % interval of the mean; None for a single run, and for two times."""
     cv: float | None
     """Coefficient of variation: sample standard deviation ÷ mean; None with a single run."""
     stable: bool | None
@@ -46,24 +46,24 @@ class Summary:
 
 
 def find_mean(values: Sequence[float]) -> float:
-    """The mean of a figure over repetitions, wherever it stands: geometric, since they vary by a share of
-    themselves, and so that the ratio of two means is the mean of the ratios; arithmetic if a value isn't
-    above 0. ValueError without any."""
+    """The mean of a figure over repetitions: geometric, since figures vary in proportion, and so that the
+    ratio of two means is the mean of the ratios; arithmetic if a value isn't above 0. ValueError without
+    values."""
     if not values:
         raise ValueError("no values")
     low, high = min(values), max(values)
     if low <= 0:
         return fmean(values)
-    # Equal values have no other mean, by rounding either.
+    # The mean of equal values must not differ by rounding.
     return low if low == high else math.exp(fmean(map(math.log, values)))
 
 
 def summarize(values: Sequence[float]) -> Summary:
-    """Figures over the runs of a result, whose mean is arithmetic, as the reference's is; ValueError without
-    any.
+    """Summary over the runs of a result, with an arithmetic mean, as in the reference; ValueError without
+    values.
 
-    Interval: mean ± t(n−1; 0.975) · s/√n. Runs are independent, so this holds for them; it must
-    not be used for the seconds of one run, which are not.
+    Interval: mean ± t(n−1; 0.975) · s/√n. Valid for runs, which are independent, but not for the seconds of
+    one run, which are not.
     """
     import numpy as np
 
@@ -74,7 +74,7 @@ def summarize(values: Sequence[float]) -> Summary:
     if len(values) > 1:
         deviation = float(np.std(values, ddof=1))
         half = t_quantile(0.975, len(values) - 1) * deviation / math.sqrt(len(values))
-        # Rates and durations are never negative, which the t distribution does not know.
+        # Rates and durations are never negative, but the t interval may be.
         ci95 = (max(0.0, mean - half), mean + half)
         cv = deviation / mean if mean else 0.0
         stable = cv < UNSTABLE_CV
@@ -84,11 +84,11 @@ def summarize(values: Sequence[float]) -> Summary:
 
 
 def summarize_times(values: Sequence[float]) -> Summary:
-    """Figures over times, whose interval is on logarithms; ValueError without any.
+    """Summary over times, with an interval on logarithms; ValueError without values.
 
     Interval: mean · exp(± t(n−1; 0.975) · s/(mean·√n)), by the delta method for the logarithm of the mean.
-    Times are above 0 and skewed, so that an interval of the mean itself could begin below 0. Where they vary
-    little it is the same. Of two times there is none: it would span orders of magnitude (t = 12.7).
+    Times are above 0 and skewed, so that an interval of the mean itself could begin below 0. With little
+    variation both agree. Two times have none: it would span orders of magnitude (t = 12.7).
     """
     summary = summarize(values)
     if summary.runs < 3 or not summary.cv:
@@ -100,10 +100,10 @@ def summarize_times(values: Sequence[float]) -> Summary:
 
 
 def summarize_repetitions(values: Sequence[float]) -> Summary:
-    """Figures over repetitions, whose mean is `find_mean`; ValueError without any.
+    """Summary over repetitions, with the mean of `find_mean`; ValueError without values.
 
-    Interval: mean · exp(± t(n−1; 0.975) · s/√n), with s of the logarithms. Of two there is none, nor if a
-    value isn't above 0.
+    Interval: mean · exp(± t(n−1; 0.975) · s/√n), with s of the logarithms. None for two values, or if a value
+    isn't above 0.
     """
     import numpy as np
 
@@ -130,7 +130,7 @@ def find_smallest_difference(cv: float, runs: int) -> float:
     Analysis for the Behavioral Sciences (1988), chapter 2.
     """
     deviations = _find_shift(runs) * cv * math.sqrt(2 / runs)
-    # The larger result varies by the same share of a larger mean, so we seek the difference d
+    # The larger result varies in proportion to its larger mean, so we seek the difference d
     # for which d = deviations · √((1 + (1 + d)²) / 2).
     square = deviations**2
     if square >= 2:
@@ -138,7 +138,7 @@ def find_smallest_difference(cv: float, runs: int) -> float:
     return (square + math.sqrt(square**2 + 4 * square * (1 - square / 2))) / (2 - square)
 
 
-# A comparison of many results asks for the same few numbers of runs again and again.
+# A comparison of many results needs the same few numbers of runs again and again.
 @lru_cache(maxsize=4096)
 def _find_shift(runs: int) -> float:
     """The noncentrality at which the test of `find_smallest_difference` finds a difference with 80 %
@@ -151,55 +151,54 @@ def _find_shift(runs: int) -> float:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times as large one quantity is as another."""
+    """The ratio of two quantities."""
 
     value: float
-    """Quotient of the geometric means."""
+    """Ratio of the geometric means."""
     interval: tuple[float, float] | None
     """Confidence interval; None if one side has a single run."""
 
     @property
     def differs(self) -> bool | None:
-        """Whether the interval leaves 1 out; None without an interval."""
+        """Whether the interval excludes 1; None without an interval."""
         return None if self.interval is None else not self.interval[0] <= 1 <= self.interval[1]
 
     @property
     def is_void(self) -> bool:
-        """Whether the interval reaches from far below 1 to far above it, so that nothing can be compared."""
+        """Whether the interval reaches from far below 1 to far above it, so that the two can't be
+        compared."""
         if self.interval is None:
             return False
         return self.interval[0] <= 1 / VOID_FACTOR and self.interval[1] >= VOID_FACTOR
 
     @property
     def alike(self) -> bool:
-        """Whether the interval holds 1 and is so narrow that a difference worth naming is ruled out."""
+        """Whether the interval contains 1 and is narrow enough to rule out a relevant difference."""
         if self.interval is None or self.differs:
             return False
         return self.interval[0] >= 1 / ALIKE_FACTOR and self.interval[1] <= ALIKE_FACTOR
 
 
 VOID_FACTOR = 10.0
-"""An interval from so many times slower to so many times faster says nothing."""
+"""An interval from this many times slower to this many times faster says nothing."""
 _LARGEST_LOG = 300.0
-"""An interval that reaches further says nothing, and its ends would be no floats."""
+"""An interval that reaches further says nothing, and its ends would overflow."""
 
 
 def estimate_ratio(
     values: Sequence[float], base: Sequence[float], error: float = 0.05, step: float = 0.0
 ) -> Ratio:
     """`values` ÷ `base`, which may differ in their number of runs and in their spread. ValueError without
-    values, or if one isn't above 0.
+    values, or if one isn't above 0. `error`: how often the interval may miss the true ratio; several
+    comparisons split it. `step`: the relative distance of neighbouring values if only rounded ones are
+    possible; repetitions that round to the same value are no more exact than that.
 
-    `error`: how often the interval may miss the true ratio; of several comparisons each gets its share.
-    `step`: the relative distance of neighbouring values where only rounded ones are possible. What all
-    repetitions round to the same value is known no better than that.
-
-    Welch's t interval for the difference of the means of the logarithms, taken back by exp: Welch,
+    Welch's t interval for the difference of the means of the logarithms, transformed back by exp: Welch,
     The generalization of 'Student's' problem when several different population variances are
     involved, Biometrika 34 (1947). As an effect size with an interval instead of a test: Kalibera &
     Jones, Quantifying performance changes with effect size confidence intervals,
-    https://arxiv.org/abs/2007.10899. On logarithms, since rates vary by a share of themselves, and
-    A ÷ B must be the inverse of B ÷ A.
+    https://arxiv.org/abs/2007.10899. On logarithms, since rates vary in proportion, and A ÷ B must be the
+    inverse of B ÷ A.
     """
     import numpy as np
 
@@ -222,12 +221,12 @@ def estimate_ratio(
 
 
 MOST_RUNS = 10_000
-"""If more were needed, it would be better to find out why the runs vary so much."""
+"""If more were needed, finding the cause of the spread would be better."""
 
 
 def count_runs_needed(cv: float, difference: float) -> int | None:
-    """The fewest runs on each side for which `find_smallest_difference` comes down to `difference`; None
-    if more than MOST_RUNS."""
+    """The fewest runs on each side for which `find_smallest_difference` is at most `difference`; None if more
+    than MOST_RUNS."""
     if find_smallest_difference(cv, MOST_RUNS) > difference:
         return None
     too_few, enough = 1, MOST_RUNS
@@ -241,8 +240,8 @@ def count_runs_needed(cv: float, difference: float) -> int | None:
 
 
 def combine_cv(values: Sequence[float], others: Sequence[float]) -> float | None:
-    """The coefficient of variation of two sides that are assumed to vary alike: the root of the mean
-    of the squares. That of one side if the other has a single run; None if both have only one."""
+    """The coefficient of variation of two sides assumed to vary alike: the root mean square. That of one side
+    if the other has a single run; None if both have."""
     import numpy as np
 
     spreads = [summary.cv for summary in map(summarize, (values, others)) if summary.cv is not None]
@@ -250,7 +249,7 @@ def combine_cv(values: Sequence[float], others: Sequence[float]) -> float | None
 
 
 def count_events_per_cost(inserts_per_s: float, cost_per_hour: float) -> float:
-    """Events that one unit of money pays for at this rate."""
+    """Events per unit of currency at this rate."""
     return inserts_per_s * 3600 / cost_per_hour
 
 
@@ -261,7 +260,7 @@ def count_events_per_cost(inserts_per_s: float, cost_per_hour: float) -> float:
 # is smooth and narrow: Gauss-Legendre quadrature gives ten digits.
 
 _NODES = 160
-# Standard deviations of S (each about 1/√(2ν)) that are integrated: less than 10⁻¹⁵ lies beyond.
+# Standard deviations of S (each about 1/√(2ν)) to integrate over: less than 10⁻¹⁵ lies beyond.
 _REACH = 12.0
 _PRECISION = 1e-10
 
@@ -288,10 +287,10 @@ def t_probability(t: float, freedom: float, delta: float = 0.0) -> float:
     return 0.5 * total
 
 
-# Welch's degrees of freedom are hardly ever the same twice, so not all of them are kept.
+# Welch's degrees of freedom hardly ever repeat, so the cache is bounded.
 @lru_cache(maxsize=64)
 def _scale(freedom: float) -> tuple[NDArray[np.float64], list[float]]:
-    """Values of S and the share of the distribution that each stands for."""
+    """Values of S and the share of the distribution that each represents."""
     import numpy as np
 
     nodes, weights = _quadrature()
@@ -317,10 +316,11 @@ def _quadrature() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def _root(rising: Callable[[float], float], low: float, high: float) -> float:
-    """Where a rising function that is at most 0 at `low` crosses 0: secants that can't leave the bracket.
+    """Where a rising function that is at most 0 at `low` crosses 0: secants within the bracket. An end that
 
-    An end that stays twice in a row counts half, or it might stay for good (the Illinois variant of
-    regula falsi): Dowell & Jarratt, BIT 11 (1971).
+    stays twice in a row counts half, or it might never move (the Illinois variant of regula
+
+    falsi): Dowell & Jarratt, BIT 11 (1971).
     """
     while rising(high) < 0:
         low, high = high, 2 * high

@@ -1,4 +1,4 @@
-"""Results on disk: the folder of each command, written and read, and which of them are meant."""
+"""Results on disk: writing and reading a command's folder, and finding the results a user names."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ from .model import FORMAT, Result, as_mapping
 
 FILE_NAME = index.FILE_NAME
 LOCAL = Path("results")
-"""Where results that go to an address are kept first."""
+"""Where results bound for an address are first written."""
 _UNSAFE = re.compile(r"[^\w.+=@-]+")
-"""What isn't taken from a target's name into a folder's."""
+"""Characters of a target's name that a folder name can't have."""
 MOST_OF_TARGET = 60
 """Characters; a file name may have 255 bytes."""
 _UNUSUAL = re.compile(rb"\\[^\"/\\]|[\x7f-\xff]")
-"""What a JSON text must have somewhere if one of its strings is no printable line."""
+"""What a JSON text must contain if one of its strings isn't a printable line."""
 
 
 def now() -> datetime:
-    """The time in UTC."""
+    """The current time in UTC."""
     return datetime.now(UTC)
 
 
 class ResultFolder:
-    """`results/<UTC time>-<command>-<target>/`: result.json and logs/. Made when a command begins,
-    so that a folder that can't be written is found before the runs and not after. With an address, it is
-    made in `results` and copied in the end."""
+    """`results/<UTC time>-<command>-<target>/`: result.json and logs/. Created when a command begins, so that
+    an unwritable folder is found before the runs. For an address, it is created in `results` and copied at
+    the end."""
 
     def __init__(
         self, output: Path | Address, started: datetime, command: str, target: str
@@ -87,8 +87,8 @@ class ResultFolder:
         return folder
 
     def write(self, result: Result, copy: Path | None) -> Path:
-        """Write result.json, as a whole or not at all; the copy likewise, whatever becomes of the other.
-        RunFailed, which names what was written, if one of them can't be."""
+        """Write result.json atomically, and the copy independently of it. RunFailed, naming what was written,
+        if one of them fails."""
         self._kept = True
         text = result.model_dump_json(indent=1)
         file = self.path / FILE_NAME
@@ -106,22 +106,22 @@ class ResultFolder:
         return file
 
     def keep_logs(self) -> None:
-        """Keep the folder without a result, for the logs of what failed."""
+        """Keep the folder without a result, for the logs of a failure."""
         self._kept = True
 
     def send(self) -> str | None:
-        """Copy the folder to its address, if it has one and holds something worth keeping; returns where it
-        is then. RunFailed if that fails: nothing is lost."""
+        """Copy the folder to its address, if it has one and there is something worth keeping; return the new
+        address. RunFailed if that fails: nothing is lost."""
         return self._address.send(self.path) if self._address and self._kept else None
 
     def close(self) -> None:
-        """Remove the folder if it holds nothing worth keeping."""
+        """Remove the folder unless it holds something worth keeping."""
         if not self._kept:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
 def _make_folder(parent: Path, name: str) -> Path:
-    """A folder that nobody else uses: a second command in the same second gets -2."""
+    """A new folder: a second command in the same second gets the suffix -2."""
     number = 1
     while True:
         path = parent / (name if number == 1 else f"{name}-{number}")
@@ -136,7 +136,7 @@ def _make_folder(parent: Path, name: str) -> Path:
 
 
 class UnreadableResult(ConfigError):
-    """A file that isn't a result, or one that this version can't read; the text says why."""
+    """A file that isn't a result, or that this version can't read; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -144,13 +144,13 @@ class StoredResult:
     """A result and where it is kept."""
 
     id: str
-    """The name of its folder, or of its file if that isn't called result.json."""
+    """The name of its folder, or of its file if that isn't result.json."""
     file: Path
     result: Result
 
 
 def read_result(path: Path) -> Result:
-    """A stored result; `path` is its folder or its file. UnreadableResult if it isn't one."""
+    """A stored result; `path`: its folder or file. UnreadableResult if it isn't one."""
     file = path / FILE_NAME if path.is_dir() else path
     try:
         content = read_file(file, MOST_BYTES_JSON)
@@ -196,19 +196,19 @@ def _describe_problem(error: ValidationError) -> str:
 
 
 VERDICT = "verdict.json"
-"""The verdict on a campaign's requirements, in its folder."""
+"""In a campaign's folder: the verdict on its requirements."""
 PLAN, FAILED, CAMPAIGN = "plan.json", "failed.json", "campaign.yaml"
 """In a campaign's folder: its jobs, why some have no result, and a copy of its file."""
 WORKLOAD = "workload "
-"""The prefix of a workload's name among the targets of a plan, which have no prefix with a space."""
+"""The prefix of a workload's name among the targets of a plan, whose own names have no spaces."""
 NOTES = "notes.yaml"
-"""In a campaign's folder: candidate -> why its figures surprise, or why it failed."""
+"""In a campaign's folder: candidate -> why its figures are surprising, or why it failed."""
 SET_ASIDE = "replaced"
-"""In a campaign's folder: a folder with results that were replaced by new ones."""
+"""In a campaign's folder: results that were replaced by new ones."""
 
 
 class PlannedJob(BaseModel):
-    """A job as its campaign's `plan.json` keeps it."""
+    """A job as stored in its campaign's `plan.json`."""
 
     name: str
     """The label of its result."""
@@ -220,13 +220,13 @@ class PlannedJob(BaseModel):
 
     @property
     def id(self) -> JobId:
-        """What it is, whatever it is called."""
+        """Its identity, independent of its name."""
         return JobId(self.candidate, self.step, self.repetition)
 
 
 def read_jobs(plan: Mapping[str, Any]) -> dict[str, PlannedJob]:
-    """Name -> job, of those in a `plan.json` that are whole. A job that was the only repetition has another
-    name once there are several; both names stay."""
+    """Name -> job, for the well-formed jobs in a `plan.json`. The job of a single repetition gets a new name
+    once there are several; both names remain."""
     jobs = {}
     for document in plan.get("jobs") or []:
         with suppress(ValidationError):
@@ -236,7 +236,7 @@ def read_jobs(plan: Mapping[str, Any]) -> dict[str, PlannedJob]:
 
 
 def open_verdict(path: Path) -> VerdictMatrix | None:
-    """The verdict of a campaign: `path` is its folder, or the file; None if it is none. UnreadableResult if
+    """The verdict of a campaign; `path`: its folder or the file. None if there is none, UnreadableResult if
     it is damaged."""
     file = path / VERDICT if path.is_dir() else path
     if file.name != VERDICT or not file.is_file():
@@ -251,8 +251,8 @@ def open_verdict(path: Path) -> VerdictMatrix | None:
 
 
 def list_results(folder: Path) -> list[StoredResult]:
-    """All results in a folder, oldest first. What can't be read is named on standard error, and
-    left out. ConfigError if there is no such folder."""
+    """All results in a folder, oldest first. Unreadable ones are named on standard error and left out.
+    ConfigError if there is no such folder."""
     results = [read_or_skip(folder, id_) for id_ in list_entries(folder)]
     return sorted(filter(None, results), key=lambda stored: (stored.result.started_at, stored.id))
 
@@ -278,13 +278,13 @@ def read_line(folder: Path, id_: str) -> ResultLine | None:
 
 
 def make_line(stored: StoredResult, cells: Mapping[str, str] | None = None) -> ResultLine:
-    """The line that is kept of a result."""
+    """The index line of a result."""
     result = stored.result
     return ResultLine(stored.id, result.started_at, result.target, result.label, result.tags, cells)
 
 
 class _Listing:
-    """What is in a folder: looked at once, and only when it is asked for."""
+    """The contents of a folder: read once, on first use."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -308,20 +308,19 @@ class _Listing:
 
     @cached_property
     def unknown(self) -> list[str]:
-        """The IDs that the index doesn't know."""
+        """The IDs that the index lacks."""
         return [id_ for id_ in self.ids if id_ not in self.lines]
 
 
 def open_result(name: str, folder: Path) -> StoredResult:
-    """The result that a user means: `latest`; an ID of `folder` or its beginning, if no other begins so;
-    a label, of several results the newest; or the path of a result's folder or file. ConfigError if
-    there is none."""
+    """The result that a user names: `latest`; an ID in `folder` or its unique beginning; a label (the newest
+    result with it); or the path of a result's folder or file. ConfigError if there is none."""
     return _open(name, _Listing(folder))
 
 
 def open_results(names: Iterable[str], folder: Path) -> list[StoredResult]:
-    """The results that a user means, as `open_result` has it, or all complete ones of a campaign; the folder
-    is looked through once."""
+    """The results that a user names, as in `open_result`, or all complete ones of a campaign; the folder is
+    read once."""
     listing = _Listing(folder)
     found: list[StoredResult] = []
     for name in names:
@@ -334,7 +333,7 @@ def open_results(names: Iterable[str], folder: Path) -> list[StoredResult]:
 
 
 def is_campaign(path: Path) -> bool:
-    """Whether a path names a campaign's folder, or the file that it is kept as."""
+    """Whether a path names a campaign's folder, or its packed file."""
     return is_kept(path) or (path / PLAN).is_file()
 
 
@@ -351,7 +350,7 @@ def _open(name: str, listing: _Listing) -> StoredResult:
         raise ConfigError(explain_named(name))
     path = Path(name)
     if path.is_dir() and not (path / FILE_NAME).is_file():
-        # The ID of a result is not hidden by a folder of that name.
+        # A folder of that name doesn't hide the ID of a result.
         if not (folder / name / FILE_NAME).is_file():
             raise ConfigError(f"{name} is a folder without a {FILE_NAME}")
     elif path.exists():
@@ -378,7 +377,7 @@ def _open(name: str, listing: _Listing) -> StoredResult:
 def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
     """The newest result with that label; with a note if there are older ones."""
     lines = [line for line in listing.lines.values() if line.label == label]
-    # Most results have another label: a file without this text in it isn't parsed.
+    # Most results have another label: files without this text aren't parsed.
     text = json.dumps(label, ensure_ascii=False).encode()
     for id_ in listing.unknown:
         with suppress(UnreadableResult, DocumentError, FileNotFoundError):

@@ -1,5 +1,5 @@
-"""Sums up the runs of a result: of writers for each worker count, of readers for each query; and finds what
-an event takes on disk. Pure.
+"""Summarizes the runs of a result: writers by worker count, readers by query; and computes bytes per event.
+Pure.
 """
 
 from __future__ import annotations
@@ -46,51 +46,51 @@ class InsertSummary(Bounded, BaseModel):
 
 
 class QuerySummary(Bounded, BaseModel):
-    """The executions of one query that were answered, in seconds: without each worker's first, unless
-    there are no others."""
+    """The answered executions of one query, in seconds: without each worker's first, unless there are no
+    others."""
 
     query: str
     runs: int
-    """Executions."""
+    """Number of executions."""
     min: float
     max: float
     avg: float
     median: float
     ci95: tuple[float, float] | None
-    """The mean's. Workers that ask at once disturb each other, so the executions of one worker are
-    one sample; with a single worker, each execution is."""
+    """Of the mean. Concurrent workers disturb each other, so all executions of a worker are one sample; with
+    a single worker, each execution is one."""
     p95: float
     rows: int
     """Of the longest answer."""
     cold: float | None = None
-    """Mean of the first executions, one of each worker; None if none was answered."""
+    """Mean of the first executions, one per worker; None if none was answered."""
     p90: float | None = None
     p99: float | None = None
-    """None of fewer than 100 executions, as is p99.9 of fewer than 1,000."""
+    """None for fewer than 100 executions, like p99.9 for fewer than 1,000."""
     p99_9: float | None = None
     rows_min: int | None = None
     """Of the shortest answer."""
     rows_mean: float | None = None
     bytes_mean: float | None = None
-    """Of an answer as it was received; None if not known."""
+    """Of an answer as received; None if unknown."""
     per_s: float | None = None
-    """Executions that were answered, first ones and all, by the length of the runs' windows."""
+    """Answered executions, including first ones, ÷ the length of the runs' windows."""
     errors: int = 0
     """Executions without an answer."""
 
 
 @dataclass(frozen=True)
 class GroupRun:
-    """What a group of workers measured in a run, with the run: what tables and rules are about."""
+    """A group of workers in a run, with the run: the subject of tables and rules."""
 
     run: RunResult
     group: GroupResult
     alone: bool = False
-    """Whether the run is one of those that `mixed --baseline` makes with one group at a time."""
+    """Whether the run is one of `mixed --baseline` with one group at a time."""
 
 
 def list_groups(runs: Iterable[RunResult], role: Role, alone: bool = False) -> list[GroupRun]:
-    """The group with this role of each run that has one."""
+    """The group with this role in each run that has one."""
     return [GroupRun(run, group, alone) for run in runs if (group := run.group(role)) is not None]
 
 
@@ -108,7 +108,7 @@ def summarize_inserts(runs: Sequence[RunResult], by_fill_level: bool) -> list[In
 
 
 def list_valid(runs: Sequence[GroupRun]) -> list[GroupResult]:
-    """What the valid runs measured."""
+    """The valid runs' groups."""
     return [group_run.group for group_run in runs if group_run.group.valid]
 
 
@@ -121,7 +121,7 @@ def find_slowest(groups: Sequence[GroupResult]) -> GroupResult | None:
 
 
 def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
-    """What was due per second: the mean of the valid runs, or of all runs if none is valid."""
+    """Events due per second: the mean of the valid runs, or of all runs if none is valid."""
     counted = [group_run.group for group_run in runs if group_run.group.valid] or [
         group_run.group for group_run in runs
     ]
@@ -139,10 +139,10 @@ def find_offered_rate(runs: Sequence[GroupRun]) -> float | None:
 
 @dataclass(frozen=True)
 class Executions:
-    """The executions of one query that were answered, in seconds."""
+    """The answered executions of one query, in seconds."""
 
     cold: Sequence[float]
-    """The first of each worker."""
+    """The first one of each worker."""
     warm: Mapping[int, Sequence[float]]
     """Worker -> its other executions."""
     rows: int
@@ -150,25 +150,25 @@ class Executions:
 
     @property
     def counted(self) -> list[float]:
-        """The executions that figures are made of: all but the first ones, unless there are no others."""
+        """The executions that count: all but the first ones, unless there are no others."""
         return [time_s for times_s in self.warm.values() for time_s in times_s] or list(self.cold)
 
     @property
     def samples(self) -> list[float]:
-        """The executions as independent samples. Workers that ask at once disturb each other, so each
-        worker's mean counts once; with a single worker, each execution counts."""
+        """The executions as independent samples. Concurrent workers disturb each other, so each worker's mean
+        counts once; with a single worker, each execution counts."""
         if len(self.warm) > 1:
             return [sum(times_s) / len(times_s) for times_s in self.warm.values()]
         return self.counted
 
 
 def list_queries(queries: Sequence[QueryResult]) -> list[str]:
-    """The queries that were asked, in order of appearance."""
+    """The queries that ran, in order of appearance."""
     return list(dict.fromkeys(query.query for query in queries))
 
 
 def group_executions(queries: Sequence[QueryResult]) -> dict[str, Executions]:
-    """The executions of each query that was answered, where they were kept, in order of appearance."""
+    """The executions of each answered query, where kept, in order of appearance."""
     by_query = {}
     for name in list_queries(queries):
         executions = [
@@ -197,9 +197,8 @@ def group_executions(queries: Sequence[QueryResult]) -> dict[str, Executions]:
 
 
 def collect_query_samples(queries: Sequence[QueryResult], query: str) -> list[float]:
-    """The mean times of one query in seconds that stand for independent measurements: one of each run, or
-    of a single run one of each reader. Executions of one reader, and readers that ask at once,
-    disturb each other."""
+    """The mean times of one query in seconds, as independent samples: one per run or, in a single run, one
+    per reader. Executions of one reader, and concurrent readers, disturb each other."""
     means = [result.warm_s for result in queries if result.query == query and result.warm_s]
     if len(means) == 1:
         return means[0]
@@ -207,8 +206,8 @@ def collect_query_samples(queries: Sequence[QueryResult], query: str) -> list[fl
 
 
 def summarize_queries(runs: Sequence[RunResult]) -> list[QuerySummary]:
-    """One entry per query that was answered, over all runs. In an open loop times are response times:
-    from when a query was due."""
+    """One entry per answered query, over all runs. In an open loop, times are response times: from when a
+    query was due."""
     groups = [group_run.group for group_run in list_groups(runs, Role.READ)]
     queries = [query for group in groups for query in group.queries]
     executions = group_executions(queries)
@@ -227,7 +226,7 @@ def summarize_queries(runs: Sequence[RunResult]) -> list[QuerySummary]:
 
 
 def _sum_up_answers(own: Sequence[QueryResult], groups: Sequence[GroupResult]) -> dict[str, Any]:
-    """How many answers there were, and how large, however the times were kept."""
+    """The number and size of answers, however the times were kept."""
     windows = [
         group.window_s
         for group in groups
@@ -321,31 +320,31 @@ DAY_S = 86_400
 
 @dataclass(frozen=True)
 class EventSize:
-    """What an event takes on disk, all copies together, or why that isn't known."""
+    """Bytes per event on disk, all copies, or why that is unknown."""
 
     bytes_per_event: float | None = None
     index_bytes: float | None = None
-    """What indexes take of it, where they are kept apart."""
+    """The indexes' share of it, if measured separately."""
     compacted_bytes: float | None = None
-    """What is left of it by compaction, where that was asked for."""
+    """What compaction leaves of it, if requested."""
     reason: str | None = None
-    """Also None if the database tells no size, which has a reason of its own."""
+    """Also None if the database reports no size, which has its own reason."""
 
     @property
     def lasting_bytes(self) -> float | None:
-        """What counts for days: what compaction leaves, if that is known."""
+        """What counts in the long run: the size after compaction, if known."""
         return self.bytes_per_event if self.compacted_bytes is None else self.compacted_bytes
 
 
 def list_event_sizes(runs: Sequence[GroupRun]) -> list[EventSize]:
-    """What the events of each run take: by the growth from a point during the run, or from the end of the
-    run whose data it goes on with, to its own end."""
+    """Bytes per event of each run: from the growth between a point during the run, or the end of the run it
+    continues, and its own end."""
     befores = [None, *runs[:-1]] if runs else []
     return [weigh(group_run, before) for before, group_run in zip(befores, runs, strict=True)]
 
 
 def weigh_valid(runs: Sequence[GroupRun]) -> list[EventSize]:
-    """What an event takes on disk in the valid runs, as far as that is known."""
+    """Bytes per event in the valid runs, where known."""
     weights = zip(runs, list_event_sizes(runs), strict=True)
     return [
         size
@@ -355,8 +354,8 @@ def weigh_valid(runs: Sequence[GroupRun]) -> list[EventSize]:
 
 
 def weigh_each(runs: Sequence[GroupRun]) -> EventSize:
-    """The mean of what an event takes in the runs that show it; else why none does, from the run with the
-    most events."""
+    """The mean bytes per event of the runs that show it; else why none does, from the run with the most
+    events."""
     weights = list_event_sizes(runs)
     sizes = [weight.lasting_bytes for weight in weights if weight.lasting_bytes is not None]
     if sizes:
@@ -370,8 +369,8 @@ def weigh_each(runs: Sequence[GroupRun]) -> EventSize:
 
 
 def weigh_together(runs: Sequence[GroupRun]) -> EventSize:
-    """What an event takes in runs of one kind, each on new tables: their mean; if none shows enough growth,
-    by what lies between runs with fewer and runs with more events."""
+    """Bytes per event over runs of one kind, each on new tables: their mean or, if none shows enough growth,
+    from the difference between runs with fewer and with more events."""
     weight = weigh_each(runs)
     if weight.bytes_per_event is not None:
         return weight
@@ -392,8 +391,8 @@ def weigh_together(runs: Sequence[GroupRun]) -> EventSize:
 def find_bytes_per_day(
     runs: Sequence[RunResult], at_answer: Iterable[int], rate_per_s: float
 ) -> float | None:
-    """What a rate takes on disk in a day: by the steps at that rate, or by all steps if those show too little
-    growth."""
+    """Bytes on disk per day at a rate: from the steps at that rate, or from all steps if those show too
+    little growth."""
     numbers = set(at_answer)
     writers = list_groups(runs, Role.WRITE)
     size = weigh_together(
@@ -405,7 +404,7 @@ def find_bytes_per_day(
 
 
 def weigh(group_run: GroupRun, before: GroupRun | None) -> EventSize:
-    """What the events of a run take; it may go on with the data of the run before."""
+    """Bytes per event of a run, which may continue the previous run's data."""
     storage, compacted = group_run.group.storage, group_run.group.storage_compacted
     if storage is None or storage.reason or storage.find_level() is None:
         return EventSize()
@@ -438,17 +437,17 @@ def _find_allocation(storage: Storage) -> Allocation:
 
 
 def _explain(during: Storage | None, storage: Storage, levels: Sequence[Level]) -> str:
-    """Why growth tells nothing, and how much more does."""
+    """Why growth says nothing, and how many events would be needed."""
     allocation = _find_allocation(storage)
     if len(levels) < 2 and during is not None and during.reason:
         return f"one fill level is not enough: {during.reason}; --steps gives more levels"
     events = estimate_events(storage, allocation) or 0
     if len(levels) < 2 and (storage.events or 0) >= events:
         return (
-            "one fill level is not enough: no size was taken during the run (too short a run, or an older"
-            " version); --steps gives more levels"
+            "one fill level is not enough: no size was measured during the run (too short a run, or an"
+            " older version); --steps gives more levels"
         )
-    # The estimate was too low if so many events didn't suffice.
+    # The estimate was too low if this many events weren't enough.
     needed = max(events, 2 * (storage.events or 0))
     return f"needs about {float(f'{needed:.2g}'):,.0f} events or more: {allocation.cause}"
 
@@ -457,8 +456,8 @@ def _explain(during: Storage | None, storage: Storage, levels: Sequence[Level]) 
 
 
 def count_rows(queries: Iterable[QueryResult]) -> int | None:
-    """The rows of all answers together; None if they aren't known: of answers that weren't counted, only
-    where each execution was kept, or where all have the same number."""
+    """The rows of all answers together; None if unknown. Without counts, they are known only if each
+    execution was kept, or if all have the same number."""
     total = 0
     for query in queries:
         if query.rows is not None:
@@ -473,7 +472,7 @@ def count_rows(queries: Iterable[QueryResult]) -> int | None:
 
 
 def count_bytes(queries: Iterable[QueryResult]) -> int | None:
-    """The bytes of all answers together; None if they aren't known."""
+    """The bytes of all answers together; None if unknown."""
     sizes = [query.bytes for query in queries if query.executions or query.bytes]
     measured = [size for size in sizes if size is not None]
     return sum(measured) if measured and len(measured) == len(sizes) else None
@@ -483,6 +482,6 @@ Count = Callable[[Iterable[QueryResult]], int | None]
 
 
 def find_mean(queries: Sequence[QueryResult], count: Count) -> float | None:
-    """The mean rows or bytes of an answer; None if they aren't known, or nothing was answered."""
+    """The mean rows or bytes of an answer; None if unknown, or if nothing was answered."""
     total, answered = count(queries), sum(query.executions for query in queries)
     return total / answered if total is not None and answered else None

@@ -1,4 +1,4 @@
-"""The caveats of a result: where all rules come together. Pure."""
+"""The caveats of a result: applies all rules. Pure."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from .summaries import group_executions, weigh_together
 
 
 def find_in_capacity(result: Result) -> Iterator[Caveat]:
-    """Caveats about the answer and the steps that it rests on: others may be as bad as they like."""
+    """Caveats about the answer and the steps behind it; the other steps don't matter."""
     capacity = result.capacity
     if capacity is None:
         return
@@ -56,7 +56,7 @@ def find_in_capacity(result: Result) -> Iterator[Caveat]:
 
 
 def find_in_tuning(result: Result) -> Iterator[Caveat]:
-    """Caveats about the runs that the answer rests on: those of the best in the last stage."""
+    """Caveats about the runs behind the answer: those of the best combination in the last stage."""
     tuning = result.tuning
     ranked = tuning.rank_finalists() if tuning else []
     if tuning is None or not ranked:
@@ -74,7 +74,7 @@ def find_in_tuning(result: Result) -> Iterator[Caveat]:
         times = "once" if len(best) == 1 else f"{len(best)} times"
         yield RULES["few comparisons"].say(times=times)
     yield from find_busy(result)
-    # The search before the last stage may be as short as it likes; with limits each begins with a short
+    # The search before the last stage may be short; with limits, each begins with a short
     # closed loop.
     compared = {number for trial in last for number in trial.runs}
     window_s = find_short_window(
@@ -118,7 +118,7 @@ def find_in_clients(result: Result) -> Iterator[Caveat]:
 
 
 def _describe_contradictions(capacity: Capacity) -> Caveat:
-    """How the database's speed changed, to judge by the verdicts that don't follow from the answer."""
+    """How the database's speed changed, judging by the verdicts that contradict the answer."""
     offered = [step for step in capacity.steps if step.rate_per_s is not None]
     against = [step for step in offered if step.run in capacity.contradicting]
     half = len(offered) / 2
@@ -142,7 +142,7 @@ def _describe_contradictions(capacity: Capacity) -> Caveat:
 def _find_few_requests(
     capacity: Capacity, runs: Sequence[GroupRun], per_request: int
 ) -> Iterator[Caveat]:
-    """Percentiles of only a handful of requests."""
+    """Percentiles of too few requests."""
     shares = [
         1 - (limit.measure.percent or 0) / 100
         for limit in capacity.limits
@@ -163,7 +163,7 @@ _MOST_NAMED = 3
 
 
 def find_caveats(result: Result) -> list[Caveat]:
-    """All caveats of the result, the gravest first."""
+    """All caveats of the result, most serious first."""
     finders: Mapping[str, Sequence[Callable[[Result], Iterable[Caveat]]]] = {
         "query": [_find_in_queries],
         "capacity": [find_in_capacity],
@@ -179,15 +179,15 @@ def find_caveats(result: Result) -> list[Caveat]:
 
 
 def list_kinds(result: Result) -> list[str]:
-    """Why the result is to be doubted, a word each, the gravest first: what would change its
-    figures, not how sure they are, which an interval shows."""
+    """Why to doubt the result, in a few words each, most serious first: what would change its figures, not
+    how certain they are, which intervals show."""
     kinds = {caveat.kind for caveat in find_caveats(result)} - {Kind.NOT_MEASURED}
     return [str(kind) for kind in Kind if kind in kinds and kind.weight is not Weight.SURENESS]
 
 
 def judge_trust(results: Iterable[Result]) -> Trust | None:
-    """How far the results can be believed; None without any. A rate that isn't kept up with is a finding, and
-    no reason to doubt it."""
+    """How far the results can be trusted; None without any. Falling behind a rate is a finding, not a reason
+    for doubt."""
     worst: dict[Kind, Caveat] | None = None
     for result in results:
         worst = {} if worst is None else worst
@@ -204,7 +204,7 @@ def judge_trust(results: Iterable[Result]) -> Trust | None:
 
 
 def summarize_doubts(result: Result) -> list[str]:
-    """What makes the result unfit to be compared, a few words each."""
+    """What makes the result unfit for comparison, in a few words each."""
     caveats = find_caveats(result)
     texts = [caveat.text for caveat in caveats if caveat.kind.weight is Weight.WHOLE]
     of_answer = _OF_ANSWERS.get(result.command)
@@ -223,7 +223,7 @@ _OF_ANSWERS = {
     "tune": (Kind.INVALID,),
     "clients": (Kind.INVALID,),
 }
-"""Command -> the kinds of caveats that make its answer unfit."""
+"""Command -> the kinds of caveats that invalidate its answer."""
 _COUNTED = {
     Kind.INVALID: ("is invalid and left out", "are invalid and left out"),
     Kind.CLIENT_BOUND: (
@@ -232,11 +232,11 @@ _COUNTED = {
     ),
     Kind.SATURATED: ("is saturated", "are saturated"),
 }
-"""Kind -> what one run, or several, have of it; said by their number."""
+"""Kind -> phrases for one run and for several."""
 
 
 def is_stable(result: Result) -> bool | None:
-    """Whether no spread is above what is usual; None if nothing was measured twice."""
+    """Whether no spread is unusually high; None if nothing was measured twice."""
     if result.capacity is not None:
         return result.capacity.sure
     if result.command == "insert":
@@ -262,8 +262,7 @@ def _find_in_whole(result: Result) -> Iterator[Caveat]:
 
 
 def find_skipped_faults(result: Result) -> Iterator[Caveat]:
-    """What became of disturbances that weren't done as they were asked for, each once, with the runs of
-    which it is true."""
+    """Disturbances that weren't done as planned, each once, with the runs concerned."""
     disturbed = [*result.writers, *result.alone]
     faults: dict[tuple[str, str], list[tuple[GroupRun, str]]] = {}
     for group_run in disturbed:
@@ -314,10 +313,10 @@ def _find_in_inserts(result: Result) -> Iterator[Caveat]:
 
 
 def _find_bound(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
-    """How it shows that a client was the limit, and whether it had the CPUs or had to share them."""
+    """The evidence for a client-bound group, and whether it had the CPUs to itself."""
     client = group_run.group.client
     if group_run.group.valid and client and client.bound:
-        # A pause is in no query's time.
+        # No query's time includes a pause.
         by_pause = (client.pause_share or 0.0) >= BOUND_PAUSE_SHARE
         yield RULES["client-bound"].say(
             place,
@@ -328,7 +327,7 @@ def _find_bound(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
 
 
 def _find_saturated(group_run: GroupRun, place: Place) -> Iterator[Caveat]:
-    """What was not kept up with, how that shows, and what it does to the response times."""
+    """What the database fell behind with, the evidence, and the effect on response times."""
     offered = group_run.group.offered
     if group_run.group.valid and offered and offered.saturated:
         unit = "queries" if group_run.group.role is Role.READ else "events"
@@ -354,7 +353,7 @@ def _find_few(result: Result) -> Iterator[Caveat]:
     if few:
         widest = max(few, key=lambda entry: find_smallest_difference(entry.cv or 0, entry.runs))
         difference = find_smallest_difference(widest.cv or 0, widest.runs)
-        # Runs at a rate of their own hardly vary: less than a percent is not "0% or more".
+        # Runs at a given rate hardly vary: less than a percent is not "0% or more".
         least = f"only differences of {max(0.01, difference):.0%} or more are"
         shown = "no difference is" if difference == inf else least
         yield RULES["few runs"].say(runs=widest.runs, shown=shown)
@@ -389,14 +388,14 @@ def _find_in_queries(result: Result) -> Iterator[Caveat]:
     fewest = min((spread.runs for spread in spreads.values()), default=ENOUGH_RUNS)
     if fewest < RULES["few samples"].threshold:
         times = "once" if fewest == 1 else f"{fewest} times"
-        samples = f"after its first execution a query was asked {times}"
+        samples = f"after its first execution a query ran {times}"
         if not alone:
-            samples = f"{fewest} workers are {fewest} samples, however often each of them asks"
+            samples = f"{fewest} workers are {fewest} samples, however many executions each has"
         yield RULES["few samples"].say(samples=samples)
 
 
 def _find_in_reads(result: Result) -> Iterator[Caveat]:
-    """Caveats about groups that ask, and about those that were at work alone."""
+    """Caveats about readers, and about groups that ran alone."""
     readers = result.readers
     for group_run in [*(readers if result.command == "mixed" else ()), *result.alone]:
         if not group_run.group.valid:
@@ -409,8 +408,8 @@ def _find_in_reads(result: Result) -> Iterator[Caveat]:
 
 
 def _find_in_what_was_asked(result: Result) -> Iterator[Caveat]:
-    """What was asked for but not given for want of data or time; whose statements were sent; and why it isn't
-    known what the database used."""
+    """What was requested but lacked data or time; whose statements were sent; and why the database's resource
+    use is unknown."""
     late = [group_run.group.lateness for group_run in result.writers if group_run.group.lateness]
     if late:
         least = min(late, key=lambda lateness: lateness.came)

@@ -19,7 +19,7 @@ P = ParamSpec("P")
 EXIT_FAILED = 1
 EXIT_USAGE = 2
 EXIT_LIMIT = 3
-"""A limit was missed, or could not be decided."""
+"""A limit was missed or undecided."""
 
 
 class CliError(click.ClickException):
@@ -32,19 +32,19 @@ class ConfigError(CliError):
     exit_code = EXIT_USAGE
 
     def __init__(self, *problems: str) -> None:
-        """`problems`: all that is wrong."""
+        """`problems`: everything that is wrong."""
         super().__init__(list_problems(problems))
         self.problems = problems
 
 
 class Problems:
-    """What is wrong with a file, collected, so that all is said at once."""
+    """Collects the problems of a file, so that all are reported at once."""
 
     def __init__(self) -> None:
         self._found: list[str] = []
 
     def collect(self, check: Callable[P, T], *args: P.args, **more: P.kwargs) -> T | None:
-        """What the call returns; None if it raises a ConfigError, whose problems are kept."""
+        """The call's result; None if it raises a ConfigError, whose problems are collected."""
         try:
             return check(*args, **more)
         except ConfigError as error:
@@ -52,26 +52,26 @@ class Problems:
             return None
 
     def refuse(self) -> None:
-        """ConfigError with all that was found, if anything was."""
+        """Raise a ConfigError with all problems, if any."""
         if self._found:
             raise ConfigError(*self._found)
 
 
 class RunFailed(CliError):
-    """A run ended without a figure, or the result could not be kept."""
+    """A run ended without a figure, or its result could not be stored."""
 
     exit_code = EXIT_FAILED
     marks: Sequence[Mark] = ()
     undone: Sequence[SkippedFault] = ()
-    """What was done to the database in the run, and what was to be done and wasn't."""
+    """The disturbances of the run: done, and planned but not done."""
 
 
 class NotStarted(RunFailed):
-    """A run was refused before any of it was there."""
+    """A run was refused before anything was started."""
 
 
 class RunGivenUp(RunFailed):
-    """A run ended early, and what had been measured by then is known."""
+    """A run ended early, with what had been measured by then."""
 
     def __init__(self, message: str, report: Report) -> None:
         super().__init__(message)

@@ -1,5 +1,5 @@
-"""How this tool is installed: where the files beside its code lie, what it is called, who runs it,
-and how to add a package that is missing. Nothing else asks where a file of the tool's own is."""
+"""How this tool is installed: where its data files are, its name, who runs it, and how to add a missing
+package. Nothing else locates the tool's own files."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PACKAGES = Path(__file__).resolve().parents[2]
 """The folder of `cli` and `simulator`: a checkout, or site-packages."""
 
 _SHIPPED = Path(__file__).resolve().parents[1] / "shipped"
-"""In a wheel, what a checkout has in its root (pyproject.toml puts it there)."""
+"""In a wheel: the files from the root of a checkout (placed by pyproject.toml)."""
 
 IS_CHECKOUT = not _SHIPPED.is_dir()
 
@@ -32,7 +32,7 @@ COMMAND = "iotbench"
 """The command of the installed package."""
 
 CONFIG_FILE = "config.yaml"
-"""The config file if none is named: in the folder from which the tool is run."""
+"""The default config file: in the current folder."""
 
 _OWN_PACKAGES = ("cli", "iotbench", "simulator")
 
@@ -44,27 +44,27 @@ _EXTRAS = {
     "pyarrow": "recorded",
     "vl_convert": "charts",
 }
-"""Package that not only one module needs -> the extra of pyproject.toml that brings it."""
+"""Package that several modules need -> its extra in pyproject.toml."""
 
 
 def read_example(file: Path) -> str:
-    """An example to print: without the line by which editors find its schema in this repository."""
+    """An example to print, without the line that names its schema in this repository."""
     lines = file.read_text(encoding="utf-8").rstrip().split("\n")
     return "\n".join(lines[1:] if "yaml-language-server" in lines[0] else lines)
 
 
 def shipped(name: str) -> Path:
-    """`deployment`, `dbinstall` or `config.yaml`, as this version has them."""
+    """This version's `deployment`, `dbinstall` or `config.yaml`."""
     return (PACKAGES if IS_CHECKOUT else _SHIPPED) / name
 
 
 def program() -> str:
-    """What the user typed to start the tool, for messages that name another command."""
+    """How the user started the tool, for messages that name another command."""
     return COMMAND if Path(sys.argv[0]).name == COMMAND else "python run.py"
 
 
 def describe_user() -> str:
-    """Who runs this tool, and where, for others who find a run in their namespace."""
+    """The user and host, for others who find a run in their namespace."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -73,7 +73,7 @@ def describe_user() -> str:
 
 
 def environment_for_processes(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` for a Python that must find `simulator` from any folder, as this one does."""
+    """`environment` for a child Python that must find `simulator` from any folder."""
     if not IS_CHECKOUT:
         return dict(environment)
     paths = [str(PACKAGES), environment.get("PYTHONPATH", "")]
@@ -81,7 +81,7 @@ def environment_for_processes(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def missing_package(error: ModuleNotFoundError) -> str | None:
-    """What to do about a package that isn't installed; None if `error` is about one of our own."""
+    """How to install a missing package; None if `error` is about one of our own."""
     name = (error.name or "").partition(".")[0]
     if not name or name in _OWN_PACKAGES:
         return None
@@ -94,7 +94,7 @@ def missing_package(error: ModuleNotFoundError) -> str | None:
 
 
 def load_if_installed(name: str) -> type[AnyModule] | None:
-    """A module of that name; None if it lacks a package. OptionError if there is none."""
+    """The module of that name; None if a package is missing. OptionError if there is no such module."""
     from simulator.modules import load_module
 
     try:
@@ -106,8 +106,8 @@ def load_if_installed(name: str) -> type[AnyModule] | None:
 
 
 def load_each(names: Iterable[str], load: Callable[[str], LoadedT]) -> dict[str, LoadedT]:
-    """What can be loaded of modules or workloads, by name. One of another package that can't be is named in a
-    warning, and left out."""
+    """The modules or workloads that load, by name. One from another package that doesn't is left out with a
+    warning."""
     from simulator.errors import PluginError
 
     loaded = {}
@@ -138,6 +138,6 @@ def advise_install(extra: str) -> str:
 
 
 def _shortest(path: Path) -> Path:
-    """`path` as it may be typed here."""
+    """`path` as the user may type it here."""
     here = Path.cwd()
     return path.relative_to(here) if path.is_relative_to(here) else path

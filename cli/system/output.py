@@ -1,5 +1,5 @@
-"""Standard streams that may be closed, or have few characters: `run.py insert … 2>&1 | head` is no error, nor
-is `2>&-`. Lines on a terminal that are drawn anew. And files, written as a whole or not at all."""
+"""Standard streams that may be closed or have a limited encoding: neither `run.py insert … 2>&1 | head` nor
+`2>&-` is an error. Lines that are redrawn on a terminal. And atomic writing of files."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from simulator.documents import printable
 
 from .errors import RunFailed
 
-# Nobody reads the pipe any more; the terminal is gone.
+# The reader of the pipe, or the terminal, is gone.
 _NOBODY_READS = (errno.EPIPE, errno.EIO)
 
 
 def print_text(text: str = "") -> None:
-    """Print to standard output, unless nobody reads it any more."""
+    """Print to standard output, unless its reader is gone."""
     _print(_make_safe(text), sys.stdout)
 
 
 def print_prose(text: str) -> None:
-    """Print sentences to standard output: on a terminal their lines end between words."""
+    """Print sentences to standard output, wrapped between words on a terminal."""
     print_text(wrap_lines(text, terminal_width()))
 
 
 def wrap_lines(text: str, width: int | None) -> str:
-    """Lines of at most so many characters, unless a word is longer; None: as they are. Continuation lines
-    are indented."""
+    """Wrap lines at `width` characters, unless a word is longer; None: leave them. Continuation lines are
+    indented."""
     if width is None:
         return text
     fold = TextWrapper(
@@ -53,13 +53,13 @@ _INDENT = "  "
 
 
 def terminal_width() -> int | None:
-    """How many characters standard output has room for in a line; None: as many as you like."""
+    """The columns of standard output; None: no limit."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def note(text: str) -> None:
-    """Print progress and errors to standard error, unless nobody reads it any more. On a terminal lines end
-    between words; a block that is drawn there stays below."""
+    """Print progress and errors to standard error, unless its reader is gone. On a terminal, lines wrap
+    between words, above any block drawn there."""
     if sys.stderr.isatty():
         text = wrap_lines(text, terminal_size()[0])
     if _blocks:
@@ -69,7 +69,7 @@ def note(text: str) -> None:
 
 
 STRIKE, STRIKE_END = "\x1b[9m", "\x1b[29m"
-"""Struck through by a terminal: the only escape sequences that a text may have."""
+"""Strikethrough: the only escape sequences that a text may have."""
 _STRUCK = re.compile(f"({re.escape(STRIKE)}|{re.escape(STRIKE_END)})")
 
 
@@ -79,7 +79,7 @@ def _make_safe(text: str) -> str:
 
 
 def warn_once(text: str) -> None:
-    """Note a warning, unless this command has noted the same."""
+    """Print a warning, once per command."""
     context = click.get_current_context(silent=True)
     noted: set[str] = context.meta.setdefault(f"{__name__}.noted", set()) if context else set()
     if text not in noted:
@@ -94,12 +94,11 @@ def _print(text: str, stream: TextIO, end: str = "\n") -> None:
 
 @contextmanager
 def _unless_unread(stream: TextIO) -> Iterator[None]:
-    """Printing to a stream: that nobody reads it any more is no error. RunFailed if it is standard output and
-    has no room."""
+    """Printing to a stream whose reader may be gone. RunFailed if standard output has no space left."""
     try:
         yield
     except OSError as error:
-        # What it still holds must not fail again when the interpreter ends.
+        # Its buffer must not fail again at exit.
         # https://docs.python.org/3/library/signal.html#note-on-sigpipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         if stream is sys.stdout and error.errno not in _NOBODY_READS:
@@ -112,12 +111,10 @@ https://invisible-island.net/xterm/ctlseqs/ctlseqs.html (DECTCEM)"""
 
 
 class Block:
-    """The last lines of standard error, a terminal, which are drawn anew again and again. Use as a context
-    manager; afterwards nothing is left of it.
-
-    Between two drawings the (hidden) cursor stands at the beginning of the first line. Terminals wrap
-    lines anew when their window is made narrower, or cut them off; the cursor stays with its character,
-    so erasing from there on erases the block however many lines it takes by then.
+    """The last lines of standard error on a terminal, which are redrawn. A context manager, which leaves
+    nothing behind. Between drawings, the (hidden) cursor is at the beginning of the first line. Terminals
+    rewrap or cut lines when their window narrows; the cursor stays with its character, so erasing from it
+    erases the block however many lines it takes by then.
     """
 
     def __init__(self) -> None:
@@ -134,7 +131,7 @@ class Block:
         _print(f"\r{_ERASE_BELOW}{_SHOW_CURSOR}", sys.stderr, end="")
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Draw these lines in place of those before; each must be narrower than the terminal."""
+        """Draw these lines in place of the previous ones; each must be narrower than the terminal."""
         with self._lock:
             up = _UP.format(len(lines) - 1) if len(lines) > 1 else ""
             self._text = _make_safe("\n".join(lines)) + up + "\r"
@@ -199,12 +196,12 @@ def follow_work() -> Iterator[Callable[[str], None]]:
 
 
 _blocks: list[Block] = []
-"""The one that stands on the terminal, if any."""
+"""The block on the terminal, if any."""
 
 
 def terminal_size() -> tuple[int, int]:
-    """Columns and lines of the terminal that standard error is, as it is now: a variable of the environment
-    wouldn't know of a change. 80 and 24 if it doesn't say."""
+    """Current columns and lines of standard error's terminal, which environment variables don't track. 80 and
+    24 if unknown."""
     with suppress(OSError, ValueError):
         columns, lines = os.get_terminal_size(sys.stderr.fileno())
         if columns and lines:
@@ -214,18 +211,18 @@ def terminal_size() -> tuple[int, int]:
 
 _ASCII = str.maketrans(
     {
-        "━": "=", "─": "-", "·": "|", "…": ".",  # as wide: the lines that are drawn anew have them
+        "━": "=", "─": "-", "·": "|", "…": ".",  # of the same width, since redrawn lines contain them
         "×": "x", "÷": "/", "−": "-", "–": "-", "±": "+/-", "≤": "<=", "≥": ">=", "µ": "u",
         "“": '"', "”": '"', "✓": "yes", "✗": "no",
     }
 )  # fmt: skip
-"""What this tool writes, in characters that each terminal has."""
+"""ASCII substitutes for the tool's characters."""
 _REPLACE = f"{__name__}.replace"
 
 
 def _replace_unknown(error: UnicodeError) -> tuple[str, int]:
-    r"""What is printed instead of characters that a stream's encoding doesn't have: something alike, or what
-    Python writes for them, `\xfc`."""
+    r"""Replaces characters that a stream's encoding lacks by something similar, or by Python's escape,
+    `\xfc`."""
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end].translate(_ASCII)
     return text.encode("ascii", "backslashreplace").decode("ascii"), error.end
@@ -235,14 +232,14 @@ codecs.register_error(_REPLACE, _replace_unknown)
 
 
 def prepare_streams() -> None:
-    """Make sure that no character is an error on standard output and standard error. And give each standard
-    stream that was closed (`>&-`) the null device. Otherwise the next file opened would get its number, and
-    what is printed would be written into that file."""
+    """Make any character printable on standard output and standard error, and attach closed standard streams
+    (`>&-`) to the null device. Otherwise the next opened file would get their number, and output would end up
+    in that file."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            # The lowest free number is given, which is this one.
+            # `open` returns the lowest free number, which is this one.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
             setattr(sys, name, os.fdopen(number, "w" if number else "r"))
         stream = getattr(sys, name)
@@ -268,16 +265,16 @@ _REMEDIES = {
 
 
 def explain(error: OSError | UnicodeEncodeError) -> str:
-    """Why something could not be written, and what to do about it."""
+    """Why something could not be written, with a remedy."""
     if isinstance(error, UnicodeEncodeError):
         text = printable(error.object[error.start : error.end])
-        return f"names of files have no {text} here ({error.encoding}); use UTF-8, as by LC_ALL=C.UTF-8"
+        return f"file names can't contain {text} here ({error.encoding}); use UTF-8, as in LC_ALL=C.UTF-8"
     remedy = _REMEDIES.get(error.errno or 0)
     return f"{error.strerror}; {remedy}" if remedy else str(error.strerror)
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file, as a whole or not at all. RunFailed if it can't be."""
+    """Write a file atomically. RunFailed if that fails."""
     encoded = content if isinstance(content, bytes) else content.encode(errors="backslashreplace")
     try:
         if path.exists() and os.path.samestat(path.stat(), os.fstat(1)):
@@ -289,7 +286,7 @@ def write_whole(path: Path, content: str | bytes) -> None:
         if path.exists() and not path.is_file():
             path.write_bytes(encoded)  # a pipe or device: nothing to replace
             return
-        path = path.resolve()  # a symbolic link stays one
+        path = path.resolve()  # keeps symbolic links
     except OSError as error:
         raise RunFailed(f"can't write {path}: {explain(error)}") from error
     part = path.with_name(path.name + ".part")

@@ -1,5 +1,5 @@
-"""Signals: the first ends the work, a second one hurries the clean-up, none skips it. And other
-processes: run to their end, ended whatever state they are in, and kept off by locked files."""
+"""Signals: the first ends the work, a second hurries the clean-up, none skips it. And other processes:
+running them, ending them in any state, and excluding them by locked files."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ import psutil
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 END_PATIENCE_S = 10.0
-"""How long a program that the tool has started has after SIGTERM to undo what it did."""
+"""How long a program started by the tool has after SIGTERM to undo what it did."""
 
 
 def end_at_signals() -> None:
-    """Let a signal end the process at once, until `Interrupts` takes over. For the time in which Python
-    reads the code: nothing is under way, and an exception may come in the middle of any module."""
+    """Let a signal end the process at once, until `Interrupts` takes over. For the time of imports: nothing
+    has started yet, and an exception could strike in the middle of any module."""
     for number in _SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, lambda number, _: os._exit(_exit_code(number)))
 
 
 def _exit_code(number: int) -> int:
-    """The shell's convention for a process that a signal has ended."""
+    """The shell's convention for a process ended by a signal."""
     return 128 + number
 
 
@@ -47,7 +47,7 @@ class Interrupted(BaseException):
         super().__init__(signal.Signals(number).name)
         self.number = number
         self.left = "nothing is left running"
-        """What the user is told of what was under way."""
+        """What the user is told about unfinished work."""
 
     @property
     def exit_code(self) -> int:
@@ -56,8 +56,8 @@ class Interrupted(BaseException):
 
 
 class Flag:
-    """A `threading.Event` to poll, without its lock, on which a signal handler that interrupts itself
-    would wait forever."""
+    """Like `threading.Event` for polling, but without its lock, on which a signal handler that interrupts
+    itself would deadlock."""
 
     def __init__(self) -> None:
         self._set = False
@@ -70,11 +70,11 @@ class Flag:
 
 
 class Interrupts:
-    """Turns the first signal into `Interrupted`, raised in the main thread outside of shields.
+    """Turns the first signal into `Interrupted`, raised in the main thread outside of shields. A context
 
-    Use as a context manager around a command. `hurry` is set by every further signal: whoever
-    waits for something to end in good order then ends it at once. A signal that was ignored
-    before (nohup, a script's background job) stays ignored.
+    manager around a command. Every further signal sets `hurry`: code that waits for an orderly end then ends
+
+    at once. A signal that was already ignored (nohup, a script's background job) stays ignored.
     """
 
     def __init__(self) -> None:
@@ -97,10 +97,10 @@ class Interrupts:
             signal.signal(number, handler)
 
     def ignore(self) -> None:
-        """Ignore signals from now on: there is nothing left that they could end, and a late one
-        must not change the exit status."""
-        # Python complains of a signal that has come and is ignored before its handler has run, so none
-        # may come in between.
+        """Ignore signals from now on: nothing is left for them to end, and a late one must not change the
+        exit status."""
+        # Python complains about a pending signal that becomes ignored before its handler has run, so none
+        # may arrive in between.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, self._before)
         for number in self._before:
             signal.signal(number, signal.SIG_IGN)
@@ -108,8 +108,8 @@ class Interrupts:
         self._before.clear()
 
     def insist(self) -> None:
-        """Raise again, for whoever still works after a further signal: the first exception got lost
-        where Python ignores them, as in a finalizer or a weak reference's callback."""
+        """Raise again in code still working after a further signal: the first exception was lost where Python
+        ignores them, as in a finalizer or a weak reference's callback."""
         in_main = threading.current_thread() is threading.main_thread()
         if in_main and self.hurry.is_set() and not self._shields:
             raise Interrupted(self._number)
@@ -126,8 +126,8 @@ class Interrupts:
 
     @contextmanager
     def shield(self) -> Iterator[None]:
-        """Finish what is inside before a signal is raised: for starting and for cleaning up. It is raised in
-        the main thread alone: others need no shield."""
+        """Delay a signal's exception to the end of the block: for starting and for cleaning up. Only the main
+        thread needs it, since others get no exception."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -145,7 +145,7 @@ _POLL_S = 0.2
 _END_POLL_S = 0.05
 _FOR_ALL = stat.S_ISVTX | stat.S_IWOTH
 _LONGEST = 4096
-"""Bytes of a lock's holder: a path is no longer."""
+"""Bytes of a lock's holder: the longest path."""
 
 
 def run_program(
@@ -160,11 +160,13 @@ def run_program(
     environment: Mapping[str, str] | None = None,
     folder: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end, in a session of its own, with `text` as its standard input.
+    """Run a program to its end, in its own session, with `text` as its standard input. If it exceeds
 
-    If it takes longer than `timeout_s`, or than `hurried_timeout_s` once the user is in a hurry, or outlasts
-    what it is for (`is_over`), it is ended with all that it has started, and `subprocess.TimeoutExpired` is
-    raised. So is it by any exception. `end_patience_s`: as in `end_group`.
+    `timeout_s`, or `hurried_timeout_s` once the user is in a hurry, or outlasts its purpose (`is_over`), it
+
+    is ended with everything it started, and `subprocess.TimeoutExpired` is raised. Any exception also ends
+
+    it. `end_patience_s`: as in `end_group`.
     """
     began = time.monotonic()
     limit_s = timeout_s
@@ -175,7 +177,7 @@ def run_program(
     ) as process:  # fmt: skip
         try:
             if process.stdin is not None:
-                # By a thread: after a timeout, `communicate` would never send the rest.
+                # In a thread: after a timeout, `communicate` would never send the rest.
                 threading.Thread(target=_feed, args=(process.stdin, text), daemon=True).start()
                 process.stdin = None
             while True:
@@ -193,19 +195,19 @@ def run_program(
 
 
 def _feed(stdin: IO[str], text: str) -> None:
-    """Write all of it, unless the program ends before; then close."""
+    """Write everything, unless the program ends first; then close."""
     with suppress(BrokenPipeError), stdin:
         stdin.write(text)
 
 
 def end_group(leader: int, patience_s: float, in_a_hurry: Callable[[], bool]) -> None:
-    """End a process group: by SIGTERM, at which a script may undo what it did, and after `patience_s`, or as
-    soon as the user is in a hurry, by SIGKILL. The caller has not yet waited for its leader."""
+    """End a process group: with SIGTERM, so that a script can undo what it did, and after `patience_s`, or as
+    soon as the user is in a hurry, with SIGKILL. The caller must not have waited for its leader."""
     until = time.monotonic() + patience_s
     try:
         if not in_a_hurry():
             _signal_group(leader, signal.SIGTERM)
-            # Nothing tells that the last of a group has ended: its leader may have ended before.
+            # Nothing signals that the last process of a group has ended: its leader may have ended earlier.
             while _is_at_work(leader) and time.monotonic() < until and not in_a_hurry():
                 time.sleep(_END_POLL_S)
     finally:
@@ -213,7 +215,7 @@ def end_group(leader: int, patience_s: float, in_a_hurry: Callable[[], bool]) ->
 
 
 def _is_at_work(leader: int) -> bool:
-    """Whether a process of the group has not ended."""
+    """Whether any process of the group is alive."""
     for pid in psutil.pids():
         with suppress(OSError, psutil.Error):
             if os.getpgid(pid) == leader and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
@@ -222,8 +224,8 @@ def _is_at_work(leader: int) -> bool:
 
 
 def kill_group(leader: int) -> None:
-    """SIGKILL to a process group, stopped members included. The caller has not yet waited for its
-    leader, so that the number can't belong to anybody else by now."""
+    """SIGKILL to a process group, including stopped members. The caller must not have waited for its leader,
+    so that the number can't have been reused."""
     _signal_group(leader, signal.SIGKILL)
 
 
@@ -233,14 +235,14 @@ def _signal_group(leader: int, number: signal.Signals) -> None:
 
 
 def kill_tree(root: int) -> None:
-    """SIGKILL to a child that has not been waited for, and to all that descend from it."""
+    """SIGKILL to a child that has not been waited for, and to all its descendants."""
     for process in list_tree(root):
         with suppress(psutil.NoSuchProcess):
             process.kill()
 
 
 def list_tree(root: int) -> list[psutil.Process]:
-    """A process's children, their children and so on, and itself at last."""
+    """The descendants of a process, then itself."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(root)
         return [*process.children(recursive=True), process]
@@ -249,14 +251,13 @@ def list_tree(root: int) -> list[psutil.Process]:
 
 @contextmanager
 def lock_file(path: Path, holder: str = "", for_all: bool = False) -> Iterator[None]:
-    """Keep other processes out of what this file stands for, with `for_all` those of other users, too.
-    BlockingIOError if one has
-    locked it, with its `holder` as the text; another OSError if it can't be locked. The kernel drops the lock
-    of a process that is killed."""
+    """Lock a file against other processes, with `for_all` also those of other users. BlockingIOError if it is
+    locked, with the `holder` as its text; another OSError if it can't be locked. The kernel releases the lock
+    of a killed process."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         links = 0
-        while not links:  # its last holder may have removed it since it was opened
+        while not links:  # the last holder may have removed it after we opened it
             file = stack.enter_context(_open_lock(path, for_all))
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -265,18 +266,20 @@ def lock_file(path: Path, holder: str = "", for_all: bool = False) -> Iterator[N
                 raise BlockingIOError(errno.EWOULDBLOCK, name) from error
             links = os.fstat(file.fileno()).st_nlink
         try:
-            with suppress(OSError):  # without room for a name the lock holds all the same
+            with suppress(OSError):  # the lock holds even if there is no space for a name
                 file.truncate(0)
                 file.write(holder.encode()[:_LONGEST])
             yield
         finally:
             file.truncate(0)
-            with suppress(PermissionError):  # another user's stays: only its owner may remove it
+            with suppress(
+                PermissionError
+            ):  # another user's file stays: only its owner may remove it
                 path.unlink(missing_ok=True)
 
 
 def is_for_all(folder: Path) -> bool:
-    """Whether all users can make files in a folder, and nobody remove what is another's."""
+    """Whether all users can create files in a folder, and only remove their own."""
     with suppress(OSError):
         found = folder.stat()
         return found.st_uid == 0 and found.st_mode & _FOR_ALL == _FOR_ALL
@@ -284,13 +287,13 @@ def is_for_all(folder: Path) -> bool:
 
 
 def _open_lock(path: Path, for_all: bool) -> FileIO:
-    """A file that the user, or all users, can write to. Whatever somebody has put there instead: nothing is
-    followed, and nothing but a plain file of one name is written to."""
-    mask = os.umask(0) if for_all else None  # for everybody from the moment it can be found
+    """A file that the user, or all users, can write to. Guards against planted files: links aren't followed,
+    and only a regular file with one name is written to."""
+    mask = os.umask(0) if for_all else None  # for everyone from the moment it exists
     try:
         number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o666)
     except FileExistsError:
-        # Without O_CREAT, with which Linux refuses to open what is another user's in such a folder
+        # Without O_CREAT, with which Linux refuses to open other users' files in such a folder
         # (https://docs.kernel.org/admin-guide/sysctl/fs.html#protected-regular).
         number = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK)
     finally:

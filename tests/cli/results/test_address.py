@@ -158,7 +158,7 @@ def test_a_result_that_is_there_is_not_overwritten(place: Path) -> None:
     address = Address((place / "elsewhere").as_uri())
     folder = keep(address)
     folder.send()
-    with pytest.raises(RunFailed, match="under another name: there is a result already"):
+    with pytest.raises(RunFailed, match="under another name: there already is a result"):
         folder.send()
 
 

@@ -110,7 +110,7 @@ def test_one_level_tells_nothing_however_many_events_there_are() -> None:
     [event_size] = list_event_sizes([run(size(100_000, 2_500_000))])
     assert event_size.reason is not None
     assert event_size.reason.startswith(
-        "one fill level is not enough: no size was taken during the run"
+        "one fill level is not enough: no size was measured during the run"
     )
 
 

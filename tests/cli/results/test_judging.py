@@ -356,7 +356,7 @@ def test_what_deleting_by_age_costs_is_a_line_and_no_load() -> None:
         run.groups[0].deletion_cost = cost
     verdict = _judge({**NEEDED, "retention": "10d"}, [deleting], [deleting])
     assert all(cell.status is Status.UNDECIDED for cell in verdict.candidates[0].cells)
-    notes = [note for note in verdict.notes if "retention: " in note]
+    notes = [note for note in verdict.notes if ", retention: " in note]
     assert len(notes) == 1
     assert "inserts lost 10% in the 5 s in which one ran" in notes[0]
     assert not any("not measured" in note for note in verdict.notes)
@@ -477,7 +477,7 @@ def test_an_outage_that_outlasts_the_run_isnt_over() -> None:
     late = _strike(4)
     late.runs[0].groups[0].outages = [Outage(gap_s=4.0, gap_began_s=36.0, recovered_after_s=None)]
     cell = _cell(_judge(FAULT, [late], [late]), "faults.kill-server")
-    assert "the run ended before the rate was back" in (cell.reason or "")
+    assert "the run ended before the rate recovered" in (cell.reason or "")
 
 
 PAUSED = {"events_per_s": 1000, "faults": {"pause-fleet 20s": "5s"}}
@@ -568,7 +568,7 @@ def test_each_cell_says_on_how_much_it_was_measured() -> None:
     assert [(scale.events, scale.in_memory) for scale in scales if scale] == 3 * [
         (40_000_500, True)
     ]
-    assert any("864M events are stored in the end" in note for note in fits.notes)
+    assert any("864M events are stored at full retention" in note for note in fits.notes)
     swaps = _judge(LONG, _turn(20, 20, memory=10**9), _turn(20, 20, memory=10**10))
     scale = _cell(swaps, "insert.p99").scale
     assert scale is not None
@@ -651,12 +651,14 @@ def _delete(kept: int, took_s: float) -> Result:
 
 def test_deletions_grow_with_what_is_stored() -> None:
     turns = [[_delete(10**6, 0.1), _delete(10**7, 1.0)] for _ in range(2)]
-    notes = [note for note in _judge(LONG, *turns).notes if "retention: " in note]
+    notes = [note for note in _judge(LONG, *turns).notes if ", retention: " in note]
     assert (
         "; a deletion took 100 ms with 1M events stored, 1,000 ms with 10M → 30,000 ms with 300M of 864M."
     ) in notes[0]
     one = [
-        note for note in _judge(LONG, *[turn[:1] for turn in turns]).notes if "retention: " in note
+        note
+        for note in _judge(LONG, *[turn[:1] for turn in turns]).notes
+        if ", retention: " in note
     ]
     assert "ms with 1M of 864M events stored" in one[0]
 
@@ -665,7 +667,7 @@ def test_what_was_measured_in_memory_alone_is_told() -> None:
     turns = [_turn(20, 20, memory=10**10) for _ in range(2)]
     [note] = [note for note in _judge(LONG, *turns).notes if "in memory (" in note]
     # An event takes 100 bytes.
-    assert "(10 GB), and 86.4 GB are stored in the end: a history of 100M events" in note
+    assert "(10 GB), and 86.4 GB are stored at full retention: a history of 100M events" in note
     beyond = _judge(LONG, *[_turn(20, 20, memory=10**9) for _ in range(2)])
     assert not any("in memory (" in note for note in beyond.notes)
 

@@ -57,7 +57,7 @@ def test_an_outage_and_the_way_back() -> None:
     assert outage.recovered_after_s == pytest.approx(28 - 20.4)
     [text] = describe_outages(run)
     assert text == (
-        "After restart-server at 20.4 s nothing was acknowledged for 6.7 s; the rate was back after 7.6 s;"
+        "After restart-server at 20.4 s nothing was acknowledged for 6.7 s; the rate recovered after 7.6 s;"
         " nothing was lost or stored twice."
     )
 
@@ -101,7 +101,7 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         (make_run([100] * 20 + [30] * 20, [(20.5, 22.0)]), "did not return to 90 %"),
         (
             make_run([100] * 21 + [0] * 6 + [100], [(20.5, 27.2)], window_s=24.0),
-            "for 6.7 s; the run ended before the rate was back;",
+            "for 6.7 s; the run ended before the rate recovered;",
         ),
         (
             make_run([100] * 21, [(20.5, 24.0)], window_s=24.0),
@@ -109,7 +109,7 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         ),
         (
             make_run([100] * 21 + [20, 20], window_s=23.0),
-            "throughout; too little of the run was left to see whether the rate came back;",
+            "throughout; too little of the run was left to see whether the rate recovered;",
         ),
         (
             make_run([100] * 21 + [0, 0, 60, 60], [(20.5, 23.2)], window_s=25.0),
@@ -137,7 +137,7 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         (look_up(make_run([100] * 40), 0, 0), "nothing was lost"),
         (
             add_lookup(make_run([100] * 40), Lookup(reason="no such table")),
-            "but they were not looked up one by one (no such table), so one lost and another stored",
+            "but they were not looked up one by one (no such table), so a lost event and a duplicate",
         ),
         (
             add_lookup(make_run([100] * 40), Lookup(events=1, missing=0, doubled=0, per_group=7)),
@@ -145,7 +145,7 @@ def test_a_rate_that_fell_without_a_gap() -> None:
         ),
         (
             make_run([100] * 40, [(24.0, 26.0)]),
-            "nothing was acknowledged for 2.0 s, starting 3.6 s after it; the rate was back",
+            "nothing was acknowledged for 2.0 s, starting 3.6 s after it; the rate recovered",
         ),
         (make_run([100] * 40, stored=None), "events lost: unknown"),
         (
@@ -243,13 +243,13 @@ def catch_up(after_s: float | None, p99: float | None = 900.0) -> GroupRun:
 def test_after_a_fleet_was_cut_off_its_events_are_worked_off() -> None:
     [text] = describe_outages(catch_up(after_s=0.912))
     assert text == (
-        "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; the"
+        "After pause-fleet 5s at 10.0 s 500 events that had been held back arrived at once; the"
         " backlog was cleared after 0.912 s, meanwhile p99 was 900 ms, afterwards p99 was 3.14 ms; the"
         " latest was stored 5.4 s after it was due; nothing was lost or stored twice."
     )
     [text] = describe_outages(catch_up(after_s=None, p99=None))
     assert text == (
-        "After pause-fleet 5s at 10.0 s 500 events that had been held back came at once; the backlog was"
+        "After pause-fleet 5s at 10.0 s 500 events that had been held back arrived at once; the backlog was"
         " not cleared before the run ended, or the fleet was cut off again; the latest was stored 5.4 s after"
         " it was due; nothing was lost or stored twice."
     )

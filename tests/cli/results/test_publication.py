@@ -60,7 +60,7 @@ def test_what_is_in_order_may_be_published(tmp_path: Path, good: Result) -> None
         "alpha PostgreSQL 18.4 on x86_64, compiled: fsync on",
         "measured 2025-01-02 by version 0.1.0 (abc) of this tool",
     ):
-        assert f"beside it: {line}\n" in out
+        assert f"note: {line}\n" in out
 
 
 def set_environment(part: str, **changes: Any) -> Change:
@@ -170,7 +170,7 @@ def test_a_campaign_has_all_its_jobs_often_enough(tmp_path: Path, good: Result) 
         "alpha kill 1 failed: no room",
         "fewer than 3 repetitions: alpha fill (2)",
     ]
-    assert "set aside and made again: 1 result" in publication.beside
+    assert "set aside and repeated: 1 result" in publication.beside
 
 
 def test_a_failure_that_has_a_note_is_a_result(tmp_path: Path, good: Result) -> None:
@@ -238,7 +238,7 @@ def test_a_module_that_is_not_installed_leaves_secrets_unseen(
     keep(tmp_path, good)
     monkeypatch.setattr(publication, "load_module", refuse)
     (problem,) = find_problems(tmp_path)
-    assert "secrets can't be looked for: the Python package driver is needed" in problem
+    assert "can't search for secrets: the Python package driver is needed" in problem
     assert f"[{good.module}]'" in problem
 
 

@@ -299,7 +299,7 @@ def test_retries() -> None:
 def test_readers_that_did_not_ask_at_once(overlap: float | None, apart: bool) -> None:
     result = queries({"q": MANY}, overlap=overlap)
     texts = [caveat.text for caveat in of_kind(result, Kind.APART)]
-    assert [text.startswith("all workers asked at once for only 79%") for text in texts] == [
+    assert [text.startswith("all workers were active together for only 79%") for text in texts] == [
         True
     ] * apart
 
@@ -399,9 +399,7 @@ def test_query_times_that_differ_after_the_first() -> None:
 @pytest.mark.parametrize(("further", "text"), [(1, "once"), (3, "3 times")])
 def test_queries_asked_seldom(further: int, text: str) -> None:
     (caveat,) = of_kind(queries({"q": MANY[:further]}), Kind.FEW_RUNS)
-    assert caveat.text.startswith(
-        f"after its first execution a query was asked {text}; six or more"
-    )
+    assert caveat.text.startswith(f"after its first execution a query ran {text}; six or more")
 
 
 def test_queries_asked_once() -> None:
@@ -420,7 +418,7 @@ def test_many_executions_of_few_workers_are_few_samples() -> None:
         queries({}, queries=[ask("q", each)], options={"workers": 2, "runs": 49, "module": {}})
     )
     assert caveat.kind is Kind.FEW_RUNS
-    assert caveat.text.startswith("2 workers are 2 samples, however often each of them asks")
+    assert caveat.text.startswith("2 workers are 2 samples, however many executions each has")
 
 
 # --- what follows ---------------------------------------------------------------------------------

@@ -542,11 +542,11 @@ ONLY_FIRST = "the first executions of queries that ran only once"
     ],
 )
 def test_query_times_say_which_executions_count(results: list[Result], counted: str) -> None:
-    """As the notes do: of a query that was asked once only, the first ones."""
+    """As the notes do: of a query that ran only once, the first ones."""
     figure = drawn("queries", *results)
     assert figure.note.startswith(f"Mean of {counted}, and the range")
     notes = [note for result in results for note in list_notes(result, terminal=False)]
-    assert (ONLY_FIRST in figure.note) is any("asked once only" in note for note in notes)
+    assert (ONLY_FIRST in figure.note) is any("ran only once" in note for note in notes)
     for row in rows(figure):
         # A first execution isn't told of twice.
         assert ("the first time" in row["text"]) is (row["value"] != 8_000.0)

@@ -37,7 +37,7 @@ def test_what_was_done_is_told_first_and_of_several_runs_with_the_run() -> None:
     result = disturbed((10.0, 5.0))
     first = list_notes(result, terminal=False)[0]
     assert first == (
-        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; the rate was back after 5.0 s;"
+        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; the rate recovered after 5.0 s;"
         " nothing was lost or stored twice."
     )
     again = disturbed((10.0, 0)).runs[0]

@@ -178,7 +178,7 @@ def test_what_was_done_to_the_database_is_told() -> None:
     page = Page(report(disturbed((10.0, 5.0))))
     assert {"class": "outage"} in [attributes for tag, attributes in page.tags if tag == "p"]
     sentence = (
-        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; the rate was back after"
+        "After run number-1 at 10.0 s nothing was acknowledged for 4.9 s; the rate recovered after"
     )
     assert page.text.count(sentence) == 2  # beside the answer, and below the figure
 
