@@ -75,6 +75,7 @@ def _describe_recording(workload: Replayed) -> str:
         datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
         for ms in (header.first_ms, header.last_ms)
     )
+    alike = f", by which {header.coinciding:,} coincide" if header.coinciding else ""
     duplicates = f"{header.duplicates:,} events that repeat a device and time"
     rows = [
         ["events", f"{header.rows:,} of {format_count(header.devices, 'device')}"],
@@ -86,6 +87,7 @@ def _describe_recording(workload: Replayed) -> str:
         ["gaps", f"{header.gaps:,} are over ten times the median"],
         ["late", f"{header.late:,} events, by up to {format_in_unit(header.latest_ms / 1000)}"],
         ["duplicates", duplicates if header.duplicates else "none"],
+        *([["cut", f"{header.cut:,} times to the millisecond{alike}"]] if header.cut else []),
         *([f"without {name}", why] for name, why in header.skipped.items()),
     ]
     return tabulate(rows, tablefmt="plain", disable_numparse=True)

@@ -152,6 +152,24 @@ def test_a_text_among_numbers_is_refused_until_the_settings_say_what_it_means(
     assert found.values("v")[[1, 600_001]].tolist() == [1.0, 0.5]
 
 
+def test_times_are_cut_to_the_millisecond_where_that_is_asked_for(tmp_path: Path) -> None:
+    """Of events of one device and time, only some are made so by the cut."""
+    times = ["00.0010", "00.0012", "00.0019", "00.0030", "00.0030", "00.0041", "00.005"]
+    lines = [f"2024-01-01T00:00:{time},{place // 6},1" for place, time in enumerate(times)]
+    file = _write(tmp_path, "\n".join(["ts,device,v", *lines]))
+    with pytest.raises(OptionError) as refused:
+        _read(file)
+    assert str(refused.value) == (
+        "column ts: 3 times with parts of a millisecond, which are not kept; without them 2 events would"
+        " repeat a device and time: recorded.columns: {ts: {as: timestamp_ms}} cuts them"
+    )
+    cut = {"ts": {"as": "timestamp_ms"}}
+    header = _read(file, columns=cut).header
+    assert (header.cut, header.coinciding, header.duplicates) == (3, 2, 3)
+    assert len(_read(file, columns=cut, duplicates="drop")) == 4
+    assert not list(tmp_path.rglob("below"))
+
+
 def test_settings_choose_rows_and_their_order(tmp_path: Path) -> None:
     file = _write(tmp_path, "ts,device,v\n" + "".join(
         f"{1_704_067_200 + second},{device},{value}\n"

@@ -18,16 +18,20 @@ from numpy.typing import NDArray
 from pydantic_core import to_json
 
 from ...errors import OptionError, list_names, one_line
+from ...units import format_count
 from ..definition import MAX_COLUMNS
 from ..schema import DEVICES_APART, FLOATS, NUMBERS, ColumnType
-from .ordering import finish
+from .ordering import count_cut, finish
 from .reading import Reader, Wider
 from .roles import Roles, find_roles, make_name
 from .settings import ColumnSettings, Format, Recorded
 from .sources import Source
 from .store import (
+    BELOW,
+    DEVICE,
     DTYPES,
     NAME_DIGITS,
+    TIME,
     VERSION,
     RecordedColumn,
     SourceFile,
@@ -182,10 +186,13 @@ class _Conversion:
         """Read everything; the header of what was written."""
         try:
             self._read()
+            if self._rows and self._below.tell():
+                self._below.truncate(4 * self._rows)
         finally:
             for file in self._open:
                 file.close()
         self._find_hidden_numbers()
+        self._find_cut_times()
         self._problems.refuse()
         if not self._rows:
             raise OptionError(f"{self._settings.file} has no rows")
@@ -226,6 +233,23 @@ class _Conversion:
                     len(strange),
                     "different text",
                 )
+
+    def _find_cut_times(self) -> None:
+        """Note times with parts of a millisecond, unless they may be cut."""
+        if not self._rows or self._time_how.as_ is ColumnType.TIMESTAMP_MS:
+            return
+        cut, coinciding = count_cut(self._folder)
+        if cut:
+            alike = (
+                f"; without them {format_count(coinciding, 'event')} would repeat a device and time"
+            )
+            self._problems.add(
+                self._time_source,
+                f"with parts of a millisecond, which are not kept{alike if coinciding else ''}",
+                f"recorded.columns: {{{self._time_source}: {{as: timestamp_ms}}}} cuts them",
+                cut,
+                "time",
+            )
 
     def _file(self, name: str) -> IO[bytes]:
         file = (self._folder / name).open("wb", buffering=1 << 16)
@@ -281,7 +305,9 @@ class _Conversion:
         self._time_name = name(roles.time)
         self._device_name = "device" if roles.device is None else name(roles.device)
         taken.setdefault(self._device_name, "(the device)")
-        self._times, self._device_file = self._file("time"), self._file("device")
+        self._time_source = roles.time
+        self._time_how = self._settings.columns.get(roles.time, ColumnSettings())
+        self._times, self._below, self._device_file = map(self._file, (TIME, BELOW, DEVICE))
         for part in schema:
             if part.name in (roles.time, roles.device) or part.name in self._skipped:
                 continue
@@ -313,11 +339,14 @@ class _Conversion:
     def _take(self, batch: pa.RecordBatch, roles: Roles) -> None:
         """Convert some rows."""
         names = batch.schema.names
-        times = read_times(
+        times, below = read_times(
             batch.column(names.index(roles.time)), roles.time, self._settings, self._problems
         )
         devices = self._take_devices(batch, roles)
         self._times.write(times.tobytes())
+        if below is not None:
+            self._below.seek(4 * self._rows)  # what lies before is 0
+            self._below.write(below.tobytes())
         self._device_file.write(devices.tobytes())
         self._rows += batch.num_rows
         for column in self._columns:

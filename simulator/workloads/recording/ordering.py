@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...errors import OptionError
 from .settings import Duplicates, Recorded, SendingOrder, read_span
 from .store import (
+    BELOW,
     DEVICE,
     DEVICES,
     DTYPES,
@@ -48,6 +49,8 @@ def finish(
 ) -> Header:
     """Put the converted columns into their order and write what goes with them; what the recording's header
     says. `tags`: place of a column -> the text of each device; `names`: of time and device."""
+    cut, coinciding = count_cut(folder)
+    (folder / BELOW).unlink()
     chosen = _choose_rows(folder, settings, rows)
     if chosen is not None:
         rows = len(chosen)
@@ -84,6 +87,8 @@ def finish(
         skipped=skipped,
         first_ms=min(int(times[part].min()) for part in chunks(rows)),
         last_ms=max(int(times[part].max()) for part in chunks(rows)),
+        cut=cut,
+        coinciding=coinciding,
         **_measure_lateness(folder, times),
         **_measure_intervals(folder, times),
     )
@@ -125,10 +130,14 @@ def _choose_rows(folder: Path, settings: Recorded, rows: int) -> NDArray[np.int6
     return chosen
 
 
-def find_duplicates(folder: Path, rows: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
-    """The rows whose device has an earlier one (in the order of `rows`) of the same time."""
+def find_duplicates(
+    folder: Path, rows: NDArray[np.int64] | None = None, below: NDArray[np.int32] | None = None
+) -> NDArray[np.int64]:
+    """The rows whose device has an earlier one (in the order of `rows`) of the same time. `below`: by how
+    many ns each time is later than its millisecond."""
     times = np.memmap(folder / TIME, dtype=np.int64, mode="r")
     devices = np.memmap(folder / DEVICE, dtype=np.int32, mode="r")
+    keys: list[NDArray[Any]] = [devices, times] if below is None else [devices, times, below]
     count = len(times) if rows is None else len(rows)
     found = []
     parts = -(-count // _SORTED_AT_ONCE)
@@ -141,11 +150,21 @@ def find_duplicates(folder: Path, rows: NDArray[np.int64] | None = None) -> NDAr
             )
         else:
             own = rows[devices[rows] % parts == part]
-        own_times, own_devices = times[own], devices[own]
-        order = np.lexsort((own_times, own_devices))
-        same = (np.diff(own_times[order]) == 0) & (np.diff(own_devices[order]) == 0)
-        found.append(own[order[1:][same]])
+        order = np.lexsort([key[own] for key in reversed(keys)])
+        ordered = own[order]
+        same = np.logical_and.reduce([np.diff(key[ordered]) == 0 for key in keys])
+        found.append(ordered[1:][same])
     return np.concatenate(found) if found else np.empty(0, dtype=np.int64)
+
+
+def count_cut(folder: Path) -> tuple[int, int]:
+    """How many times have parts of a millisecond, and how many events would without them have the time of
+    another of their device."""
+    if not (folder / BELOW).stat().st_size:
+        return 0, 0
+    below = np.memmap(folder / BELOW, dtype=np.int32, mode="r")
+    cut = sum(int(np.count_nonzero(below[part])) for part in chunks(len(below)))
+    return cut, len(find_duplicates(folder)) - len(find_duplicates(folder, below=below))
 
 
 def _rearrange(file: Path, dtype: Any, rows: NDArray[np.int64]) -> None:

@@ -29,7 +29,7 @@ VERSION = 1
 
 NAME_DIGITS = 32
 
-TIME, DEVICE, DUE, DEVICES = "time", "device", "due", "devices"
+TIME, DEVICE, DUE, DEVICES, BELOW = "time", "device", "due", "devices", "below"
 """Names of files beside those of the columns."""
 
 DTYPES: dict[ColumnType, Any] = {
@@ -118,6 +118,10 @@ class Header(_Kept):
     """How many events lie at most between a late one and the first of a later time."""
     duplicates: int = 0
     """Events of a device and time that it had before."""
+    cut: int = 0
+    """Times that had parts of a millisecond, which is what is kept."""
+    coinciding: int = 0
+    """Of the duplicates, those that only this made."""
 
 
 @dataclass(frozen=True)

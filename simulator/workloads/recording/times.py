@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from ...errors import OptionError, one_line
-from ..schema import ColumnType
-from .settings import ColumnSettings, Recorded
+from .settings import Recorded
 from .values import LATEST_MS, Problems
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
@@ -23,29 +22,33 @@ _SECONDS_FROM, _SECONDS_UNTIL = 3 * 10**8, 10**11
 for milliseconds, and so on. Smaller ones may be anything, such as 20240131."""
 
 
-def read_times(array: Any, name: str, settings: Recorded, problems: Problems) -> NDArray[np.int64]:
-    """The times, in ms. What isn't one is noted, with 0 in its place."""
-    how = settings.columns.get(name, ColumnSettings())
+Times = tuple[NDArray[np.int64], NDArray[np.int32] | None]
+"""In ms, and by how many ns each is later; None: by none."""
+
+
+def read_times(array: Any, name: str, settings: Recorded, problems: Problems) -> Times:
+    """The times. What isn't one is noted, with 0 in its place."""
     if array.null_count:
         problems.add(name, "without a time", "remove them, or name another column by recorded.time",
                      array.null_count, "row")  # fmt: skip
-        times = np.zeros(len(array), dtype=np.int64)
+        whole, parts = np.zeros(len(array), dtype=np.int64), np.zeros(len(array), dtype=np.int32)
         there = array.is_valid().to_numpy(zero_copy_only=False)
         if there.any():
-            times[there] = read_times(array.drop_null(), name, settings, problems)
-        return times
+            whole[there], later = read_times(array.drop_null(), name, settings, problems)
+            parts[there] = 0 if later is None else later
+        return whole, parts
     kind = array.type
     if pa.types.is_dictionary(kind):
         array, kind = array.cast(kind.value_type), kind.value_type
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         if settings.time_format is not None and pa.types.is_integer(kind):
             texts = array.cast(pa.string())
-            times, parts = _split(_to_instants(texts, texts.type, settings))
+            times, below = _split(_to_instants(texts, texts.type, settings))
         else:
-            times, parts = _read_numbers(array, name, settings.unit)
+            times, below = _read_numbers(array, name, settings.unit)
     else:
         try:
-            times, parts = _split(_to_instants(array, kind, settings))
+            times, below = _split(_to_instants(array, kind, settings))
         except (pa.ArrowException, OverflowError) as error:
             found = _TEXT.search(one_line(error))
             problem = f"{found[0]} is no time" if found else one_line(error, 150)
@@ -53,11 +56,6 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
                 f"column {name}: {problem}: write all times alike, as 2024-01-01T00:00:00.123 with or without"
                 " a zone; or set recorded.time_format, as in %d.%m.%Y %H:%M"
             ) from error
-    if parts and how.as_ is not ColumnType.TIMESTAMP_MS:
-        problems.add(
-            name, "with parts of a millisecond, in which events are stored",
-            f"recorded.columns: {{{name}: {{as: timestamp_ms}}}} cuts them", parts, "time",
-        )  # fmt: skip
     outside = int(np.count_nonzero((times < 0) | (times > LATEST_MS)))
     # A span between two times leaves them out.
     if outside and "/" not in (settings.span or ""):
@@ -66,11 +64,11 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
             "set recorded.span to 2024-01-01T00:00Z/2024-01-02T00:00Z or the like, or set recorded.unit",
             outside, "time",
         )  # fmt: skip
-    return times
+    return times, below
 
 
-def _read_numbers(array: Any, name: str, unit: str | None) -> tuple[NDArray[np.int64], int]:
-    """Numbers since 1970, of which so many have parts of a millisecond."""
+def _read_numbers(array: Any, name: str, unit: str | None) -> Times:
+    """Numbers since 1970."""
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.float64())
     numbers = array.to_numpy(zero_copy_only=False)
@@ -90,15 +88,14 @@ def _read_numbers(array: Any, name: str, unit: str | None) -> tuple[NDArray[np.i
     return _split_by(micros.clip(-9e15, 9e15).astype(np.int64), 1000)
 
 
-def _split_by(numbers: NDArray[np.int64], ns: int) -> tuple[NDArray[np.int64], int]:
+def _split_by(numbers: NDArray[np.int64], ns: int) -> Times:
     if ns >= 10**6:
-        return numbers * (ns // 10**6), 0
-    per_ms = 10**6 // ns
-    times, parts = np.divmod(numbers, per_ms)
-    return times, int(np.count_nonzero(parts))
+        return numbers * (ns // 10**6), None
+    times, parts = np.divmod(numbers, 10**6 // ns)
+    return times, (parts * ns).astype(np.int32) if parts.any() else None
 
 
-def _split(instants: Any) -> tuple[NDArray[np.int64], int]:
+def _split(instants: Any) -> Times:
     """Timestamps of any unit."""
     return _split_by(
         instants.cast(pa.int64()).to_numpy(zero_copy_only=False), _NS[instants.type.unit]
