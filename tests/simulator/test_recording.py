@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -219,13 +220,17 @@ def test_a_conversion_that_ends_early_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_conversion_left_is_removed_by_the_next(tmp_path: Path) -> None:
-    """But not what another process still writes."""
+    """But not what another process still writes, or has begun just now."""
     cache = tmp_path / "cache"
-    (cache / "new-left").mkdir(parents=True)
-    (cache / "new-left" / "time").write_bytes(b"1")
+    for name in ("new-left", "new-begun"):
+        (cache / name).mkdir(parents=True)
+        (cache / name / "time").write_bytes(b"1")
+    os.utime(cache / "new-left", (0, 0))
     with new_folder(cache) as other:
+        os.utime(other, (0, 0))
         recording = _read(_write(tmp_path, "ts,v\n1704067200,1\n"))
         assert {path.name for path in cache.iterdir() if path.is_dir()} == {
+            "new-begun",
             other.name,
             recording.name,
         }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import random
 import tarfile
 import threading
@@ -62,6 +63,9 @@ def no_collector() -> Any:
 def test_what_is_packed_is_unpacked(packed: tuple[Delivery, Path], there: Path) -> None:
     delivery, file = packed
     assert delivery.packed_bytes == file.stat().st_size < delivery.size_bytes
+    # What a pod that was killed has left in a place that pods share.
+    (there / "new-left").mkdir(parents=True)
+    os.utime(there / "new-left", (0, 0))
     store = obtain(delivery, lambda: file.open("rb"))
     assert store == there / NAME and read(store) == CONTENT
     # What is there is not fetched again, and nothing else is left.

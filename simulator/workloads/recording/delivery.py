@@ -9,7 +9,6 @@ import io
 import shutil
 import sys
 import tarfile
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
@@ -22,7 +21,14 @@ import httpx
 
 from ...contract import Delivery
 from ...errors import SimulatorError, one_line
-from .store import recordings_folder, write_whole
+from .store import (
+    Tell,
+    new_folder,
+    recordings_folder,
+    remove_abandoned,
+    tell_nobody,
+    write_whole,
+)
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -42,7 +48,7 @@ def name_packed(name: str) -> str:
     return f"{name}.tar.zst"
 
 
-def pack(name: str) -> tuple[Delivery, Path]:
+def pack(name: str, tell: Tell = tell_nobody) -> tuple[Delivery, Path]:
     """The recording of this name, packed into a file beside it. It is done once; the same content has the
     same hash."""
     store = recordings_folder() / name
@@ -50,12 +56,16 @@ def pack(name: str) -> tuple[Delivery, Path]:
     known = store.with_name(f"{name}.delivery")
     if known.is_file() and target.is_file():
         return Delivery.model_validate_json(known.read_bytes()), target
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".part-") as folder:
-        part = Path(folder) / target.name
+    remove_abandoned(target.parent)
+    with new_folder(target.parent) as folder:
+        part = folder / target.name
         with zstd.ZstdFile(part, "wb", level=_LEVEL) as compressed:
             hashed = _Hashed(cast(BinaryIO, compressed))
             with tarfile.open(fileobj=hashed, mode="w|", format=tarfile.GNU_FORMAT) as archive:
-                for path in sorted(path for path in store.rglob("*") if path.is_file()):
+                paths = sorted(path for path in store.rglob("*") if path.is_file())
+                whole = sum(path.stat().st_size for path in paths)
+                for path in paths:
+                    tell(f"packing the recording: {hashed.count / max(whole, 1):.0%}")
                     entry = tarfile.TarInfo(path.relative_to(store).as_posix())
                     entry.size = path.stat().st_size
                     with path.open("rb") as file:
@@ -113,8 +123,9 @@ def _open_source(delivery: Delivery) -> AbstractContextManager[BinaryIO]:
 
 def _unpack(packed: BinaryIO, delivery: Delivery, store: Path) -> None:
     """Into a folder beside it first: what is there under its name is whole."""
-    with tempfile.TemporaryDirectory(dir=store.parent, prefix=".part-") as folder:
-        part = Path(folder) / store.name
+    remove_abandoned(store.parent)
+    with new_folder(store.parent) as folder:
+        part = folder / store.name
         with zstd.ZstdFile(packed) as content:
             hashed = _Hashed(cast(BinaryIO, content), delivery.size_bytes)
             with tarfile.open(fileobj=hashed, mode="r|") as archive:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -275,12 +276,12 @@ def write_whole(file: Path, content: bytes) -> None:
     part.replace(file)
 
 
-_NEW = "new-"
+_NEW, _YOUNG_S = "new-", 60
 
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder to convert into, below `folder`. What hasn't got another name in the end is removed."""
+    """A folder below `folder` for what isn't whole yet; removed in the end, unless it was renamed."""
     part = Path(mkdtemp(prefix=_NEW, dir=folder))
     try:
         with _locked(part):
@@ -290,10 +291,13 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove what a process that was killed has left of a conversion."""
+    """Remove what processes that were killed have left."""
     for part in folder.glob(f"{_NEW}*"):
-        with suppress(OSError), _locked(part):
-            shutil.rmtree(part)
+        # What is new may be locked in a moment.
+        with suppress(OSError):
+            if time.time() > part.stat().st_mtime + _YOUNG_S:
+                with _locked(part):
+                    shutil.rmtree(part)
 
 
 @contextmanager

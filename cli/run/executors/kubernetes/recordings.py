@@ -21,7 +21,7 @@ from simulator.errors import one_line
 
 from ....results.address import Address
 from ....system.errors import ConfigError
-from ....system.output import note
+from ....system.output import follow_work, note
 from ...cluster import merge_chart_values, read_refusal
 from ...kubeclient import UNREACHABLE, Item, KubeClient, Timeout, is_running
 from .. import POLL_S, Event, Failed
@@ -50,7 +50,8 @@ def find_delivery(
     # zstd is only there if all is installed.
     from simulator.workloads.recording.delivery import pack
 
-    delivery, packed = pack(recorded["store"])
+    with follow_work() as tell:
+        delivery, packed = pack(recorded["store"], tell)
     source: str = merge_chart_values(values)["recordings"]["source"]
     if source:
         if source.startswith(("/", "http://", "https://")):
@@ -73,8 +74,10 @@ def format_mib(count: int) -> str:
 
 
 def find_room(delivery: Delivery) -> str:
-    """What a pod's disk needs for the recording, packed and unpacked, as a quantity."""
-    return f"{(delivery.size_bytes + delivery.packed_bytes) // MIB + 64}Mi"
+    """What a pod's disk needs for the recording, packed and unpacked, and for the list of a worker's rows, as
+    a quantity."""
+    # Four bytes a row, of which each has twelve at least.
+    return f"{(delivery.size_bytes * 4 // 3 + delivery.packed_bytes) // MIB + 64}Mi"
 
 
 class RecordingSender:
