@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from tabulate import tabulate
 
 from simulator.contract import DataSet, Load, Role, fields_of
-from simulator.documents import printable_line
+from simulator.errors import printable_line
 
 from ..system.errors import ConfigError
 from .figures import ASKED, FIGURES, MEASURED, PAID, STAGED, Form

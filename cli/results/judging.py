@@ -24,7 +24,10 @@ from .decision import (
     decide,
     find_narrowest,
 )
-from .evidence import (
+from .faults import find_catch_up
+from .judging_disk import decide_cost, decide_disk, describe_price
+from .judging_load import decide_limit, decide_rate
+from .loads import (
     ALMOST,
     ORDER,
     Measured,
@@ -32,14 +35,13 @@ from .evidence import (
     Repetition,
     cite,
     collect,
+    find_level,
+    find_memory,
+    find_scale,
     join,
     make_sample,
     stay_silent,
 )
-from .faults import find_catch_up
-from .judging_disk import decide_cost, decide_disk, describe_price
-from .judging_load import decide_limit, decide_rate
-from .loads import find_level, find_memory, find_scale
 from .model import Result
 from .requirements import COST, DISK, DURABILITY, RATE, list_rows, name_fault, name_limit
 from .retention import describe_cost, find_deletions

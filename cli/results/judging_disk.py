@@ -10,17 +10,17 @@ from simulator.units import format_bytes
 
 from ..plan.target import Price
 from .decision import MOST_TIMES, Cell, Evidence, Requirement, Sample, Scale, Unit, decide
-from .evidence import (
+from .loads import (
     Measured,
     Question,
     Repetition,
     cite,
     collect,
+    find_loads,
     join,
     make_sample,
     stay_silent,
 )
-from .loads import find_loads
 from .requirements import COST, DISK
 from .scaling import find_growth, find_interval, limit_cell
 from .summaries import EventSize, weigh_together

@@ -10,18 +10,21 @@ from simulator.units import format_amount, format_count, format_duration
 
 from .answers import Capacity, find_query, measure
 from .decision import Cell, Evidence, Requirement, Sample, Unit, decide
-from .evidence import (
+from .loads import (
     ORDER,
+    LoadRun,
     Measured,
     Question,
     Repetition,
     cite,
     collect,
+    find_difference,
+    find_loads,
+    find_scale,
     join,
     make_sample,
     stay_silent,
 )
-from .loads import LoadRun, find_difference, find_loads, find_scale
 from .requirements import Requirements
 from .scaling import ONE_LEVEL, Growth, extend, find_growth
 

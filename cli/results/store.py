@@ -17,13 +17,8 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from simulator.documents import (
-    MOST_BYTES_JSON,
-    DocumentError,
-    make_printable,
-    parse_json,
-    read_file,
-)
+from simulator.documents import MOST_BYTES_JSON, DocumentError, parse_json, read_file
+from simulator.errors import make_printable
 
 from ..plan.request import JobId
 from ..plan.values import LATEST

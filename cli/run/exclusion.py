@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from simulator.documents import printable_line
+from simulator.errors import printable_line
 from simulator.machine import read_clock_s
 
 from ..results.store import now

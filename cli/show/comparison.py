@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from simulator.conditions import Condition
 from simulator.units import join_words
 
-from ..results.campaigns import compare_campaigns, find_absent
+from ..results.aspects import compare_campaigns, find_absent
 from ..results.columns import format_cost
 from ..results.comparison import MetricComparison, compare, find_missing
 from ..results.conditions import (

@@ -20,7 +20,7 @@ from typing import TextIO
 
 import click
 
-from simulator.documents import printable
+from simulator.errors import printable
 
 from .errors import RunFailed
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from simulator.documents import make_printable, printable
+from simulator.errors import make_printable, printable
 
 
 @pytest.mark.parametrize(

@@ -18,18 +18,19 @@ from simulator.errors import did_you_mean
 from ...plan.config import Config, load_config
 from ...plan.disturbances import Action
 from ...plan.workloads import choose_workload
-from ...results.evidence import Question
+from ...results.loads import Question
 from ...results.store import WORKLOAD
 from ...system.errors import ConfigError
 from ...system.output import note, print_text
 from ...system.processes import Interrupts
 from ..experiments import EXPERIMENTS, AnyExperiment
 from ..experiments.session import Session, find_module
-from .definition import Definition, load_definition
+from .definition import Definition
 from .folder import CampaignFolder
 from .following import add_steps, make_question
 from .installing import Site, add_recipe_options, find_sites
 from .plan import Candidate, Job, Turn, list_left, name_target, name_targets, plan_turns
+from .reading import load_definition
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from simulator.units import format_amount, format_duration
 from ...plan.request import Request
 from ...plan.requests import CapacityRequest
 from ...results.decision import Scale, Unit
-from ...results.evidence import ALMOST, Question
 from ...results.judging_load import covers
-from ...results.loads import MOST_RATE
+from ...results.loads import ALMOST, MOST_RATE, Question
 from ...results.scaling import find_too_far, format_least
 from ...system.errors import ConfigError
 from ..experiments.search import plan_requests
-from .definition import REPEATS_OF_VERDICT, locate_key
+from .definition import REPEATS_OF_VERDICT
 from .plan import Job, Turn
+from .reading import locate_key
 
 WARM_UP = 6
 """The first sixth of a run is warm-up, unless the file says otherwise."""

@@ -16,23 +16,19 @@ from pydantic import (
     ConfigDict,
     Field,
     PrivateAttr,
-    ValidationError,
     field_validator,
     model_validator,
 )
 
 from simulator.conditions import Written
 from simulator.documents import (
-    DocumentError,
     Problem,
     Way,
-    describe_problems,
     merge_values,
     name_place,
-    read_yaml,
     refuse,
 )
-from simulator.errors import OptionError, did_you_mean
+from simulator.errors import did_you_mean
 from simulator.units import read_duration_s
 
 from ...plan.fields import Option, find_keys
@@ -43,8 +39,6 @@ from ...results.requirements import (
     RequiredPart,
     Requirements,
 )
-from ...system.errors import ConfigError
-from ...system.installation import program
 
 EXAMPLES = {
     "steps": Path(__file__).with_name("example.yaml"),
@@ -98,7 +92,7 @@ def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
     return {str(key).replace("_", "-"): value for key, value in options.items()}
 
 
-def _find_option_problems(
+def find_option_problems(
     options: Mapping[str, Any], commands: Collection[str], way: Way, others: Iterable[str] = ()
 ) -> Iterator[Problem]:
     """What is wrong with options, `way` down the file, which one of these commands is to have. `others`:
@@ -154,13 +148,8 @@ class Installation(_Part):
     """Another image than the recipe's."""
     storage_class: str | None = None
     """Storage class of the data volumes; default: the cluster's."""
-    timeout: float = Field(900.0, gt=0)
+    timeout: Annotated[float, BeforeValidator(read_duration_s)] = Field(900.0, gt=0)
     """Seconds that a step of it may take."""
-
-    @field_validator("timeout", mode="before")
-    @classmethod
-    def _read_timeout(cls, value: object) -> object:
-        return read_duration_s(value)
 
 
 def _read_installation(value: object) -> object:
@@ -282,7 +271,7 @@ class Step(_Part):
             raise ValueError(f"a step is one of {', '.join(COMMANDS)}, with its options below it")
         if self.kind in ("steps", "disturb") and self.kind not in self.options:
             raise ValueError(f"a step `{self.kind}` is an insert that has the option `{self.kind}`")
-        refuse(_find_option_problems(self.options, [self.command], (self.kind,)))
+        refuse(find_option_problems(self.options, [self.command], (self.kind,)))
         return self
 
     @property
@@ -368,7 +357,7 @@ class Definition(_Part):
     """With requirements three unless it is given."""
     seed: int = Field(0, ge=0)
     """The order of the turns follows from it."""
-    settle: float = Field(0.0, ge=0)
+    settle: Annotated[float, BeforeValidator(read_duration_s)] = Field(0.0, ge=0)
     """Seconds between two jobs."""
     sizes: dict[str, dict[str, Any]] = {}
     """What `--size NAME` changes: a name, and keys of this file with other values; below `steps`, options of
@@ -381,11 +370,6 @@ class Definition(_Part):
     def of_size(self) -> Mapping[str, Options]:
         """What the chosen size says of steps that the file doesn't name: these follow from requirements."""
         return self._of_size
-
-    @field_validator("settle", mode="before")
-    @classmethod
-    def _read_settle(cls, value: object) -> object:
-        return read_duration_s(value)
 
     @model_validator(mode="before")
     @classmethod
@@ -439,14 +423,14 @@ class Definition(_Part):
         """What is wrong with the options of the commands that steps are."""
         for place, step in enumerate(self.steps):
             way = ("steps", place, step.kind)
-            yield from _find_option_problems(step.options, [step.command], way)
+            yield from find_option_problems(step.options, [step.command], way)
         commands = dict.fromkeys(step.command for step in self.steps)
-        yield from _find_option_problems(self.options, commands, ("options",))
+        yield from find_option_problems(self.options, commands, ("options",))
         for label, target in self.targets.items():
             own = Target.model_fields
-            yield from _find_option_problems(target.options, commands, ("targets", label), own)
+            yield from find_option_problems(target.options, commands, ("targets", label), own)
         for name, options in self.variants.items():
-            yield from _find_option_problems(options, commands, ("variants", name))
+            yield from find_option_problems(options, commands, ("variants", name))
 
     def locate(self, way: Way) -> str:
         """`file:line: key: `, to begin the message of an error that is found after reading."""
@@ -511,80 +495,3 @@ def _find_name_problem(name: str) -> str | None:
     if _NAME.fullmatch(name):
         return None
     return f"{name!r} isn't a label: write up to 24 letters, digits, or any of . + = - _, and no spaces"
-
-
-def load_definition(path: Path, size: str | None = None) -> Definition:
-    """Read a campaign's file, with what it says for this size; ConfigError with file, line and key if it
-    can't be used."""
-    try:
-        root, document = read_yaml(path)
-    except FileNotFoundError:
-        raise ConfigError(
-            f"there is no file {path}; to make one: {program()} campaign --example > {path}"
-        ) from None
-    except DocumentError as error:
-        raise ConfigError(error.at(path)) from error
-    except OptionError as error:
-        raise ConfigError(str(error)) from error
-    if not isinstance(document, dict):
-        raise ConfigError(
-            f"{path}:1: a campaign needs the key `targets:`, and `steps:` or `requirements:`"
-        )
-    document, of_size = _choose_size(document, size, path)
-    try:
-        definition = Definition.model_validate(document)
-    except ValidationError as error:
-        told = describe_problems(error, Definition, root, path)
-        # The whole, which isn't there, would have looked at these.
-        told += [name_place(path, root, way) + text for way, text in _find_shared(document)]
-        raise ConfigError(*told) from error
-    definition._of_size, definition._source = of_size, (path, root)
-    return definition
-
-
-def _find_shared(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """What is wrong with the options of all steps, if it is plain which commands these are."""
-    options, steps = document.get("options"), document.get("steps")
-    kinds = [
-        next((kind for kind in COMMANDS if kind in step), None)
-        for step in (steps if isinstance(steps, list) else ())
-        if isinstance(step, str | dict)
-    ]
-    if isinstance(options, dict) and kinds and None not in kinds:
-        commands = dict.fromkeys(COMMANDS[kind] for kind in kinds if kind is not None)
-        yield from _find_option_problems(options, commands, ("options",))
-
-
-def _choose_size(
-    document: Mapping[str, Any], size: str | None, path: Path
-) -> tuple[Mapping[str, Any], dict[str, Options]]:
-    """The document with what it says below `sizes` for this size over the rest: keys of the file, and options
-    of steps by the steps' names. Without steps in the file these are left: steps follow."""
-    rest = dict(document)
-    sizes = rest.pop(SIZES, None) or {}
-    if size is None:
-        return rest, {}
-    changes = sizes.get(size) if isinstance(sizes, dict) else None
-    if not isinstance(changes, dict):
-        names = ", ".join(map(str, sizes)) or "none"
-        raise ConfigError(f"{path}: there is no size {size!r} below `{SIZES}` (there are: {names})")
-    over = dict(changes.get("steps") or {})
-    rest = merge_values(rest, {key: value for key, value in changes.items() if key != "steps"})
-    if not rest.get("steps"):
-        return rest, over
-    steps = list(rest["steps"])
-    for place, step in enumerate(steps):
-        if isinstance(step, dict):
-            kind = next((name for name in COMMANDS if name in step), "")
-            if options := over.pop(step.get("label") or kind, None):
-                steps[place] = {**step, kind: merge_values(step[kind] or {}, options)}
-    rest["steps"] = steps
-    if over:
-        raise ConfigError(f"{path}: {SIZES}.{size}.steps: there is no step {', '.join(over)}")
-    return rest, {}
-
-
-def locate_key(path: Path, *way: str | int) -> str:
-    """`file:line: requirements.devices: `, to begin the message of an error that is found after reading."""
-    root, _ = read_yaml(path)
-    return name_place(path, root, way)

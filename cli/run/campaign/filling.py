@@ -10,7 +10,7 @@ from typing import Any
 from simulator.modules.options import PREFILL_BATCH
 from simulator.units import format_duration
 
-from ...results.evidence import Question
+from ...results.loads import Question
 from ...results.scaling import LEAST_RATIO
 from ...system.errors import ConfigError
 

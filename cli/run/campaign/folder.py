@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from simulator import __version__
-from simulator.documents import DocumentError, printable_line, read_json
+from simulator.documents import DocumentError, read_json
+from simulator.errors import printable_line
 
 from ...plan.request import JobId
 from ...results.decision import RequirementChange

@@ -25,15 +25,16 @@ from simulator.units import format_duration, read_duration_s
 
 from ...plan.config import Config
 from ...plan.workloads import begin, choose_workload, read_options
-from ...results.evidence import Question
+from ...results.loads import Question
 from ...results.requirements import Requirements, find_pause_s
 from ...system.errors import ConfigError
 from ..experiments.search import plan_requests
 from ..experiments.session import find_module
 from .deciding import WARM_UP
-from .definition import Definition, Options, Step, locate_key, normalize
+from .definition import Definition, Options, Step, normalize
 from .filling import LENGTHS, Filling
 from .plan import name_targets, read_pairs
+from .reading import locate_key
 
 WORKERS = 4
 """The workers of a step for which the file names none."""

@@ -10,9 +10,9 @@ from itertools import dropwhile
 from simulator.errors import one_line
 
 from ...results.decision import VerdictMatrix
-from ...results.evidence import Measured as MeasuredCandidate
-from ...results.evidence import Repetition
 from ...results.judging import judge
+from ...results.loads import Measured as MeasuredCandidate
+from ...results.loads import Repetition
 from ...results.matrix import Measured, average_samples
 from ...results.model import Result
 from ...results.naming import NamedResult

@@ -10,8 +10,8 @@ import pytest
 from cli.plan.target import Price
 from cli.plan.values import parse_limit
 from cli.results.decision import Cell, Status, VerdictMatrix
-from cli.results.evidence import Measured, Question, Repetition
 from cli.results.judging import judge
+from cli.results.loads import Measured, Question, Repetition
 from cli.results.model import Result
 from cli.results.requirements import Requirements
 from simulator.contract import (

@@ -13,7 +13,7 @@ from click.testing import Result as Done
 
 from cli.main import commands
 from cli.results import kept
-from cli.results.campaigns import compare_campaigns
+from cli.results.aspects import compare_campaigns
 from cli.results.kept import is_kept, pack, unpack
 from cli.results.manifest import MANIFEST
 from cli.results.publication import check_publication

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from cli.run.campaign.campaign import open_campaign
-from cli.run.campaign.definition import Definition, load_definition
+from cli.run.campaign.definition import Definition
 from cli.run.campaign.folder import CampaignFolder
 from cli.run.campaign.plan import Job, Turn, plan_turns
+from cli.run.campaign.reading import load_definition
 from cli.system.errors import ConfigError
 from cli.system.processes import Interrupts
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from cli.results.answers import Capacity
-from cli.results.evidence import Measured, Question, Repetition
 from cli.results.judging import judge
+from cli.results.loads import Measured, Question, Repetition
 from cli.results.model import Result
 from cli.results.published import find_candidates, make_fields
 from cli.results.requirements import RATE, Requirements

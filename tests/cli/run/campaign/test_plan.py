@@ -8,10 +8,11 @@ import pytest
 
 from cli.plan.config import load_config
 from cli.plan.requests import InsertRequest
-from cli.run.campaign.definition import EXAMPLES, Definition, Order, load_definition
+from cli.run.campaign.definition import EXAMPLES, Definition, Order
 from cli.run.campaign.folder import describe_change
 from cli.run.campaign.installing import add_recipe_options, find_sites
 from cli.run.campaign.plan import Candidate, Job, list_left, order_turns, plan_turns
+from cli.run.campaign.reading import load_definition
 from cli.system.errors import ConfigError
 
 HEAD = "targets: [embedded]\nsteps:\n- insert: {}\n"
