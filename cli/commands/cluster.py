@@ -45,7 +45,6 @@ _of_changes = combine(
 @click.group()
 def db() -> None:
     """Install databases on Kubernetes with the recipes in dbinstall/, and remove them. Each command first
-
     shows what it will do and asks you to confirm the Kubernetes context.
     """  # fmt: skip
 
@@ -163,9 +162,7 @@ def clean(
     namespace: str | None,
 ) -> None:
     """Show the runs in the cluster's namespace, and remove them. The tool cleans up after each run; this is
-
     for leftovers when it could not, for example after a crash. Without --running, runs that are still running
-
     are only shown.
     """  # fmt: skip
     from tabulate import tabulate
@@ -234,9 +231,7 @@ def clean(
 @click.pass_context
 def doctor(ctx: click.Context, /, **given: Any) -> None:
     """Check everything a run needs, in order, with a remedy for whatever is missing. Cluster and context,
-
     helm, permissions, Pod Security, the image on the nodes; with --target also name resolution and the
-
     database, by a run of one worker that changes nothing, and whether it can store the workload.
     """  # fmt: skip
     from ..run.diagnosis import diagnose

@@ -32,9 +32,7 @@ from .options import (
 @click.pass_context
 def insert(ctx: click.Context, /, **given: Any) -> None:
     """Insert events and print the rate for each worker count. The figures are events per second of all
-
     workers together, over the valid runs: every event acknowledged and counted in the database afterwards,
-
     with all workers active at the same time.
     """  # fmt: skip
     run(ctx)
@@ -45,7 +43,6 @@ def insert(ctx: click.Context, /, **given: Any) -> None:
 @click.pass_context
 def query(ctx: click.Context, /, **given: Any) -> None:
     """Run the queries and print how long each takes, in seconds. Insert an appropriate amount of data
-
     first. A query's time ends when all rows of its answer
     have been fetched.
     """  # fmt: skip
@@ -57,7 +54,6 @@ def query(ctx: click.Context, /, **given: Any) -> None:
 @click.pass_context
 def mixed(ctx: click.Context, /, **given: Any) -> None:
     """Insert events and run queries at the same time. Each group sends its next request after an answer, or
-
     at its own rate. Only what is acknowledged or answered within the window counts.
     """  # fmt: skip
     run(ctx)
@@ -92,11 +88,8 @@ def tune(ctx: click.Context, /, **given: Any) -> None:
 @click.pass_context
 def clients(ctx: click.Context, /, **given: Any) -> None:
     """Show what your application's client costs you compared with the lean path. The module's lean path and
-
     the vendor's client insert the same events, in turns, on new tables: throughput, CPU per event, latency of
-
     a request. With --queries, events are inserted once (--prefill, or else --num-inserts of each worker), and
-
     each client runs the same queries: queries per second, CPU per query and per row, times.
     """
     run(ctx)

@@ -52,7 +52,6 @@ class _ListByDefault(click.Group):
 @click.group(cls=_ListByDefault)
 def results() -> None:
     """List results, show one, export all runs, or check whether results may be published. Without a
-
     subcommand: list.
     """
 
@@ -86,7 +85,6 @@ def list_(
     debug: bool,
 ) -> None:
     """Date, command, target and database, the answer, and whether it is valid and stable. Options are shown
-
     only if they aren't at their defaults. On a narrow terminal, columns that repeat the ID or `results show`
 
     are left out.
@@ -181,13 +179,9 @@ def export(
 @click.pass_context
 def check(ctx: click.Context, folders: tuple[Path, ...], debug: bool) -> None:
     """Check whether results of campaigns or other commands may be published. FOLDER is a campaign's folder,
-
     one with results, or a file made by `results pack`. Results must be complete, valid and counted, with
-
     checked answers, known versions, settings and client, an idle machine, at least three repetitions, no
-
     secrets and, in a file, correct hashes. Prints what must be stated with the figures. Exit status 0: they
-
     may be published; 1: they may not, and why.
     """
     verdicts = [_check(folder) for folder in folders]
@@ -218,9 +212,7 @@ def _check(folder: Path) -> bool:
 @click.pass_context
 def pack(ctx: click.Context, folder: Path, output: Path | None, debug: bool) -> None:
     """Pack a folder, a campaign's or one with results, into one file. It holds everything but the logs, and a
-
     hash of each file. `publish` and all commands for results accept it in place of the folder. Exit status 1,
-
     and no file, if `results check` finds a problem.
     """
     from ..results.kept import SUFFIX, is_kept, pack
@@ -255,9 +247,7 @@ def publish(
     folders: tuple[Path, ...], output: Path, title: str, open_it: bool, debug: bool
 ) -> None:
     """Write a static site that compares candidates, with the data behind each figure. FOLDER is a campaign's
-
     folder, one with results in it or below it, or a file made by `results pack`. The site needs no network,
-
     server or other program, and contains no passwords, host names or paths.
     """
     from simulator.units import format_count

@@ -27,9 +27,7 @@ _VARIABLE = {"type": "string", "pattern": r"\$\{"}
 @debug_option
 def schema(kind: str, debug: bool) -> None:
     """Print the JSON schema (draft 2020-12) of a kind of file, with which editors check and complete it. An
-
     editor with the YAML language server uses it for files whose first line names it, as in `#
-
     yaml-language-server: $schema=campaign.schema.json`.
     """  # fmt: skip
     from ..system.output import print_text

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 @debug_option
 def targets(target: str | None, config_file: Path, example: bool, debug: bool) -> None:
     """List the targets of the config file, and what each supports. full: works; unsupported: the database
-
     can't do it; missing: this tool can't do it yet. The first word applies to everything not named after it.
 
     With a TARGET, list its options, which are keys in the config file or values of --extra-option.

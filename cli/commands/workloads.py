@@ -85,9 +85,7 @@ def show(
     debug: bool,
 ) -> None:
     """List the workloads: built-in ones, and those under `workloads` in the config file. With a WORKLOAD (a
-
     name, or a file with a definition), show its columns with a few events, and its queries; with --types, its
-
     column types in each database; with --show-queries, the statements sent to a target.
     """  # fmt: skip
     from ..plan.workloads import find_config, make_workload
@@ -175,7 +173,6 @@ def learn(
     """Turn a RECORDING into a workload definition that generates similar events. RECORDING is anything
 
     --workload takes: a file, a folder, an address, or a definition with `recorded:`. Each line of the
-
     definition says what it is based on; a table compares recorded with generated events.
     """  # fmt: skip
     from simulator.errors import OptionError
@@ -247,7 +244,6 @@ def ceiling(
     debug: bool,
 ) -> None:
     """Print events per second, CPU and bytes per event for generating and encoding, on one core, without a
-
     database. A run that reaches half of its line's rate per worker measures the client; `--target blackhole`
 
     does the same with collector, workers and measurement.

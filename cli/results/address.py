@@ -1,7 +1,5 @@
 """Result folders at remote addresses: any that fsspec supports, as in s3://bucket/folder. fsspec and its
-
 drivers are optional packages. Credentials come from the environment or the machine's identity, never from the
-
 address, which shows in process lists and logs.
 """
 
@@ -84,7 +82,6 @@ class Address:
 
     def send(self, folder: Path) -> str:
         """Copy a folder there, under its name, and return its address. RunFailed, with a remedy, if that
-
         fails. result.json goes last, so that it is never there without the rest."""
         there = f"{self.url.rstrip('/')}/{folder.name}"
         failed = (

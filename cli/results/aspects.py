@@ -1,7 +1,5 @@
 """The aspects by which databases are judged, and what a candidate's repetitions show for each. Pure. An
-
 aspect's samples are speeds (higher is better), so that all compare alike; times, bytes and CPU enter as
-
 reciprocals.
 """
 

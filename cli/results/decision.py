@@ -1,17 +1,11 @@
 """The verdict: candidates × requirements, each met, missed or undecided. The model and the rule. Pure. The
-
 rule: a repetition is one sample. A requirement is met if every repetition keeps it, none failed, and the
-
 bound of their geometric mean keeps it, too: a one-sided 95 % bound by Student's t on the logarithms, since
-
 figures vary in proportion. It is missed if every repetition with a figure breaks it, and so does the bound.
 
 Everything else is undecided, including a single repetition, which doesn't show the spread. What must never
-
 happen (a lost event) is missed by a single repetition. A repetition on a busy machine decides nothing that
-
 depends on the load: the others alone must show met or missed, or else it is undecided. So of two equal
-
 candidates exactly at the limit, one is called met and the other missed in at most 2 × 5 % × 5 % of campaigns;
 
 far from the limit both are decided alike, with few repetitions if these vary little.

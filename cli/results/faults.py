@@ -70,9 +70,7 @@ def _find_next_mark(group_run: GroupRun, after_s: float) -> float:
 
 def _find_cause(gap: tuple[float, float], group_run: GroupRun) -> int:
     """Index of the mark that a gap is attributed to, among those before its end: the last mark before the gap
-
     began. A gap begins with the last acknowledgement, and a mark less than `GAP_S` later may still be its
-
     cause. A failed mark is the cause only if no other can be.
     """
     began, ended = gap

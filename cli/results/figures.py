@@ -1,5 +1,4 @@
 """The registry of figures: for each its name, where to find it, and how to format it. Pure. Tables, exports,
-
 `compare`, limits, the live page, `/metrics` and docs/reference/figures.md are made from it.
 """
 

@@ -1,13 +1,9 @@
 """Candidates side by side: the figures of each by repetition, and which pairs they decide. Pure. One error
-
 rule for all. A repetition is one sample, since its runs share the conditions of the moment; with a single
-
 repetition, each run is one. Figures vary in proportion, so intervals are Student's and Welch's on logarithms.
 
 A pair is decided if the interval of its ratio excludes 1, alike if it stays within `ALIKE_FACTOR` of it, and
-
 undecided otherwise. Several pairs split the error (Bonferroni). The answer of a search is an interval: the
-
 rate that held and the one that didn't, which is unbounded if the client was the limit.
 """
 

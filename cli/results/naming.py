@@ -112,7 +112,6 @@ def find_differing_options(results: Sequence[Result]) -> list[dict[str, Any]]:
 
 def find_changed_options(result: Result) -> dict[str, Any]:
     """The options of a result that aren't at their defaults, except those that affect no figure. Options
-
     whose default is unknown here are left out: they may come from a module that isn't installed.
     """
     from simulator.modules.options import Options

@@ -1,9 +1,6 @@
 """Stored results as one tidy table: the input of everything that looks at several runs. Pure. A row is a
-
 group of workers in a run, one of its queries or executions, or a stage of a changing rate; its columns are
-
 the registry's figures. `results export` writes these rows, the matrix and charts read them. Rows over all
-
 runs come last: readers' times and the answers of searches.
 """
 

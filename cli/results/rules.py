@@ -1,5 +1,4 @@
 """The rules for doubting figures, a row each: threshold, text, remedy. Pure. `verdicts` and `searches` find
-
 where they apply; this has what both need.
 """
 

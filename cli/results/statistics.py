@@ -317,9 +317,7 @@ def _quadrature() -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 def _root(rising: Callable[[float], float], low: float, high: float) -> float:
     """Where a rising function that is at most 0 at `low` crosses 0: secants within the bracket. An end that
-
     stays twice in a row counts half, or it might never move (the Illinois variant of regula
-
     falsi): Dowell & Jarratt, BIT 11 (1971).
     """
     while rising(high) < 0:

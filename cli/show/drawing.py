@@ -34,7 +34,6 @@ THEMES = ("auto", "light", "dark")
 
 def to_svg(spec: dict[str, Any], config: Mapping[str, Any] = CONFIG) -> str:
     """The bare SVG in light colours, without a background. Vega-Lite's own renderer, run in this
-
     process: https://github.com/vega/vl-convert
     """
     import vl_convert

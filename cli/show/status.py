@@ -24,9 +24,7 @@ def seconds_left(status: Status) -> float | None:
 
 class Forecast:
     """Follows the runs of a plan, and estimates the time left. A run lasts as long as its duration, or as its
-
     events take at the pace of the previous run; what comes before (tables, prefill, starting workers) and
-
     after (counting) takes as long as in the runs so far.
     """
 

@@ -71,9 +71,7 @@ class Flag:
 
 class Interrupts:
     """Turns the first signal into `Interrupted`, raised in the main thread outside of shields. A context
-
     manager around a command. Every further signal sets `hurry`: code that waits for an orderly end then ends
-
     at once. A signal that was already ignored (nohup, a script's background job) stays ignored.
     """
 
@@ -161,11 +159,8 @@ def run_program(
     folder: str | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end, in its own session, with `text` as its standard input. If it exceeds
-
     `timeout_s`, or `hurried_timeout_s` once the user is in a hurry, or outlasts its purpose (`is_over`), it
-
     is ended with everything it started, and `subprocess.TimeoutExpired` is raised. Any exception also ends
-
     it. `end_patience_s`: as in `end_group`.
     """
     began = time.monotonic()

@@ -1,7 +1,6 @@
 """The contract suite: what every database module must do, run on real servers by pytest.
 
     python -m simulator.testing --module NAME [options of pytest]
-
 `suite/` has the tests; they ask a module's CAPABILITIES and never its name. `server` says what they must
 know of a database apart from its module, and where it runs. `docs/how-to/own-database.md` shows it on an
 example. Needs pytest, and is not in the image.
