@@ -22,7 +22,7 @@ from cli.results.published import Candidate, Cell, Field, Row, find_candidates, 
 from cli.results.sources import find_sources
 from cli.results.statistics import find_mean
 from cli.show.drawing import make_standalone_svg
-from cli.show.vega import choose_colour
+from cli.show.vega import INK, choose_colour
 from simulator.contract import GroupResult
 from simulator.units import format_count, format_digits
 
@@ -259,9 +259,10 @@ def make_picture(folder: Path) -> str:
     loses: dict[str, Any] = {"field": "loses", "type": "nominal", "title": None,
              "scale": {"domain": list(_LOSSES), "range": [choose_colour(0), choose_colour(3)]},
              "legend": {"orient": "top"}}  # fmt: skip
-    size: dict[str, Any] = {"field": "bytes", "type": "quantitative", "title": "bytes per event",
+    size: dict[str, Any] = {"field": "bytes", "type": "quantitative",
+            "title": "bytes per event (cross: not known)",
             "scale": {"type": "linear", "domain": [0, 300], "range": [0, 900]},
-            "legend": {"orient": "top", "direction": "horizontal", "values": [30, 100, 300],
+            "legend": {"orient": "bottom", "columns": 3, "titleLimit": 0, "values": [30, 100, 300],
                        "symbolFillColor": "#8888"}}  # fmt: skip
     known = {"filter": "datum.bytes > 0"}
     layers: list[dict[str, Any]] = [
@@ -273,7 +274,7 @@ def make_picture(folder: Path) -> str:
     name = {"field": "name", "type": "nominal"}
     for below, dy in ((False, -9), (True, 16)):
         layers.append({
-            "mark": {"type": "text", "align": "left", "dx": 9, "dy": dy},
+            "mark": {"type": "text", "align": "left", "dx": 9, "dy": dy, "color": INK},
             "transform": [{"filter": {"field": "below", "equal": below}}],
             "encoding": {**place, "text": name},
         })  # fmt: skip

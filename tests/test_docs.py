@@ -150,7 +150,7 @@ def test_tables_printed_are_those_of_the_stored_results(document: str, result: s
 
 
 def test_the_verdict_of_the_front_page_is_that_of_the_stored_one() -> None:
-    stored = (ROOT / "img" / "results" / "demo-verdict.json").read_text()
+    stored = (ROOT / "img" / "demo-verdict.json").read_text()
     verdict = VerdictMatrix.model_validate_json(stored)
     assert show_matrix(verdict) in (ROOT / "README.md").read_text()
 

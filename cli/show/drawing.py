@@ -138,7 +138,7 @@ _LETTERS = 15
 _LEGEND_COLUMNS = 3
 
 _CONFIG: dict[str, Any] = CONFIG | {
-    "axis": CONFIG["axis"] | {"labelLimit": 130, "titleLimit": 300, "labelSeparation": 6},
+    "axis": CONFIG["axis"] | {"labelLimit": 130, "titleLimit": 300},
     # Anything still too wide scrolls.
     "legend": CONFIG["legend"] | {"labelLimit": 0},
 }

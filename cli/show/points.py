@@ -330,7 +330,7 @@ def list_time_ranges(subjects: Measured, response: bool) -> tuple[list[Row], str
             if place.has_times and (place.response is not None) is response:
                 ends = (factor * end for end in (mean, min(values), max(values)))
                 rows.append(_make_range(name, str(place), *ends))
-    return rows, "At" if response else "Query", "over the repetitions"
+    return rows, "Requests" if response else "Query", "over the repetitions"
 
 
 def _make_range(name: str, at: str, mean: float, low: float, high: float) -> Row:

@@ -37,7 +37,10 @@ def show_matrix(verdict: VerdictMatrix, width: int | None = None) -> str:
 
 def _break_heading(text: str) -> str:
     """A heading on short lines, so that 80 characters have room for a candidate and two requirements."""
-    return fill(text, 16, break_long_words=False, break_on_hyphens=False)
+    parts = text.replace(" (", "\n(").split("\n")
+    return "\n".join(
+        fill(part, 16, break_long_words=False, break_on_hyphens=False) for part in parts
+    )
 
 
 def show_cell(row: Requirement, cell: Cell) -> str:

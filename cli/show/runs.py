@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -185,12 +186,21 @@ def list_panels(examples: Examples) -> tuple[list[Panel], list[str]]:
         rows["p99"] += _list_minutes(name, group)
         rows["backlog"] += _list_backlog(name, group)
         rows["database"] += _list_use(name, run)
+    drawn = {
+        part: title
+        for part, title in PANELS.items()
+        if _is_line(rows[part]) or (part == "all" and rows[part])
+    }
     panels = [
         Panel(title, rows[part], height=HEIGHT if part == "all" else HEIGHT // 2, log=False)
-        for part, title in PANELS.items()
-        if rows[part]
+        for part, title in drawn.items()
     ]
-    return panels, [note for part, note in _NOTES.items() if rows[part]]
+    return panels, [note for part, note in _NOTES.items() if part in drawn]
+
+
+def _is_line(rows: Sequence[Row]) -> bool:
+    """Whether a series has two points: a line of one can't be seen."""
+    return any(count > 1 for count in Counter(row["series"] for row in rows).values())
 
 
 def _make_row(name: str, x: float, value: float, text: str) -> Row:

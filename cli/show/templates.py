@@ -34,6 +34,7 @@ from .vega import (
     draw_limit,
     draw_mark,
     find_body,
+    format_ticks,
     list_log_ticks,
     list_series,
     make_axis,
@@ -203,6 +204,7 @@ def _count(noun: str) -> Callable[[float], str]:
 
 
 OVER_TIME = Axis("Seconds since the start", form="d", size=24)
+_FEW_S = 5
 OVER_RATE = Axis("Offered, events/s", "{:,.10g} events/s".format, zero=False, far=True)
 OVER_LEVEL = Axis("Events in the database before the run", "{:,.0f} events before".format, "~s", 12)
 OVER_EVENTS = Axis("Events in the database", "{:,.0f} events".format, "~s", near=1.05)
@@ -240,9 +242,11 @@ def draw_over(
         both = [*panel.rows, *panel.samples]
         shown = sorted({row["x"] for row in both} | set(across))
         far = axis.far and needs_log(shown)
-        ticks: Row = {"format": axis.form} if axis.form else {}
+        ticks: Row = format_ticks(axis.form) if axis.form else {}
         if axis is OVER_TIME:
-            ticks["tickMinStep"] = 1
+            ticks["tickMinStep"] = 1  # without effect on an axis of a second or two
+            if shown and shown[-1] <= _FEW_S:
+                ticks["values"] = list(range(round(shown[-1]) + 1))
         if far or 0 < len(shown) <= axis.most_ticks:
             ticks["values"] = list_log_ticks(shown) if far else shown
         x = make_axis("x", axis.title, ticks, log=far, zero=axis.zero)
@@ -250,7 +254,7 @@ def draw_over(
             row[end] for row in both for end in ("value", "low", "high") if end in row
         ]
         log = panel.log and needs_log(ends)
-        values: Row = {"format": panel.form} if panel.form else {}
+        values: Row = format_ticks(panel.form) if panel.form else {}
         values |= {"values": list_log_ticks(ends)} if log else {}
         y = make_axis("value", panel.title, values, log=log)
         layers = [draw_limit("y", value) for value in panel.limits]

@@ -201,7 +201,7 @@ def split(panel: Row, names: Sequence[str]) -> Row:
             if "legend" in channel:
                 channels[name] = channel | {"legend": None}
             elif "title" in channel:
-                few = {"tickCount": 3, "format": "~s"}
+                few = {"tickCount": 3, **format_ticks("~s")}
                 channels[name] = channel | {"title": None, "axis": few | channel["axis"]}
         layers.append(layer | {"encoding": channels})
         if own is None or "series" in own[0]:
@@ -242,6 +242,12 @@ def make_axis(
     return {
         "field": name, "type": "quantitative", "title": title, "scale": scale, "axis": axis or {},
     }  # fmt: skip
+
+
+def format_ticks(form: str) -> Row:
+    """The part of an axis that writes each of its numbers in this form of d3, by itself: the renderer gives
+    all of them the unit of the largest, so that none is `0M`."""
+    return {"labelExpr": f"format(datum.value, '{form}')"}
 
 
 def resize(spec: Row, plot_px: float) -> Row:
@@ -300,6 +306,7 @@ def list_log_ticks(values: Sequence[float]) -> list[float]:
 
 LINE_PX = 15
 """Height of a line of text of 12 px."""
+_LABEL_PADDING = 8
 
 
 def make_label_axis(labels: Sequence[str]) -> Row:
@@ -308,8 +315,9 @@ def make_label_axis(labels: Sequence[str]) -> Row:
     longest = max(len(line) for label in labels for line in label.split("\n"))
     lines = max(label.count("\n") + 1 for label in labels)
     axis: Row = {
-        "minExtent": math.ceil(CHARACTER_PX * longest),
-        "labelExpr": "split(datum.label, '\\n')", "labelLimit": 0, "ticks": False, "labelPadding": 8,
+        "minExtent": math.ceil(CHARACTER_PX * longest) + _LABEL_PADDING,
+        "labelExpr": "split(datum.label, '\\n')", "labelLimit": 0, "ticks": False,
+        "labelPadding": _LABEL_PADDING,
     }  # fmt: skip
     if lines > 1:
         # By default a label's first line, not its middle, is at its bar.

@@ -56,6 +56,12 @@ def test_every_picture_shown_is_made_and_the_other_way_round() -> None:
         assert path.is_file(), path
 
 
+def test_texts_of_pictures_follow_the_theme() -> None:
+    """A dark page has colours of its own for those of charts, and none for the renderer's default."""
+    for picture in (ROOT / "img").glob("*.svg"):
+        assert 'fill="black"' not in picture.read_text(), picture
+
+
 def test_a_page_of_measurements_prints_the_command_that_draws_its_picture() -> None:
     shown = {
         path: page
