@@ -56,6 +56,9 @@ class Request:
     free_s: float = field(default=0.0, init=False)
     """When there was a place in flight for it."""
     sent_s: float = field(default=0.0, init=False)
+    tried_s: float = field(default=0.0, init=False)
+    limit_s: float = field(default=0.0, init=False)
+    """When it was sent last, and for how long its channel then waits for an answer."""
     deadline_s: float = field(default=math.inf, init=False)
     """When it is given up."""
     attempts: int = field(default=0, init=False)

@@ -33,11 +33,12 @@ _BLOCKED_S = 0.001
 _OVERDUE_S = 0.1
 """How long a request whose time has come may wait for answers to others to be taken."""
 
-_SETTLED, _SETTLED_S, _OVERDUE_SETTLING_S = 256, 0.02, 0.5
-"""How often what isn't needed for each request is done: after about so many requests, as numpy would cost
-few of them more than their own work, but so far apart at least, and at most; later where no time is left."""
+_SETTLED, _SETTLED_AT_ONCE, _SETTLED_S, _OVERDUE_SETTLING_S = 256, 4096, 0.02, 0.5
+"""How often what isn't needed for each request is done: after about so many requests of an open loop, or so
+many of a closed one, as numpy would cost few of them more than their own work, but so far apart at least, and
+at most; later where no time is left."""
 _SETTLING_S = 0.00015
-"""How long that takes."""
+"""How long that takes in an open loop, which has no time for more."""
 
 
 class Loop(ABC):
@@ -187,7 +188,9 @@ class Loop(ABC):
             if sent_s is not None and not request.attempts:
                 request.sent_s = sent_s
             if error is None:
-                self.release(arrived_s)
+                # As `release`, in the hot path.
+                self._in_use -= 1
+                self._places.append(arrived_s)
             else:
                 failed.append(completion)
         self._done = completions
@@ -212,7 +215,8 @@ class Loop(ABC):
         self._note_done()
         self.settle()
         now, count = time.perf_counter(), self._begun - self._settled
-        apart_s = (now - self._settled_at) * _SETTLED / max(count, 1)
+        wanted = _SETTLED if self._is_open else _SETTLED_AT_ONCE
+        apart_s = (now - self._settled_at) * wanted / max(count, 1)
         self._settle_at = now + min(max(apart_s, _SETTLED_S), _OVERDUE_SETTLING_S)
         self._settled_at, self._settled = now, self._begun
 

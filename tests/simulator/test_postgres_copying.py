@@ -7,19 +7,17 @@ import socket
 import struct
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
 
 import pytest
 
 from simulator.modules.kit.libpq import Connection, ServerError
-from simulator.modules.kit.libpq_pipeline import (
-    Answer,
-    Inserts,
-    MessagePipeline,
-    make_pipeline,
-)
+from simulator.modules.kit.libpq_pipeline import Inserts, MessagePipeline, make_pipeline
+from simulator.modules.sending import Completion, Request
 
 from .postgres_login import let_in
+
+Answer = tuple[int, BaseException | None]
+"""How many rows were stored, and the error."""
 
 
 def message(kind: bytes, body: bytes = b"") -> bytes:
@@ -63,17 +61,18 @@ def read(
     pieces: Sequence[bytes],
 ) -> list[Answer]:
     pipeline, server = ends
-    answers: list[Any] = []
-    for number, request in enumerate(requests):
-        pipeline.submit(request, number)
+    ended: list[Completion] = []
+    sent = [Request(data) for data in requests]
+    for request in sent:
+        pipeline.submit(request)
     for piece in pieces:
         server.sendall(piece)
         # What has been sent here may take a moment.
         while not pipeline.under_way or not _has_come(pipeline, len(piece)):
             pass
-        answers += pipeline.receive()
-    assert [number for number, _ in answers] == list(range(len(answers)))
-    return [answer for _, answer in answers]
+        ended += pipeline.receive()
+    assert [completion.request for completion in ended] == sent[: len(ended)]
+    return [(completion.done, completion.error) for completion in ended]
 
 
 def _has_come(pipeline: MessagePipeline, size: int) -> bool:
@@ -93,16 +92,16 @@ def test_answers_however_they_are_cut(
     pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
     requests = [ONE, WITH_COMMIT, ONE, INSERT, INSERT, INSERTS, ONE]
     rows = [1000, 1000, 1000, 1, 1, 70, 250]
-    assert read(ends, requests, pieces) == [Answer(number, None) for number in rows]
+    assert read(ends, requests, pieces) == [(number, None) for number in rows]
 
 
 def test_an_answer_comes_when_it_is_complete(
     ends: tuple[MessagePipeline, socket.socket],
 ) -> None:
-    assert read(ends, [INSERT], [STORED + READY]) == [Answer(1, None)]
+    assert read(ends, [INSERT], [STORED + READY]) == [(1, None)]
     # The second piece isn't taken for the answer to a single insert, which it looks like.
     pieces = [complete(b"BEGIN") + READY, STORED + READY, complete(b"COMMIT") + READY]
-    assert read(ends, [INSERTS], pieces) == [Answer(1, None)]
+    assert read(ends, [INSERTS], pieces) == [(1, None)]
 
 
 def test_the_first_error_of_a_request_counts(ends: tuple[MessagePipeline, socket.socket]) -> None:
@@ -111,15 +110,15 @@ def test_the_first_error_of_a_request_counts(ends: tuple[MessagePipeline, socket
     stream = complete(b"BEGIN") + READY + STORED + duplicate + FAILED
     stream += aborted + READY + COPIED + READY
     refused, stored = read(ends, [INSERTS, ONE], [stream])
-    assert isinstance(refused.error, ServerError)
-    assert refused.error.code == "23505"
-    assert str(refused.error) == "duplicate key\nDETAIL: Key (id)=(1) exists.\nHINT: Stop."
-    assert stored == Answer(1000, None)
+    assert isinstance(refused[1], ServerError)
+    assert refused[1].code == "23505"
+    assert str(refused[1]) == "duplicate key\nDETAIL: Key (id)=(1) exists.\nHINT: Stop."
+    assert stored == (1000, None)
 
 
 def test_an_open_transaction_is_noticed(ends: tuple[MessagePipeline, socket.socket]) -> None:
     (answer,) = read(ends, [ONE], [failed(C="40001", M="no") + FAILED])
-    assert isinstance(answer.error, OSError)
+    assert isinstance(answer[1], OSError)
 
 
 def test_what_the_server_says_before_it_hangs_up_is_kept(

@@ -23,7 +23,7 @@ from psycopg.adapt import Transformer
 
 from ...encoding.postgres_rows import HEADER, SYNC
 from ..sending import Received, Rows, explain_length, most_answer_bytes
-from ..waiting import TIMEOUTS, Receiver, limit_waits
+from ..waiting import TIMEOUTS, Receiver
 from .libpq import Connection, list_types, lost, no_answer, read_error
 
 INT8_OID = 20
@@ -120,7 +120,7 @@ class MessageLine(Line):
         self._types: Sequence[int] | None = None
         self._sent = 0
         # A call that blocks is one; libpq's own, for statements to prepare, stay within their limits as well.
-        limit_waits(self._socket, timeout_s)
+        self._receiver.limit(timeout_s)
 
     def send(self, question: Question) -> None:
         statement = question.statement

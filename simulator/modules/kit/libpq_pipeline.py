@@ -24,13 +24,14 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import psycopg
 from psycopg import pq
 
 from ...encoding.postgres_rows import HEADER, ValueCutter
-from ..waiting import TIMEOUTS, Receiver, limit_waits
+from ..sending import Completion, Request
+from ..waiting import TIMEOUTS, Receiver
 from .libpq import Connection, ServerError, lost, make_error, no_answer, read_error
 
 Insert = tuple[bytes, Any]
@@ -49,25 +50,13 @@ _COMMAND_OK, _TUPLES_OK, _COPY_IN = (
 _SYNC, _ABORTED = int(pq.ExecStatus.PIPELINE_SYNC), int(pq.ExecStatus.PIPELINE_ABORTED)
 
 
-class Answer(NamedTuple):
-    """What the server says to a request."""
-
-    rows: int
-    """How many were stored."""
-    error: ServerError | OSError | None
-    """The first error. OSError: nobody knows what became of the request."""
-
-
-_ONE = Answer(1, None)
-
-
 class Pipeline(ABC):
-    """Several requests under way. For one thread; sending and receiving never wait, unless `wait_up_to` says
-    so."""
+    """Several requests under way, whose data are `Inserts`. For one thread; sending and receiving never wait,
+    unless `wait_up_to` says so."""
 
     def __init__(self, connection: Connection) -> None:
-        self.under_way: deque[Any] = deque()
-        """What was given with the requests that are not answered yet, the oldest first."""
+        self.under_way: deque[Request] = deque()
+        """Requests that are not answered yet, the oldest first."""
         self._connection = connection
         self._pg = connection.pg
         self.descriptor = connection.descriptor
@@ -85,20 +74,19 @@ class Pipeline(ABC):
         can't."""
         return False
 
-    def submit(self, request: Inserts, sent: Any) -> None:
-        """Send a request as far as there is room.
+    def submit(self, request: Request) -> None:
+        """Send a request as far as there is room, and note in `is_full` whether there was.
 
         That the connection is lost is for `receive` to say: the server may have said why.
         """
-        self.under_way.append(sent)
+        self.under_way.append(request)
         try:
-            self._send(request)
+            self._send(request.data)
         except psycopg.OperationalError:
             self.is_full = False
 
     @abstractmethod
-    def _send(self, request: Inserts) -> None:
-        """Send a request as far as there is room, and note in `is_full` whether there was."""
+    def _send(self, data: Inserts) -> None: ...
 
     def flush(self) -> None:
         """Send what there is room for."""
@@ -108,21 +96,22 @@ class Pipeline(ABC):
             # Nobody takes it any more.
             self.is_full = False
 
-    def receive(self) -> list[tuple[Any, Answer]]:
-        """The requests whose answers have come. Raises OSError if the connection is lost."""
+    def receive(self) -> list[Completion]:
+        """How the requests ended whose answers have come. An error is the request's first, a `ServerError`,
+        or OSError if nobody knows what became of it. Raises OSError if the connection is lost."""
         self._connection.read()
         self.arrived_s = time.perf_counter()
-        answers: list[tuple[Any, Answer]] = []
+        ended: list[Completion] = []
         try:
-            self._take(answers)
+            self._take(ended)
         except (OSError, psycopg.OperationalError) as error:
             # It will come again, after the answers that came before.
-            if not answers:
+            if not ended:
                 raise lost(error) from error
-        return answers
+        return ended
 
     @abstractmethod
-    def _take(self, answers: list[tuple[Any, Answer]]) -> None:
+    def _take(self, ended: list[Completion]) -> None:
         """Add the requests whose answers have come."""
 
     def _note(self, result: pq.abc.PGresult) -> None:
@@ -133,12 +122,11 @@ class Pipeline(ABC):
         elif status not in (_ABORTED, _TUPLES_OK):
             self._error = self._error or make_error(result)
 
-    def _complete(self) -> tuple[Any, Answer]:
-        """Take off the oldest request, which is answered now; returns it with its answer."""
-        is_one = self._rows == 1 and self._error is None
-        answer = _ONE if is_one else Answer(self._rows, self._error)
+    def _complete(self) -> Completion:
+        """Take off the oldest request, which is answered now."""
+        rows, error = self._rows, self._error
         self._rows, self._error = 0, None
-        return self.under_way.popleft(), answer
+        return Completion(self.under_way.popleft(), rows, self.arrived_s, error)
 
 
 def make_pipeline(connection: Connection, is_query: bool) -> Pipeline:
@@ -161,9 +149,9 @@ class StatementPipeline(Pipeline):
         self._formats: list[int] = []
         """The format of each value: they are binary."""
 
-    def _send(self, request: Inserts) -> None:
+    def _send(self, data: Inserts) -> None:
         pg = self._pg
-        inserts, in_transaction = request
+        inserts, in_transaction = data
         self._syncs.append(1 + in_transaction)
         if in_transaction:
             pg.send_query_params(b"BEGIN", None)
@@ -183,7 +171,7 @@ class StatementPipeline(Pipeline):
             pg.pipeline_sync()
         self.is_full = pg.flush() == 1
 
-    def _take(self, answers: list[tuple[Any, Answer]]) -> None:
+    def _take(self, ended: list[Completion]) -> None:
         # The rows are counted here, and not by `_note`: a call for each event would be felt.
         pg, syncs, rows = self._pg, self._syncs, self._rows
         is_busy, get_result = pg.is_busy, pg.get_result
@@ -197,7 +185,7 @@ class StatementPipeline(Pipeline):
                 if not syncs[0]:
                     syncs.popleft()
                     self._rows, rows = rows, 0
-                    answers.append(self._complete())
+                    ended.append(self._complete())
                 continue
             if status == _COMMAND_OK:
                 rows += result.command_tuples or 0
@@ -225,16 +213,16 @@ class QueryQueue(Pipeline):
         self._statements: deque[tuple[bytes, Any, bool]] = deque()
         """Each with its data, and whether it is the last of its request. The first is under way."""
 
-    def _send(self, request: Inserts) -> None:
+    def _send(self, data: Inserts) -> None:
         is_idle = not self._statements
-        *others, last = _list_statements(request)
+        *others, last = _list_statements(data)
         self._statements += [(*statement, False) for statement in others]
         self._statements.append((*last, True))
         if is_idle:
             self._pg.send_query(self._statements[0][0])
             self.flush()
 
-    def _take(self, answers: list[tuple[Any, Answer]]) -> None:
+    def _take(self, ended: list[Completion]) -> None:
         pg = self._pg
         while self._statements and not pg.is_busy():
             _, data, is_last = self._statements[0]
@@ -249,7 +237,7 @@ class QueryQueue(Pipeline):
                 if self._statements:
                     pg.send_query(self._statements[0][0])
                 if is_last:
-                    answers.append(self._complete())
+                    ended.append(self._complete())
             self.flush()
 
 
@@ -288,24 +276,27 @@ class MessagePipeline(Pipeline):
         super().__init__(connection)
         self._socket = connection.socket
         self._unsent: deque[bytes | memoryview] = deque()
-        self._ready: deque[int] = deque()
-        """How many ReadyForQuery each request is still answered by."""
         self._receiver = Receiver(connection.socket, connection.stamped)
         self._waits_s: float | None = None
+        self._left = 0
+        """How many ReadyForQuery the oldest request is still answered by; 0: none came yet."""
         self._rest = b""
         """The beginning of a message."""
 
     def wait_up_to(self, timeout_s: float) -> bool:
         if timeout_s != self._waits_s:
-            limit_waits(self._socket, timeout_s)
+            self._receiver.limit(timeout_s)
             self._waits_s = timeout_s
         return True
 
-    def _send(self, request: Inserts) -> None:
-        statements = _list_statements(request)
-        self._ready.append(len(statements))
-        for statement in statements:
-            self._unsent += _make_messages(*statement)
+    def _send(self, data: Inserts) -> None:
+        inserts, in_transaction = data
+        unsent = self._unsent
+        if in_transaction:
+            for statement in _list_statements(data):
+                unsent += _make_messages(*statement)
+        else:
+            unsent += _make_messages(*inserts[0])
         self.flush()
 
     def flush(self) -> None:
@@ -327,26 +318,26 @@ class MessagePipeline(Pipeline):
             unsent.clear()
         self.is_full = bool(unsent)
 
-    def receive(self) -> list[tuple[Any, Answer]]:
+    def receive(self) -> list[Completion]:
+        receiver = self._receiver
         try:
-            data = self._receiver.read(_MOST_BYTES)
+            data = receiver.read(_MOST_BYTES)
         except TIMEOUTS as error:
             if self._waits_s is not None:
                 raise no_answer(self._waits_s) from error
             return []
-        self.arrived_s = self._receiver.arrived_s
+        self.arrived_s = receiver.arrived_s
+        is_begun = self._rest or self._left or self._rows or self._error
+        if data == _ONE_STORED and not is_begun and self.under_way:
+            return [Completion(self.under_way.popleft(), 1, receiver.arrived_s)]
         if not data:
             raise lost(self._error or "the server closed the connection")
-        is_begun = self._rest or self._rows or self._error
-        if data == _ONE_STORED and not is_begun and self._ready and self._ready[0] == 1:
-            self._ready.popleft()
-            return [(self.under_way.popleft(), _ONE)]
         self._rest += data
-        answers: list[tuple[Any, Answer]] = []
-        self._take(answers)
-        return answers
+        ended: list[Completion] = []
+        self._take(ended)
+        return ended
 
-    def _take(self, answers: list[tuple[Any, Answer]]) -> None:
+    def _take(self, ended: list[Completion]) -> None:
         data, at = self._rest, 0
         while True:
             # A transaction has as many of these as it has events.
@@ -365,14 +356,17 @@ class MessagePipeline(Pipeline):
                 self._rows += int(words[-1]) if words[0] in (b"COPY", b"INSERT") else 0
             elif kind == b"E":
                 self._error = self._error or read_error(body)
-            elif kind == b"Z" and not self._ready:
-                # Notices and changes of settings may come at any time, and have no such end.
-                raise lost("the server sent an answer that nobody asked for")
-            elif kind == b"Z" and self._ready[0] > 1:
-                self._ready[0] -= 1
             elif kind == b"Z":
-                if body != b"I":
-                    self._error = lost("the transaction has not ended")
-                self._ready.popleft()
-                answers.append(self._complete())
+                self._end_statement(body, ended)
         self._rest = data[at:]
+
+    def _end_statement(self, status: bytes, ended: list[Completion]) -> None:
+        """One of the oldest request's statements is over."""
+        if not self.under_way:
+            # Notices and changes of settings may come at any time, and have no such end.
+            raise lost("the server sent an answer that nobody asked for")
+        self._left = (self._left or len(_list_statements(self.under_way[0].data))) - 1
+        if not self._left:
+            if status != b"I":
+                self._error = lost("the transaction has not ended")
+            ended.append(self._complete())

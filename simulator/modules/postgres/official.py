@@ -36,18 +36,17 @@ from ...errors import Retryable, SimulatorError
 from ...workloads.drawing import BoundQueries
 from ...workloads.schema import EventBlock
 from ..kit.libpq import Connector, ServerError, fill, lost, no_answer
-from ..kit.libpq_pipeline import Answer
 from ..kit.module import ConnectedModule
 from ..kit.official import ClientAsker, Rows, RowsEncoder, sent_columns
 from ..kit.sql_queries import Template, make_template
 from ..options import InsertMode
-from ..sending import Request
+from ..sending import Completion, Request
 from ..sending import Rows as Answers
 from ..waiting import limit_wait
 from .dialects import Dialect
 from .encoding import ServerOptions
 from .server import translate
-from .writer import PostgresWriter, Sent
+from .writer import PostgresWriter
 
 if TYPE_CHECKING:
     from . import Postgres
@@ -231,46 +230,48 @@ class DriverSender:
         self, connection: DriverConnection, insert: Callable[[Any, Sequence[Rows]], None]
     ) -> None:
         self.descriptor: int = connection.driver.fileno()
-        self.under_way: deque[Sent] = deque()
-        self.arrived_s = 0.0
+        self.under_way: deque[Request] = deque()
         self._connection = connection
         self._insert = insert
         self._waits_s = math.inf
-        self._ended: Answer | OSError | None = None
+        self._ended: Completion | OSError | None = None
 
     def wait_up_to(self, timeout_s: float) -> bool:
         self._waits_s = timeout_s
         return True
 
-    def submit(self, request: Sequence[Rows], sent: Sent) -> None:
+    def submit(self, request: Request) -> None:
         """Returns when the request is answered."""
-        self.under_way.append(sent)
+        self.under_way.append(request)
         try:
-            self._ended = self._store(request)
-        except OSError as error:
-            self._ended = error
-        self.arrived_s = time.perf_counter()
+            error = self._store(request.data)
+        except OSError as lost_by:
+            self._ended = lost_by
+        else:
+            stored = request.events if error is None else 0
+            self._ended = Completion(request, stored, time.perf_counter(), error)
 
-    def _store(self, request: Sequence[Rows]) -> Answer:
+    def _store(self, data: Sequence[Rows]) -> ServerError | None:
         connection = self._connection
         try:
             with connection.limit(self._waits_s):
-                self._insert(connection.driver, request)
+                self._insert(connection.driver, data)
         except ServerError as error:
             with connection.limit(self._waits_s):
                 connection.driver.rollback()
-            return Answer(0, error)
-        return Answer(sum(len(part.rows) for part in request), None)
+            return error
+        return None
 
     def flush(self) -> None:
         """A driver sends all at once."""
 
-    def receive(self) -> list[tuple[Sent, Answer]]:
-        answer, self._ended = self._ended, None
-        assert answer is not None
-        if isinstance(answer, OSError):
-            raise answer
-        return [(self.under_way.popleft(), answer)]
+    def receive(self) -> list[Completion]:
+        ended, self._ended = self._ended, None
+        assert ended is not None
+        if isinstance(ended, OSError):
+            raise ended
+        self.under_way.popleft()
+        return [ended]
 
 
 # --- questions --------------------------------------------------------------------------------------

@@ -7,13 +7,14 @@ import select
 import time
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from math import inf
+from typing import Any, Protocol
 
 from ...contract import MAX_IN_FLIGHT, PrimaryKey
 from ...encoding.columns import client_keys, quote_name
 from ...errors import Retryable, SimulatorError
 from ..kit.libpq import Connection, Connector, ServerError, no_answer, write_constant
-from ..kit.libpq_pipeline import Answer, make_pipeline
+from ..kit.libpq_pipeline import make_pipeline
 from ..kit.module import connection_lost
 from ..kit.multiplexer import Multiplexer
 from ..options import InsertMode, Job
@@ -27,30 +28,20 @@ _BACKEND_END_S = 10.0
 """How long the old backend may take to end before the next try."""
 
 
-class Sent(NamedTuple):
-    """A request under way by a connection."""
-
-    request: Request
-    sent_s: float
-    limit_s: float
-    """For how long its answer is awaited."""
-
-
 class Sender(Protocol):
     """What takes requests by a connection: a `Pipeline`, or a driver."""
 
     descriptor: int
-    under_way: deque[Sent]
+    under_way: deque[Request]
     is_full: bool
-    arrived_s: float
 
     def wait_up_to(self, timeout_s: float) -> bool: ...
 
-    def submit(self, request: Any, sent: Sent) -> None: ...
+    def submit(self, request: Request) -> None: ...
 
     def flush(self) -> None: ...
 
-    def receive(self) -> list[tuple[Sent, Answer]]: ...
+    def receive(self) -> list[Completion]: ...
 
 
 class PostgresWriter(Multiplexer, Writer):
@@ -144,10 +135,11 @@ class PostgresWriter(Multiplexer, Writer):
     def _submit_by(self, link: Link, request: Request) -> None:
         sender = link.sender
         assert sender is not None
-        limit_s = limit_wait(self._timeout_s)
+        limit_s = self._timeout_s if request.deadline_s == inf else limit_wait(self._timeout_s)
         if self.max_in_flight == 1:
             self.blocks = sender.wait_up_to(limit_s)
-        sender.submit(request.data, Sent(request, time.perf_counter(), limit_s))
+        request.tried_s, request.limit_s = time.perf_counter(), limit_s
+        sender.submit(request)
         descriptor = sender.descriptor
         self._used[descriptor] = link
         self.watch(descriptor, sender.is_full)
@@ -156,50 +148,54 @@ class PostgresWriter(Multiplexer, Writer):
         link = self._used[descriptor]
         sender = link.sender
         assert sender is not None
+        was_full = sender.is_full
         if events & select.POLLOUT:
             sender.flush()
-        if events & ~select.POLLOUT:
-            self._take(link, sender)
-        if sender is link.sender:
-            # Some data is sent only when the server has asked for it.
+        if events != select.POLLOUT:
+            try:
+                ended = sender.receive()
+            except OSError as error:
+                self._end(link, sender, connection_lost(error), [])
+                return
+            doubtful: list[Request] = []
+            reason: Retryable | SimulatorError | None = None
+            for completion in ended:
+                failure = completion.error
+                if failure is None:
+                    self.found.append(completion)
+                    continue
+                assert isinstance(failure, OSError | ServerError)
+                meaning = link.explain(failure)
+                if is_lost(meaning):
+                    doubtful.append(completion.request)
+                    reason = meaning
+                else:
+                    self.found.append(completion._replace(error=meaning))
+            if doubtful:
+                self._end(link, sender, reason, doubtful)
+                return
+            if ended and not sender.under_way:
+                self._idle.append(link)
+        # Some data is sent only when the server has asked for it.
+        if sender.is_full is not was_full:
             self.watch(descriptor, sender.is_full)
-
-    def _take(self, link: Link, sender: Sender) -> None:
-        """Take the answers that have come by a connection."""
-        try:
-            answers = sender.receive()
-        except OSError as error:
-            self._end(link, sender, connection_lost(error), [])
-            return
-        doubtful: list[Sent] = []
-        for sent, (rows, failure) in answers:
-            meaning = None if failure is None else link.explain(failure)
-            if is_lost(meaning):
-                doubtful.append(sent)
-                reason = meaning
-            else:
-                self.found.append(Completion(sent.request, rows, sender.arrived_s, meaning))
-        if doubtful:
-            self._end(link, sender, reason, doubtful)
-        elif answers and not sender.under_way:
-            self._idle.append(link)
 
     def end_late(self, now_s: float) -> None:
         for link in list(self._used.values()):
             sender = link.sender
             assert sender is not None
-            for _, sent_s, limit_s in sender.under_way:
-                if sent_s + limit_s <= now_s:
-                    self._end(link, sender, connection_lost(no_answer(limit_s)), [])
+            for request in sender.under_way:
+                if request.tried_s + request.limit_s <= now_s:
+                    self._end(link, sender, connection_lost(no_answer(request.limit_s)), [])
                     break
 
     def _end(
-        self, link: Link, sender: Sender, reason: Exception | None, doubtful: list[Sent]
+        self, link: Link, sender: Sender, reason: Exception | None, doubtful: list[Request]
     ) -> None:
         """Give a connection up: these requests, and all that are under way by it, may or may not have been
         stored."""
         self._leave(sender.descriptor)
-        lost = [sent.request for sent in (*doubtful, *sender.under_way)]
+        lost = [*doubtful, *sender.under_way]
         if not lost:
             # The next request by it will find that it is lost, and be looked for like any other.
             return
