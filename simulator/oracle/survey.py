@@ -182,7 +182,9 @@ def find_next(workload: WithHistory, inventory: DeviceInventory) -> dict[int, in
         ):
             raise OtherEvents("they are not the history's")
         border_ms = int(workload.block(worker, history, 1).columns[workload.schema.time][0])
-        ticks = (int(inventory.last_ms[places].max()) - border_ms) / workload.device_interval_ms
+        epoch_ms, last_ms = workload.schema.epoch_ms, int(inventory.last_ms[places].max())
+        begun, passed = (workload.find_tick(at - epoch_ms) for at in (border_ms, last_ms))
+        ticks = passed - begun
         next_events[worker] = history + (ceil(max(0, ticks)) + 1) * len(names) + workload.disorder
         covered += len(names)
     return next_events
@@ -328,9 +330,9 @@ def _recognize_parts(workload: Workload, inventory: DeviceInventory) -> list[Sto
             raise OtherEvents(f"unknown events of device {stranger!r}")
         count = int(inventory.counts[there].sum())
         since = int(inventory.first_ms[there].min()) - workload.schema.epoch_ms
-        every, devices = workload.device_interval_ms, len(names)
+        ticks, devices = workload.find_tick(since), len(names)
         # Devices take turns, or all have an event at each tick.
-        guesses = (0, round(since / every * devices), int(since // every) * devices)
+        guesses = (0, round(ticks * devices), int(ticks) * devices)
         for number in dict.fromkeys(max(0, guess) for guess in guesses):
             part = StoredPart(worker, number, count)
             if _has_these(workload, part, names, inventory, places):

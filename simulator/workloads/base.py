@@ -142,6 +142,10 @@ class Workload(ABC):
         """The mean time from one event of a device to the next."""
         return self.event_interval_ms * self.clock_factor * self.device_spread
 
+    def find_tick(self, since_ms: int) -> float:
+        """How many events a device has until so long after the first timestamp."""
+        return since_ms / self.device_interval_ms
+
     own_rate_per_s: float | None = None
     """How many events all devices have per second by a clock of their own, at its speed; None: they have
     none, and are due when the load says."""

@@ -98,9 +98,9 @@ class Defined(Workload):
     """Events of a definition. `define` makes a class of each.
 
     Number i of a worker with D devices belongs to device i modulo D, at tick i // D: the time is epoch +
-    tick * interval + jitter, where the jitter is from 0 to less than the interval. With late events a
-    worker's numbers are the order in which events are SENT: within each window of `WINDOW` numbers, a
-    late one is put back by its delay, at most to the window's end.
+    tick * interval + gaps before it + jitter, where the jitter is from 0 to less than the interval. With late
+    events a worker's numbers are the order in which events are SENT: within each window of `WINDOW` numbers,
+    a late one is put back by its delay, at most to the window's end.
 
     With devices in all, each of the `sharing_workers` has its part of one fleet, and events differ in
     nothing but in who sends them, however many workers there are.
@@ -165,6 +165,13 @@ class Defined(Workload):
     @property
     def device_interval_ms(self) -> float:
         return self.interval_ms
+
+    def find_tick(self, since_ms: int) -> float:
+        between, gaps = self.definition.ticks_between_gaps, self.definition.gaps
+        if gaps is None:
+            return since_ms / self.interval_ms
+        rounds, rest_ms = divmod(since_ms, int(gaps.every) * self.clock_factor)
+        return rounds * between + min(rest_ms / self.interval_ms, between)
 
     @property
     def late_share(self) -> float:
@@ -257,7 +264,13 @@ class Defined(Workload):
 
     def _points(self, ticks: NDArray[np.int64], first: Words, second: Words) -> Points:
         """Time and device of events: by tick, and by their devices' keys."""
-        times = ticks * self.interval_ms
+        if between := self.definition.ticks_between_gaps:
+            assert self.definition.gaps is not None
+            rounds, ticks = np.divmod(ticks, between)
+            times = ticks * self.interval_ms
+            times += rounds * (int(self.definition.gaps.every) * self.clock_factor)
+        else:
+            times = ticks * self.interval_ms
         times += self.schema.epoch_ms
         points, most = Points(times, first, second), int(self.definition.jitter)
         if not most:

@@ -345,6 +345,15 @@ class Late(Part):
         return self
 
 
+class Gaps(Part):
+    """Times in which no device sends anything, again and again."""
+
+    every: DurationMs = Field(ge=1)
+    """From the beginning of one to that of the next, such as 1d."""
+    lasts: DurationMs = Field(ge=1)
+    """How long each is, such as 2h."""
+
+
 class Definition(Part):
     """A workload. Times are kept in milliseconds."""
 
@@ -369,6 +378,8 @@ class Definition(Part):
     """By how much later each event may be, such as 500ms; less than the interval."""
     late: Late | None = None
     """Events that are sent late; none if left out."""
+    gaps: Gaps | None = None
+    """Times in which no device sends; none if left out."""
     epoch: Epoch = FIRST_TIMESTAMP_MS
     """The time of the first event, such as 2024-01-01T00:00:00Z, or `now`: the time of the command that
     inserts. If left out, 2024-01-01."""
@@ -391,6 +402,11 @@ class Definition(Part):
     def epoch_ms(self) -> int:
         """The first timestamp. One that is `now` stands at the default until a command says which."""
         return FIRST_TIMESTAMP_MS if self.epoch == NOW else self.epoch
+
+    @property
+    def ticks_between_gaps(self) -> int:
+        """How many events each device has from one gap to the next; 0: there are no gaps."""
+        return int((self.gaps.every - self.gaps.lasts) // self.interval) if self.gaps else 0
 
     def each_column(self) -> Iterator[tuple[str, ColumnDefinition]]:
         """Name and definition of each column, repeated ones one by one."""
@@ -464,9 +480,18 @@ class Definition(Part):
             elif isinstance(column.signal, Follows):
                 for problem in self._find_follow_problems(column, column.signal):
                     yield ("columns", number, "signal"), problem
+        yield from self._find_time_problems()
+
+    def _find_time_problems(self) -> Iterator[Problem]:
         for key in ("interval", "jitter"):
             if getattr(self, key) % 1:
                 yield (key,), "must be whole milliseconds"
+        if self.gaps is not None:
+            for key in ("every", "lasts"):
+                if getattr(self.gaps, key) % 1:
+                    yield ("gaps", key), "must be whole milliseconds"
+            if not self.ticks_between_gaps > 0:
+                yield ("gaps", "lasts"), "leaves no interval between one gap and the next"
         if self.jitter >= self.interval:
             problem = (
                 f"jitter ({self.jitter:g} ms) must be below the interval ({self.interval:g} ms), so"

@@ -288,6 +288,9 @@ class WithHistory(Workload):
     def device_interval_ms(self) -> float:
         return self._base.device_interval_ms
 
+    def find_tick(self, since_ms: int) -> float:
+        return self._base.find_tick(since_ms)
+
     @property
     def instants_are_distinct(self) -> bool:
         return self._base.instants_are_distinct

@@ -116,6 +116,25 @@ def test_delays_may_be_exponential() -> None:
     assert np.count_nonzero(ahead_s > 60) / len(times) == pytest.approx(0.5 * np.exp(-3), rel=0.1)
 
 
+@pytest.mark.parametrize("clock_factor", [1, 3])
+def test_nothing_is_sent_in_gaps(clock_factor: int) -> None:
+    text = SUNDRY.replace("interval: 10s", "interval: 10s\ngaps: {every: 2m, lasts: 45s}")
+    workload = define(parse_definition(text, "sundry.yaml"))(
+        device_spread=2, late=0, clock_factor=clock_factor
+    )
+    block = workload.block(0, 0, 2 * 7 * 5)
+    times_s = (block.columns["timestamp"] - workload.schema.epoch_ms).reshape(5, 7, 2) / 1000
+    ticks_s = 120 * np.arange(5)[:, None, None] + 10 * np.arange(7)[:, None]
+    behind_s = times_s - clock_factor * ticks_s
+    assert (behind_s.min() >= 0) and (behind_s.max() <= 2)
+    _, located = workload.locate(np.zeros(70, np.int64), np.arange(70))
+    assert np.array_equal(located, block.columns["timestamp"])
+    found = [
+        workload.find_tick(second * 1000 * clock_factor) for second in (0, 60, 70, 119, 120, 130)
+    ]
+    assert found == [0, 6, 7, 7, 7, 8]
+
+
 def test_times_are_within_their_tick() -> None:
     workload = Sundry(device_spread=7, late=0)
     times = workload.block(0, 0, 700).columns["timestamp"].reshape(100, 7)

@@ -60,6 +60,8 @@ def test_a_definition_is_read() -> None:
         ("interval: 1.5s", "interval: 1s\njitter: 1s", r":8: jitter: jitter \(1000 ms\) must be below the"),
         ("interval: 1.5s", "interval: 1s\nlate: {share: 2%, most: -5s}", r":8: late.most: .*greater"),
         ("interval: 1.5s", "interval: 1s\nlate: {share: 120%, most: 5s}", r":8: late.share: .*less"),
+        ("interval: 1.5s", "interval: 1s\ngaps: {every: 5s, lasts: 4.5s}", r":8: gaps.lasts: leaves no"),
+        ("interval: 1.5s", "interval: 1s\ngaps: {every: 5s, lasts: 0.4ms}", r":8: gaps.lasts: .*greater"),
         ("interval: 1.5s", "interval: 1s\nepoch: soon", r":8: epoch: write a time as 2024-01-01T00"),
         ("table: boilers", "table: Boilers", r":3: table: 'Boilers' is not a valid name in all databases"),
         ("name: heat", "name: Wärme", r":11: columns\[Wärme\].name: 'Wärme' is not a valid name in all"),

@@ -14,7 +14,20 @@ from simulator.oracle.survey import DeviceInventory, recognize_devices
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
+from simulator.workloads.defined import define
 from simulator.workloads.temperature import Temperature
+from simulator.workloads.yaml_source import parse_definition
+
+from ..helpers import begin_definition
+
+
+def _with_gaps() -> Workload:
+    text = begin_definition("pumps", "pump", devices=5, interval="10s")
+    text = text.replace("interval: 10s", "interval: 10s\ngaps: {every: 10m, lasts: 2m}")
+    signal = "{kind: uniform, low: 0, high: 9}"
+    return define(
+        parse_definition(f"{text}  - {{name: x, type: int32, signal: {signal}}}\n", "test")
+    )()
 
 
 def look(
@@ -41,8 +54,9 @@ def told(found: dict[bytes, tuple[int, int, int]]) -> DeviceInventory:
         Temperature(5, device_spread=7),
         Cpu(device_spread=3),
         load_workload("machines")(device_spread=5, late=0.1),
+        _with_gaps(),
     ],
-    ids=["temperature", "cpu", "machines"],
+    ids=["temperature", "cpu", "machines", "gaps"],
 )
 @pytest.mark.parametrize(
     "parts",

@@ -28,6 +28,16 @@ class Delays:
 
 
 @dataclass(frozen=True)
+class Pauses:
+    """Times in which no device sends."""
+
+    count: int
+    every_ms: int
+    """From the beginning of one to that of the next, on average."""
+    lasts_ms: int
+
+
+@dataclass(frozen=True)
 class Clock:
     """When the recorded devices sent."""
 
@@ -40,6 +50,8 @@ class Clock:
     gap_share: float
     """The part of the time in which an event should have come and did not."""
     gaps: int
+    pauses: Pauses | None
+    """Gaps that all devices have in common, if there are some."""
     duplicates: int
     """Events of a device and time that it had before."""
     by_device: bool
@@ -57,7 +69,8 @@ def read_clock(sample: Sample) -> Clock:
     ticks = np.maximum(np.rint(moved / typical), 1)
     near = ticks < 1000
     interval = float(moved[near].sum() / ticks[near].sum()) if near.any() else typical
-    if np.mean(np.abs(moved - typical) > typical / 2) > 0.2:
+    is_steady = not np.mean(np.abs(moved - typical) > typical / 2) > 0.2
+    if not is_steady:
         # Not by a clock, but when something happens: as often on average.
         interval = float(moved[moved < 20 * moved.mean()].mean())
     interval = _round_near(interval)
@@ -74,6 +87,7 @@ def read_clock(sample: Sample) -> Clock:
         late=_find_delays(sample, interval, bool(by_device)),
         gap_share=float((gap_steps - interval).sum() / span),
         gaps=len(gap_steps),
+        pauses=_find_pauses(sample, interval_ms) if is_steady else None,
         duplicates=int(np.count_nonzero(steps == 0)),
         by_device=bool(by_device),
     )
@@ -86,6 +100,19 @@ def _round_near(duration_ms: float) -> float:
         if rounded and abs(rounded - duration_ms) <= duration_ms / 1000:
             return float(rounded)
     return duration_ms
+
+
+def _find_pauses(sample: Sample, interval_ms: int) -> Pauses | None:
+    """Whole intervals in which no device sends. On average they are as long and as far apart as recorded."""
+    times = np.sort(sample.times_ms)
+    steps = np.diff(times)
+    places = np.flatnonzero(steps > _GAP * interval_ms)
+    if not len(places):
+        return None
+    lasts_ms = round(float(steps[places].mean())) - interval_ms
+    every_ms = (times[places[-1]] - times[places[0]]) / max(len(places) - 1, 1) or np.ptp(times)
+    ticks = max(1, round((every_ms - lasts_ms) / interval_ms))
+    return Pauses(len(places), ticks * interval_ms + lasts_ms, lasts_ms)
 
 
 def _find_jitter(sample: Sample, interval: float) -> int:

@@ -208,6 +208,11 @@ def _assemble(
     if clock.jitter_ms:
         about = "how far times are from a steady clock"
         lines.append(("jitter", show_exact_ms(clock.jitter_ms), about))
+    if clock.pauses:
+        gaps = {"every": clock.pauses.every_ms, "lasts": clock.pauses.lasts_ms}
+        shown = {key: show_exact_ms(length_ms) for key, length_ms in gaps.items()}
+        about = f"{format_count(clock.pauses.count, 'time')} without an event of any device"
+        lines.append(("gaps", shown, about))
     if clock.late:
         late: dict[str, Any] = {"share": show_share(clock.late.share)}
         if clock.late.mean_ms is not None:
@@ -244,10 +249,11 @@ def show_exact_ms(duration_ms: int) -> str:
 def _describe_what_is_not_made(sample: Sample, clock: Clock) -> list[str]:
     """What a definition can't have."""
     lines = []
-    if clock.gap_share > 0.001:
+    together = clock.pauses.count * sample.device_count if clock.pauses else 0
+    if clock.gap_share > 0.001 and clock.gaps > together:
         share = show_share(clock.gap_share)
         lines.append(
-            f"Not made: {clock.gaps:,} gaps, {share} of the time: devices send all the time."
+            f"Gaps are {share} of the time. Not made: {clock.gaps - together:,} of single devices."
         )
     if clock.duplicates:
         lines.append(f"Not made: {clock.duplicates:,} events that repeat a device and time.")

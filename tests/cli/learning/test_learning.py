@@ -19,7 +19,7 @@ from cli.plan.learning.writing import write_definition
 from cli.show.learning import make_learning_page, tabulate_comparison
 from simulator.errors import OptionError
 from simulator.workloads.defined import define
-from simulator.workloads.definition import Definition
+from simulator.workloads.definition import Definition, Gaps
 from simulator.workloads.schema import ColumnType
 from simulator.workloads.yaml_source import parse_definition
 
@@ -147,21 +147,32 @@ def test_devices_that_send_when_something_happens() -> None:
     assert 0 < clock.jitter_ms < clock.interval_ms
 
 
-def test_gaps_and_duplicates_are_told() -> None:
-    kept = np.arange(4000) // 20 % 100 < 80
-    times = FIRST_MS + np.arange(4000, dtype=np.int64) // 20 * 10_000
-    values = np.random.default_rng(1).normal(0, 1, 4000)
+def test_gaps_of_all_devices_are_made() -> None:
+    own = make("{kind: normal, mean: 0, deviation: 1}")
+    definition = own.model_copy(update={"gaps": Gaps(every="1h", lasts="10m")})
+    learnt = relearn(definition)
+    assert learnt.definition.gaps == definition.gaps
+    assert "gaps: {every: 1h, lasts: 10m}" in write_definition(learnt)
+    assert not [line for line in learnt.head if "Not made" in line]
+    both = compare(learnt)
+    assert both.made.gap_share == pytest.approx(both.recorded.gap_share, rel=0.05)
+
+
+def test_gaps_of_single_devices_and_duplicates_are_told() -> None:
+    ticks, devices = np.divmod(np.arange(4000, dtype=np.int64), 20)
+    kept = (ticks + 10 * devices) % 100 < 80
+    times, values = FIRST_MS + ticks * 10_000, np.random.default_rng(1).normal(0, 1, 4000)
     sample = record(
-        {"x": np.append(values[kept], values[:20])},
-        times_ms=np.append(times[kept], times[:20]),
-        devices=np.append((np.arange(4000) % 20)[kept], np.arange(20)),
+        {"x": np.append(values[kept], values[:8])},
+        times_ms=np.append(times[kept], times[:8]),
+        devices=np.append(devices[kept], devices[:8]),
     )
     learnt = learn(sample, name="pumps")
-    assert (learnt.clock.interval_ms, learnt.clock.duplicates) == (10_000, 20)
-    assert learnt.clock.gap_share == pytest.approx(0.111, abs=0.002)
+    assert (learnt.clock.interval_ms, learnt.clock.duplicates) == (10_000, 8)
+    assert learnt.definition.gaps is None
     head = "\n".join(learnt.head)
-    assert "20 gaps, 11.2% of the time" in head
-    assert "20 events that repeat a device and time" in head
+    assert re.search(r"Gaps are 1[0-9.]+% of the time. Not made: 3\d of single devices", head)
+    assert "8 events that repeat a device and time" in head
 
 
 def test_a_file_with_one_device_behind_the_other_has_no_late_events() -> None:
