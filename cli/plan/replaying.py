@@ -68,6 +68,8 @@ def end_with_recording(
     """The load of writers whose recording isn't repeated: all of it unless somebody says how much. That a run
     ends before its time is told. `before`: events of the runs whose data it goes on with. ConfigError if
     fewer events are left than are asked for. All other loads stay."""
+    if "recorded" not in (data.definition or {}):
+        return load
     workload = make_workload_of(data)
     if not workload.ends:
         return load

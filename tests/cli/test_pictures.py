@@ -19,7 +19,8 @@ from comparison.table import PICTURE
 ROOT = Path(__file__).resolve().parents[2]
 MEASUREMENTS = ROOT / "docs" / "measurements"
 DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("**/*.md")]
-STORED = sorted((ROOT / "img" / "results").glob("*.json"))
+FILES = sorted((ROOT / "img" / "results").glob("*.json"))
+STORED = [file for file in FILES if not file.stem.endswith("-verdict")]
 
 
 def pictures_in(document: Path) -> set[Path]:
