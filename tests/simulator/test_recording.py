@@ -153,6 +153,31 @@ def test_a_text_among_numbers_is_refused_until_the_settings_say_what_it_means(
     assert found.values("v")[[1, 600_001]].tolist() == [1.0, 0.5]
 
 
+@pytest.mark.parametrize(
+    ("times", "settings"),
+    [
+        (["2024-02-01T10:00:00Z", "2024-02-01T11:00:01+01:00"], {}),
+        (["2024-02-01 10:00:00 UTC", "2024-02-01 10:00:01 UTC"], {}),
+        (["2024-02-01 11:00:00 +0100", "2024-02-01 10:00:01 GMT"], {}),
+        (["2024-02-01 11:00:00", "2024-02-01 11:00:01"], {"zone": "Europe/Berlin"}),
+        (["02/01/2024 10:00:00 AM", "02/01/2024 10:00:01 AM"], {"time_format": "%m/%d/%Y %I:%M:%S %p"}),
+    ],
+)  # fmt: skip
+def test_a_column_of_times_is_found_however_they_are_written(
+    tmp_path: Path, times: list[str], settings: dict[str, Any]
+) -> None:
+    file = _write(tmp_path, "\n".join(["DateTime,v", *(f"{time},1" for time in times)]))
+    assert _read(file, **settings).times_ms.tolist() == [1_706_781_600_000, 1_706_781_601_000]
+
+
+def test_devices_are_called_as_in_the_file(tmp_path: Path) -> None:
+    file = _write(tmp_path, "ts,device_id,v\n2024-02-01,007,1\n2024-02-02,7,2\n")
+    assert sorted(_read(file).devices.tolist()) == [b"007", b"7"]
+    table = pa.table({"ts": [1_706_781_600, 1_706_781_601], "device_id": [7.0, 8.0], "v": [1, 2]})
+    pyarrow.parquet.write_table(table, tmp_path / "floats.parquet")
+    assert sorted(_read(tmp_path / "floats.parquet").devices.tolist()) == [b"7", b"8"]
+
+
 def test_times_are_cut_to_the_millisecond_where_that_is_asked_for(tmp_path: Path) -> None:
     """Of events of one device and time, only some are made so by the cut."""
     times = ["00.0010", "00.0012", "00.0019", "00.0030", "00.0030", "00.0041", "00.005"]

@@ -267,6 +267,7 @@ class _Conversion:
                     continue
                 schema = batch.schema
                 roles = find_roles(schema, batch, self._settings)
+                self._keep_names(roles, schema)
                 self._prepare(roles, schema)
             if other := sorted(set(batch.schema.names) ^ set(schema.names)):
                 raise OptionError(
@@ -277,6 +278,13 @@ class _Conversion:
                 self._take(batch.select(schema.names), roles)
             share = f"{self._reader.share:.0%}, {self._rows:,} rows"
             self._tell(f"converting {self._settings.file}: {share}")
+
+    def _keep_names(self, roles: Roles, schema: pa.Schema) -> None:
+        """Wider if devices of a CSV file were read as numbers: 007 isn't 7."""
+        if roles.device is None or self._reader.source.format is not Format.CSV:
+            return
+        if not pa.types.is_string(schema.field(roles.device).type):
+            raise Wider(roles.device, pa.string())
 
     def _require_space(self) -> None:
         free = shutil.disk_usage(self._folder).free
@@ -383,6 +391,9 @@ class _Conversion:
             self._devices.add([self._stem])
             return np.zeros(batch.num_rows, dtype=np.int32)
         array = batch.column(batch.schema.names.index(roles.device))
+        if pa.types.is_floating(array.type):
+            with suppress(pa.ArrowInvalid):
+                array = array.cast(pa.int64())
         if pa.types.is_integer(array.type):
             array = array.cast(pa.string())
         how = self._settings.columns.get(roles.device, ColumnSettings())

@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import datetime
 
 import pyarrow as pa
 
 from ...errors import OptionError, did_you_mean, list_names
 from ..definition import read_name
 from .settings import Recorded
+from .times import to_instants
 
 _TIME_NAMES = re.compile(
     r"(?:time|timestamp|ts|date|datetime|date_time|t|epoch|created_at|event_time|time_?stamp|utc|_time)"
@@ -52,14 +52,14 @@ def find_roles(schema: pa.Schema, first: pa.RecordBatch, settings: Recorded) -> 
         if not (name in settings.columns and settings.columns[name].skip)
     }
     skipped = {name: "as asked" for name in names if name not in used}
-    time = settings.time or _find_time(used, first)
+    time = settings.time or _find_time(used, first, settings)
     device = settings.device
     if device is None:
         device = _find_device({n: t for n, t in used.items() if n != time}, first)
     return Roles(time, None if device == NO_DEVICE else device, skipped)
 
 
-def _find_time(types: dict[str, pa.DataType], first: pa.RecordBatch) -> str:
+def _find_time(types: dict[str, pa.DataType], first: pa.RecordBatch, settings: Recorded) -> str:
     strange = ""
 
     def could_be(name: str) -> bool:
@@ -74,8 +74,8 @@ def _find_time(types: dict[str, pa.DataType], first: pa.RecordBatch) -> str:
             return False
         sample = first.column(first.schema.names.index(name)).drop_null()
         try:
-            return bool(sample) and bool(datetime.fromisoformat(sample[0].as_py()))
-        except ValueError:
+            return bool(sample) and bool(to_instants(sample[:1], kind, settings))
+        except pa.ArrowException:
             nonlocal strange
             strange = f" and recorded.time_format how it is written, as in {sample[0].as_py()!r}"
             return False
@@ -103,7 +103,12 @@ def _find_device(types: dict[str, pa.DataType], first: pa.RecordBatch) -> str | 
         or pa.types.is_large_string(kind)
         or pa.types.is_dictionary(kind)
     ]
-    whole = [name for name, kind in types.items() if pa.types.is_integer(kind)]
+    whole = [
+        name
+        for name, kind in types.items()
+        # Of pandas, whole numbers of which some are missing are floats.
+        if pa.types.is_integer(kind) or (pa.types.is_floating(kind) and _are_whole(first[name]))
+    ]
     named = [name for name in (*texts, *whole) if _DEVICE_NAMES.fullmatch(name)]
     if len(named) > 1:
         # The one that tells most devices apart is the device; the others describe it.
@@ -122,6 +127,13 @@ def _find_device(types: dict[str, pa.DataType], first: pa.RecordBatch) -> str | 
             f"which column names the device? Set recorded.device to one of {list_names(texts)}, or to none"
         )
     return None
+
+
+def _are_whole(numbers: pa.Array) -> bool:
+    try:
+        return bool(numbers.cast(pa.int64()))
+    except pa.ArrowInvalid:
+        return False
 
 
 _LIKE_ASCII = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "µ": "u", "°": ""})

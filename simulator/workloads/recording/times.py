@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -43,12 +44,12 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
     if pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind):
         if settings.time_format is not None and pa.types.is_integer(kind):
             texts = array.cast(pa.string())
-            times, below = _split(_to_instants(texts, texts.type, settings))
+            times, below = _split(to_instants(texts, texts.type, settings))
         else:
             times, below = _read_numbers(array, name, settings.unit)
     else:
         try:
-            times, below = _split(_to_instants(array, kind, settings))
+            times, below = _split(to_instants(array, kind, settings))
         except (pa.ArrowException, OverflowError) as error:
             found = _TEXT.search(one_line(error))
             problem = f"{found[0]} is no time" if found else one_line(error, 150)
@@ -102,8 +103,8 @@ def _split(instants: Any) -> Times:
     )
 
 
-def _to_instants(array: Any, kind: Any, settings: Recorded) -> Any:
-    """Timestamps in UTC."""
+def to_instants(array: Any, kind: Any, settings: Recorded) -> Any:
+    """Times or texts of times, of this type, as timestamps in UTC. ArrowException if a text is no time."""
     zone = settings.zone
     if pa.types.is_date(kind):
         array = array.cast(pa.timestamp("ms"))
@@ -118,11 +119,20 @@ def _to_instants(array: Any, kind: Any, settings: Recorded) -> Any:
     return pc.assume_timezone(array, zone, ambiguous="earliest", nonexistent="latest")
 
 
+_ZONES = ((r"\s*(UTC|GMT)$", "Z"), (r"\s+([+-]\d\d:?\d\d)$", r"\1"))
+"""Zones as pyarrow doesn't read them, and how it does."""
+
+
 def _parse(texts: Any) -> Any:
     try:
         return texts.cast(pa.timestamp("ns"))
     except pa.ArrowInvalid as error:
-        if "zone" in str(error):
-            return texts.cast(pa.timestamp("ns", "UTC"))
-        # Years beyond those of nanoseconds (1677 to 2262).
-        return texts.cast(pa.timestamp("us"))
+        has_zone = "zone" in str(error)
+    with suppress(pa.ArrowInvalid):
+        return texts.cast(pa.timestamp("ns", "UTC"))
+    written = texts
+    for pattern, replacement in _ZONES:
+        written = pc.replace_substring_regex(written, pattern, replacement)
+    # Else it may be of years beyond those of nanoseconds (1677 to 2262).
+    has_zone = has_zone or not written.equals(texts)
+    return written.cast(pa.timestamp("ns", "UTC") if has_zone else pa.timestamp("us"))
