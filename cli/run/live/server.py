@@ -8,7 +8,6 @@ import json
 import secrets
 import socket
 import threading
-from asyncio import BaseTransport
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +19,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from simulator import __version__
 from simulator.contract import Phase, Role
@@ -34,9 +32,6 @@ BEAT_S = 2.0
 
 _PAGE = Path(__file__).parent / "page"
 _POLL_S = 0.1
-_MOST_CONNECTIONS = 32
-_SILENT_S = 10.0
-"""Idle timeout of a connection."""
 _LAST_WORDS_S = 1
 """How long readers may take to hear of the end."""
 
@@ -63,7 +58,7 @@ class LiveServer:
         self._server = _Server(
             uvicorn.Config(
                 _guard(_make_application(state), self.address, self.token),
-                http=_Connection, ws="none", loop="asyncio", lifespan="off",
+                http="h11", ws="none", loop="asyncio", lifespan="off",
                 headers=list(_HEADERS.items()), server_header=False,
                 timeout_graceful_shutdown=_LAST_WORDS_S,
                 # Its lines would have the token, or be of what a reader has done wrong.
@@ -102,25 +97,6 @@ class _Server(uvicorn.Server):
         for connection in list(self.server_state.connections):
             connection.transport.abort()
         await asyncio.sleep(0)
-
-
-class _Connection(H11Protocol):
-    """Serves one request, which must come soon. A connection without one makes room for others."""
-
-    def connection_made(self, transport: BaseTransport) -> None:
-        super().connection_made(transport)  # type: ignore[arg-type]
-        self._began_s = self.loop.time()
-        self.loop.call_later(_SILENT_S, self._end_silence)
-        if len(self.connections) > _MOST_CONNECTIONS:
-            connections = [
-                connection for connection in self.connections if isinstance(connection, _Connection)
-            ]
-            silent = [connection for connection in connections if connection.cycle is None]
-            min(silent, key=lambda connection: connection._began_s).transport.abort()
-
-    def _end_silence(self) -> None:
-        if self.cycle is None:
-            self.transport.abort()
 
 
 def _guard(app: ASGIApp, address: str, token: str) -> ASGIApp:

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import httpx
@@ -127,23 +126,17 @@ def test_who_never_reads_keeps_nobody_waiting(server: LiveServer, state: LiveSta
         assert time.perf_counter() - began < 60
 
 
-def test_a_crowd_is_turned_away(server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "_MOST_CONNECTIONS", 1)
-    with httpx.stream("GET", server.url.replace("/?", "/events?")) as answer:
-        lines = answer.iter_lines()  # kept, as the connection ends with it
-        next(lines)
-        with pytest.raises(httpx.HTTPError):
-            httpx.get(server.url)
-
-
 # --- begun and ended with a command ---------------------------------------------------------------
 
 
-def test_who_says_nothing_makes_room(server: LiveServer) -> None:
-    """Forty idle connections kept everybody out for ten seconds."""
+def test_who_says_nothing_keeps_nobody_out(server: LiveServer) -> None:
+    """Nor from ending."""
     host, port = server.address.split(":")
     idle = [socket.create_connection((host, int(port))) for _ in range(40)]
     assert httpx.get(server.url, timeout=9).status_code == 200
+    began = time.monotonic()
+    server.close()
+    assert time.monotonic() - began < 9
     for connection in idle:
         connection.close()
 
@@ -165,25 +158,6 @@ def test_a_wrong_request_is_answered(
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(sent)
         assert f" {status} ".encode() in connection.makefile("rb").readline()
-    assert capfd.readouterr().err == ""
-
-
-def test_silence_ends_a_connection(
-    state: LiveState, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Also of who has sent half a request, or another one after its answer."""
-    monkeypatch.setattr(server_module, "_SILENT_S", 0.2)
-    running = LiveServer(state)
-    running.start()
-    host, port = running.address.split(":")
-    for sent in (b"", b"GET / HTTP/1.1\r\nHost:", b"GET / HTTP/1.1\r\nHost: a\r\n\r\nGET /"):
-        with socket.create_connection((host, int(port)), timeout=30) as connection:
-            connection.sendall(sent)
-            with suppress(ConnectionResetError):
-                while connection.recv(65536):
-                    pass
-    running.close()
-    check_ended(running.address)
     assert capfd.readouterr().err == ""
 
 
