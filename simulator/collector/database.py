@@ -74,7 +74,9 @@ class CallThread:
 
         self._calls.put(work)
         try:
-            return await asyncio.wait_for(future, timeout_s)
+            # Not `wait_for`, which drops the end of its task if the answer comes at the same time.
+            async with asyncio.timeout(timeout_s):
+                return await future
         except TimeoutError:
             raise SimulatorError(
                 f"{action} has taken more than {timeout_s:g} s: check what the database is waiting"

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from simulator.collector.database import CallThread
 from simulator.contract import (
     Failure,
     Go,
@@ -231,3 +232,22 @@ def test_a_worker_that_is_done_may_be_silent(database: FakeDatabase) -> None:
 
     # A busy machine lets worker 1 speak more often than that.
     play(story, silence_timeout_s=0.8)
+
+
+def test_the_end_is_not_lost_to_an_answer_that_comes_with_it() -> None:
+    """What asks the database one thing after the other ends, and doesn't wait for a thread that has."""
+
+    async def ask_twice(thread: CallThread) -> None:
+        for _ in range(2):
+            await thread.call(int, timeout_s=60.0)
+
+    async def end_meanwhile() -> None:
+        thread = CallThread("database")
+        task = asyncio.create_task(ask_twice(thread))
+        await asyncio.sleep(0)
+        assert thread.end()  # the first answer is there, and the loop hasn't seen it
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(task, 5.0)
+
+    asyncio.run(end_meanwhile())
