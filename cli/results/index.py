@@ -88,12 +88,7 @@ def list_lines(folder: Path, read: ReadLine, with_cells: bool = False) -> list[R
                     continue
                 index.add(line)
             lines.append(line)
-    return sorted(lines, key=get_age)
-
-
-def get_age(line: ResultLine) -> tuple[str, str]:
-    """The sort key of lines: oldest first."""
-    return line.started_at, line.id
+    return sorted(lines, key=lambda line: (line.started_at, line.id))
 
 
 class ResultIndex:

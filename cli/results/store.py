@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import json
-import os
 import re
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +26,7 @@ from ..system.output import explain, note, write_whole
 from . import index
 from .address import Address, explain_named, is_address
 from .decision import VerdictMatrix
-from .index import ResultIndex, ResultLine, get_age, list_entries, list_lines
+from .index import ResultLine, list_entries, list_lines
 from .kept import find_results, is_kept
 from .model import FORMAT, Result, as_mapping
 
@@ -278,52 +276,23 @@ def make_line(stored: StoredResult, cells: Mapping[str, str] | None = None) -> R
     return ResultLine(stored.id, result.started_at, result.target, result.label, result.tags, cells)
 
 
-class _Listing:
-    """The contents of a folder: read once, on first use."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @cached_property
-    def entries(self) -> dict[str, os.stat_result]:
-        """The entries as `list_entries` has them; none if there is no such folder."""
-        return list_entries(self.folder, missing_ok=True)
-
-    @cached_property
-    def ids(self) -> list[str]:
-        """All IDs, in order."""
-        return list(self.entries)
-
-    @cached_property
-    def lines(self) -> dict[str, ResultLine]:
-        """ID -> line, of the results that the index knows."""
-        result_index = ResultIndex(self.folder, self.entries)
-        lines = {id_: result_index.find(id_) for id_ in self.ids}
-        return {id_: line for id_, line in lines.items() if line is not None}
-
-    @cached_property
-    def unknown(self) -> list[str]:
-        """The IDs that the index lacks."""
-        return [id_ for id_ in self.ids if id_ not in self.lines]
-
-
 def open_result(name: str, folder: Path) -> StoredResult:
     """The result that a user names: `latest`; an ID in `folder` or its unique beginning; a label (the newest
     result with it); or the path of a result's folder or file. ConfigError if there is none."""
-    return _open(name, _Listing(folder))
+    return _open(name, folder, partial(list_entries, folder, missing_ok=True))
 
 
 def open_results(names: Iterable[str], folder: Path) -> list[StoredResult]:
     """The results that a user names, as in `open_result`, or all complete ones of a campaign; the folder is
     read once."""
-    listing = _Listing(folder)
+    list_ids = cache(partial(list_entries, folder, missing_ok=True))
     found: list[StoredResult] = []
     for name in names:
         if is_campaign(Path(name)):
             results = list_results(find_results(Path(name)))
             found += [stored for stored in results if stored.result.complete]
         else:
-            found.append(_open(name, listing))
+            found.append(_open(name, folder, list_ids))
     return found
 
 
@@ -332,8 +301,7 @@ def is_campaign(path: Path) -> bool:
     return is_kept(path) or (path / PLAN).is_file()
 
 
-def _open(name: str, listing: _Listing) -> StoredResult:
-    folder = listing.folder
+def _open(name: str, folder: Path, list_ids: Callable[[], Iterable[str]]) -> StoredResult:
     if not name.strip():
         raise ConfigError("the name of a result is empty")
     if name == LATEST:
@@ -352,15 +320,15 @@ def _open(name: str, listing: _Listing) -> StoredResult:
         file = path / FILE_NAME if path.is_dir() else path
         id_ = file.absolute().parent.name if file.name == FILE_NAME else file.stem
         return StoredResult(id_, file, read_result(file))
-    matches = [name] if name in listing.entries else []
-    matches = matches or [id_ for id_ in listing.ids if id_.startswith(name)]
+    ids = list(list_ids())
+    matches = [name] if name in ids else [id_ for id_ in ids if id_.startswith(name)]
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
         raise ConfigError(f"{len(matches)} results begin with {name}: {some}; give more of the ID")
-    if not matches and (labelled := _find_labelled(name, listing)):
+    if not matches and ids and (labelled := _find_labelled(name, folder)):
         return labelled
     if not matches:
-        near = difflib.get_close_matches(name, listing.ids, 1)
+        near = difflib.get_close_matches(name, ids, 1)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise ConfigError(
             f"there is no result {name!r} in {folder}, nor a folder or file of that name{hint}\n"
@@ -369,19 +337,12 @@ def _open(name: str, listing: _Listing) -> StoredResult:
     return _read_kept(folder, matches[0])
 
 
-def _find_labelled(label: str, listing: _Listing) -> StoredResult | None:
+def _find_labelled(label: str, folder: Path) -> StoredResult | None:
     """The newest result with that label; with a note if there are older ones."""
-    lines = [line for line in listing.lines.values() if line.label == label]
-    # Most results have another label: files without this text aren't parsed.
-    text = json.dumps(label, ensure_ascii=False).encode()
-    for id_ in listing.unknown:
-        with suppress(UnreadableResult, DocumentError, FileNotFoundError):
-            if text in read_file(listing.folder / id_ / FILE_NAME, MOST_BYTES_JSON):
-                line = make_line(_read_kept(listing.folder, id_))
-                lines += [line] if line.label == label else []
+    lines = [line for line in list_lines(folder, read_line) if line.label == label]
     if not lines:
         return None
-    newest = max(lines, key=get_age)
+    newest = lines[-1]
     if len(lines) > 1:
         note(f"{len(lines)} results have the label {label}: using the newest, {newest.id}")
-    return _read_kept(listing.folder, newest.id)
+    return _read_kept(folder, newest.id)
