@@ -28,7 +28,7 @@ from ..workloads.drawing import (
 )
 from ..workloads.queries import Query
 from ..workloads.schema import Schema
-from .feed import Stock, encoding_thread, make_in_thread
+from .feed import CLOSED_STEP_S, Stock, encoding_thread, make_in_thread
 
 _FIRST_DRAWN, _MOST_DRAWN = 16, 512
 """How many executions are drawn at once, at first and later: for a single one, numpy would cost as much as
@@ -58,7 +58,7 @@ class _Drawn:
         """Begin to make requests; `thread`: draws what those of an open loop are made of."""
         if thread is None:
             draw = partial(self._draw_next, _MOST_DRAWN)
-            self.stock = Stock(iter(draw, None), self._encode, 1, _AT_ONCE)
+            self.stock = Stock(iter(draw, None), self._encode, 1, _AT_ONCE, CLOSED_STEP_S)
         else:
             draw = partial(self._draw_next, _DRAWN_AHEAD)
             self.stock = Stock(make_in_thread(thread, draw), self._encode)

@@ -140,7 +140,7 @@ def test_a_feed_that_made_nothing_has_no_ceiling() -> None:
 # --- a stock of requests for queries ---------------------------------------------------------------
 
 
-def make_stock(low: int, most: int) -> tuple[Stock, list[int]]:
+def make_stock(low: int, most: int, step_s: float = 0.00005) -> tuple[Stock, list[int]]:
     """A stock of blocks of 100 executions, whose requests are their starts, and are made when they are taken;
     and which were."""
     query = Temperature().schema.description("range")
@@ -155,20 +155,18 @@ def make_stock(low: int, most: int) -> tuple[Stock, list[int]]:
 
     starts = (np.arange(first, first + 100) for first in count(0, 100))
     blocks = (BoundQueries(query, 100, None, block, block + 1) for block in starts)
-    return Stock(blocks, encode, low, most), made
+    return Stock(blocks, encode, low, most, step_s), made
 
 
-def test_a_step_makes_as_many_requests_as_take_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("simulator.worker.feed._STEP_S", 1e6)
-    stock, made = make_stock(low=20, most=16)
+def test_a_step_makes_as_many_requests_as_take_a_moment() -> None:
+    stock, made = make_stock(low=20, most=16, step_s=1e6)
     steps = []
     while stock.make_ahead():
         steps.append(len(made))
     assert steps == [1, 3, 7, 15, 31]
     assert [stock.take() for _ in range(250)] == list(range(250))
     assert len(made) - 250 < 16
-    monkeypatch.setattr("simulator.worker.feed._STEP_S", 0.0)
-    stock, made = make_stock(low=20, most=16)
+    stock, made = make_stock(low=20, most=16, step_s=0.0)
     for number in range(50):
         assert stock.take() == number
         assert len(made) == number + 1
