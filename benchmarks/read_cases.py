@@ -78,8 +78,9 @@ class System:
     """Name -> a thinnest client. The first has the goal."""
     goal: float = 0.9
     """The least share of its rate, for `point` and what is asked of everything."""
-    goal_us: float = 100
-    """The most CPU per question of `point`, with one in flight and one reader."""
+    goal_us: float | None = 100
+    """The most CPU per question of `point`, with one in flight and one reader; None: a share of the thinnest
+    client's."""
     variables: Mapping[str, str] = field(default_factory=dict)
     """Option -> the variable that holds it, besides those of `server`."""
 
@@ -170,8 +171,8 @@ SYSTEMS = {
         goal=0.8,
         goal_us=60,
     ),
-    **{name: System(SERVERS[name], _OVER_HTTP) for name in _BY_HTTP},
-    "cratedb": System(_CRATEDB, _OVER_HTTP),
+    **{name: System(SERVERS[name], _OVER_HTTP, goal_us=None) for name in _BY_HTTP},
+    "cratedb": System(_CRATEDB, _OVER_HTTP, goal_us=None),
     # By PGWire, where it is at hand.
     "questdb": System(
         SERVERS["questdb"],

@@ -16,7 +16,6 @@ from simulator.contract import StoredPart
 from simulator.errors import Retryable, SimulatorError
 from simulator.modules import load_module
 from simulator.modules.base import Job
-from simulator.modules.kit.http_connection import HttpRequest
 from simulator.modules.kit.http_database import SqlAsker
 from simulator.modules.options import parse_options
 from simulator.modules.sending import Received, Request
@@ -44,13 +43,13 @@ def make_module(name: str, schema: Schema, endpoint: str = "http://nowhere") -> 
     return kind(options, Job(schema))
 
 
-def read_request(name: str, request: HttpRequest) -> str:
+def read_request(name: str, request: Any) -> str:
     """The statement of a request, with its arguments in their places."""
     if name == "questdb":
         [statement] = parse_qs(urlsplit(request.target).query, strict_parsing=True)["query"]
-        return statement
+        return str(statement)
     if name == "clickhouse":
-        return request.body.decode()
+        return str(request.decode())
     body = json.loads(request.body)
     if name == "arangodb":
         assert (body["count"], body["cache"]) == (True, False)

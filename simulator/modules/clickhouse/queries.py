@@ -118,6 +118,8 @@ _NUMPY = {
     "DateTime64(3)": "<i8", "DateTime64(3, 'UTC')": "<i8",
 }  # fmt: skip
 _WIDTHS = {kind.encode(): np.dtype(dtype).itemsize for kind, dtype in _NUMPY.items()}
+# Whether each value is missing comes before all values.
+_WIDTHS |= {b"Nullable(%b)" % kind: 1 + width for kind, width in _WIDTHS.items()}
 
 _VERSION_BYTES, _COUNT_BYTES = 8, 8
 """Before a LowCardinality column's dictionary, and before its places."""
@@ -177,12 +179,14 @@ def _read_number(body: bytes, at: int) -> tuple[int, int]:
 
 def _read_head(body: bytes, at: int) -> tuple[bytes, int]:
     """A column's type, and where its values begin."""
-    size, at = _read_number(body, at)
-    size, at = _read_number(body, at + size)
-    kind = body[at : at + size]
+    for _ in range(2):
+        # As `_read_number`, which would take as long as all else.
+        size, begin = (body[at], at + 1) if body[at] <= 0x7F else _read_number(body, at)
+        at = begin + size
+    kind = body[begin:at]
     if len(kind) < size:
         raise IndexError(at)
-    return kind, at + size
+    return kind, at
 
 
 def _inner(kind: bytes, outer: bytes) -> bytes | None:
@@ -236,8 +240,8 @@ def _read(kind: bytes, body: bytes, at: int, rows: int) -> list[Any]:
     values: list[Any]
     if not rows:
         return []
-    if kind in _WIDTHS:
-        values = np.frombuffer(body, _NUMPY[kind.decode()], rows, at).tolist()
+    if dtype := _NUMPY.get(kind.decode()):
+        values = np.frombuffer(body, dtype, rows, at).tolist()
         return values
     if kind == b"String":
         values = []

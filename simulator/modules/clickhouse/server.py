@@ -257,13 +257,12 @@ class ClickhouseAsker(SqlAsker[Connection]):
     def escape(self, part: str) -> str:
         return part
 
-    def make_request(self, escaped: str) -> HttpRequest:
-        return HttpRequest("POST", "", escaped.encode())
+    def make_request(self, escaped: str) -> bytes:
+        return escaped.encode()
 
-    def converse(self, request: HttpRequest) -> Conversation:
+    def converse(self, request: bytes) -> Conversation:
         # Where it goes is known once there is a connection.
-        target = self.database.question_target
-        return super().converse(HttpRequest("POST", target, request.body))
+        return super().converse(HttpRequest("POST", self.database.question_target, request))
 
     def count_rows(self, body: bytes) -> int:
         try:

@@ -32,15 +32,14 @@ from elasticsearch import Elasticsearch as ElasticClient
 
 from ...contract import Level, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from ...workloads.drawing import BoundQueries
+from ...workloads.drawing import BoundQueries, BoundQuery
 from ..base import Job
 from ..kit.exactly_once import SettlingWriter, Span, TablePart, Wanted, keep_refused
 from ..kit.http import Probe, parse_body
 from ..kit.http_answer import Answer
 from ..kit.http_connection import HttpRequest
-from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, read_json
+from ..kit.http_database import SHOWN, Conversation, HttpDatabase, TemplateAsker, read_json
 from ..kit.module import connection_lost, lost_table, missing_table, stored_by_earlier_run
-from ..kit.sql_queries import Template, make_template
 from ..options import InsertMode
 from ..own_statements import JSON_LITERALS
 from ..sending import Received, Request, Rows
@@ -323,29 +322,30 @@ class SearchRequest(NamedTuple):
     plan: Plan
 
 
-class ElasticsearchAsker(HttpAsker[Connection]):
+class ElasticsearchAsker(TemplateAsker[Connection]):
     """Asks what `Elasticsearch.compile` gives. Receives a plan, and its pages."""
 
     module: Elasticsearch
 
     def __init__(self, module: Elasticsearch, in_flight: int) -> None:
-        super().__init__(module, in_flight)
+        super().__init__(module, JSON_LITERALS, in_flight)
         self._target = find_target(module.options.index(module.job.schema.table))
         self._headers = Connection.name_requests(module.job)
-        self._made: dict[str, tuple[Template, Plan]] = {}
+        self._plans: dict[str, Plan] = {}
 
     def encode(self, bounds: BoundQueries) -> Iterable[SearchRequest]:
         name = bounds.query.name
-        if name not in self._made:
-            compiled = self.module.compile
-            template = make_template(
-                bounds, lambda bound: compiled(bound).begin.decode(), JSON_LITERALS
-            )
-            # Parameters stand nowhere else.
-            self._made[name] = template, compiled(bounds[0]).plan
-        template, plan = self._made[name]
-        filled = template.fill(bounds, JSON_LITERALS.text, JSON_LITERALS.instant)
-        return (self._make_request(begin.encode(), plan) for begin in filled)
+        if name not in self._plans:
+            # Parameters stand nowhere in it.
+            self._plans[name] = self.module.compile(bounds[0]).plan
+        plan = self._plans[name]
+        return (self._make_request(begin.encode(), plan) for begin in self.fill(bounds))
+
+    def write_statement(self, bound: BoundQuery) -> str:
+        return self.module.compile(bound).begin.decode()
+
+    def escape(self, part: str) -> str:
+        return part
 
     def encode_statement(self, statement: Statement) -> SearchRequest:
         return self._make_request(statement.begin, statement.plan)

@@ -12,7 +12,7 @@ import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timedelta
 from decimal import Decimal
 from io import StringIO
 from typing import Any
@@ -33,6 +33,7 @@ Result = tuple[str, Row]
 """A row of an answer behind the name of its result (`yield`)."""
 
 _MOST = 2**63 - 1
+_EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all times of answers and queries are
 
 
 def quote_text(text: str) -> str:
@@ -48,9 +49,8 @@ def quote_texts(texts: Sequence[str]) -> str:
 
 def write_time(time_ms: int) -> str:
     """A time literal."""
-    seconds, milliseconds = divmod(time_ms, 1000)
-    moment = datetime.fromtimestamp(seconds, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{milliseconds:03d}Z"
+    moment = _EPOCH + timedelta(milliseconds=time_ms)
+    return moment.isoformat(timespec="milliseconds") + "Z"
 
 
 def write_float(value: float) -> str:

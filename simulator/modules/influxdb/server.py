@@ -18,15 +18,14 @@ from urllib3.exceptions import HTTPError, ReadTimeoutError, SSLError
 
 from ...contract import Storage
 from ...errors import Retryable, SimulatorError, one_line
-from ...workloads.drawing import BoundQueries
+from ...workloads.drawing import BoundQueries, BoundQuery
 from ..base import Job
 from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S, parse_body
 from ..kit.http_answer import Answer, ConnectionLost, NoAnswer
 from ..kit.http_connection import AnswerTimeout, HttpRequest, TlsRefused
-from ..kit.http_database import SHOWN, Conversation, HttpAsker, HttpDatabase, read_retry_after_s
+from ..kit.http_database import SHOWN, Conversation, HttpDatabase, TemplateAsker, read_retry_after_s
 from ..kit.module import MissingTable, missing_table
-from ..kit.sql_queries import Template, make_template
 from ..own_statements import Literals
 from ..sending import Received, Request, Rows
 from . import InfluxOptions
@@ -267,33 +266,35 @@ FluxRequest = tuple[Question, HttpRequest]
 _LITERALS = Literals(quote_text, write_time)
 
 
-class InfluxAsker(HttpAsker[Connection]):
+class InfluxAsker(TemplateAsker[Connection]):
     """Asks what `Influxdb.compile` gives. Receives the question, and its answers."""
 
     module: Influxdb
 
     def __init__(self, module: Influxdb, in_flight: int) -> None:
-        super().__init__(module, in_flight, module.options.query_timeout_s)
+        super().__init__(module, _LITERALS, in_flight, module.options.query_timeout_s)
         self._target = name_query_target(module.options)
-        self._made: dict[str, tuple[Question, Template]] = {}
-        """The question and template of each query whose executions are read alike."""
+        self._questions: dict[str, Question] = {}
+        """Query -> the question of one execution."""
 
     def encode(self, bounds: BoundQueries) -> Iterable[FluxRequest]:
         name = bounds.query.name
-        if name not in self._made:
-            question = self.module.compile(bounds[0])
-            if not question.is_scanned:
-                return (self.encode_statement(self.module.compile(bound)) for bound in bounds)
-            template = make_template(
-                bounds, lambda bound: self.module.compile(bound).text, _LITERALS
-            )
-            self._made[name] = question, template
-        question, template = self._made[name]
-        filled = template.fill(bounds, quote_text, write_time)
-        return ((question, make_question(self._target, text)) for text in filled)
+        if name not in self._questions:
+            self._questions[name] = self.module.compile(bounds[0])
+        question = self._questions[name]
+        if not question.is_scanned:
+            return (self.encode_statement(self.module.compile(bound)) for bound in bounds)
+        return ((question, self._make_request(text)) for text in self.fill(bounds))
 
     def encode_statement(self, statement: Question) -> FluxRequest:
         return statement, make_question(self._target, statement.text)
+
+    def write_statement(self, bound: BoundQuery) -> str:
+        return self.module.compile(bound).text
+
+    def _make_request(self, escaped: str) -> HttpRequest:
+        body = b'{"query":"%b"%b' % (escaped.encode(), _QUESTION_END)
+        return HttpRequest("POST", self._target, body, _QUESTION_HEADERS)
 
     def converse(self, request: FluxRequest) -> Conversation:
         question, http = request

@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Self, TypeVar
 from urllib.parse import urlsplit
@@ -237,17 +236,6 @@ returns what was received. Retryable or SimulatorError if an answer can't be use
 DatabaseT = TypeVar("DatabaseT", bound=HttpClient)
 
 
-@dataclass(slots=True)
-class _Asked:
-    """A question that is under way."""
-
-    request: Request
-    conversation: Conversation
-    connection: Connection
-    sent_s: float
-    """When its first request was sent."""
-
-
 class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
     """Asks by a database of its own, which has a connection for each question in flight. A node that is lost
     is the database's affair, too."""
@@ -265,15 +253,16 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
         Asker.__init__(self, module, in_flight)
         self.blocks = in_flight == 1
         self._database: DatabaseT | None = None
-        self._asked: dict[int, _Asked] = {}
-        """Descriptor of a connection -> the question that is under way by it."""
+        self._asked: dict[int, tuple[Connection, Request, Conversation, float]] = {}
+        """Descriptor -> the connection, the question that is under way by it, and when that was sent."""
 
     def open(self) -> None:
         self._database = self.module.connect()
 
     def close(self) -> None:
-        for descriptor in list(self._asked):
-            self._forget(descriptor).connection.close()
+        for descriptor, (connection, *_) in list(self._asked.items()):
+            self._forget(descriptor)
+            connection.close()
         if self._database is not None:
             self._database.close()
             self._database = None
@@ -307,53 +296,45 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
         try:
             connection = self.database.begin(following, self._timeout_s)
         except (Retryable, SimulatorError) as error:
-            self._end(request, error, time.perf_counter(), sent_s)
+            self.found.append(Completion(request, 0, time.perf_counter(), error, None, sent_s))
             return
         descriptor = connection.descriptor
-        first_s = connection.sent_s if sent_s is None else sent_s
-        self._asked[descriptor] = _Asked(request, conversation, connection, first_s)
+        sent_s = connection.sent_s if sent_s is None else sent_s
+        self._asked[descriptor] = connection, request, conversation, sent_s
         self.watch(descriptor)
 
     def serve(self, descriptor: int, events: int) -> None:
-        question = self._asked[descriptor]
-        connection = question.connection
+        connection, request, conversation, sent_s = self._asked[descriptor]
         try:
             answer = self.database.receive(connection)
             if answer is None:
                 return
             if answer.status not in _SUCCESS:
                 raise self.database.explain(answer)
-            following = question.conversation.send(answer.body)
+            following = conversation.send(answer.body)
         except StopIteration as end:
-            result: Received | Exception = end.value
+            received: Received = end.value
+            ended = Completion(request, received.rows, connection.arrived_s, None, received, sent_s)
         except (Retryable, SimulatorError) as error:
-            result = error
+            ended = Completion(request, 0, connection.arrived_s, error, None, sent_s)
         else:
             self._forget(descriptor)
-            self._send(question.request, question.conversation, following, question.sent_s)
+            self._send(request, conversation, following, sent_s)
             return
         self._forget(descriptor)
-        self._end(question.request, result, connection.arrived_s, question.sent_s)
+        self.found.append(ended)
 
     def end_late(self, now_s: float) -> None:
-        for descriptor, question in list(self._asked.items()):
-            if question.connection.sent_s + self._timeout_s <= now_s:
+        for descriptor, (connection, request, _, sent_s) in list(self._asked.items()):
+            if connection.sent_s + self._timeout_s <= now_s:
                 self._forget(descriptor)
-                error = self.database.drop(question.connection)
-                self._end(question.request, error, now_s, question.sent_s)
+                error = self.database.drop(connection)
+                self.found.append(Completion(request, 0, now_s, error, None, sent_s))
 
-    def _end(
-        self, request: Request, result: Received | Exception, at_s: float, sent_s: float | None
-    ) -> None:
-        if isinstance(result, Received):
-            self.found.append(Completion(request, result.rows, at_s, None, result, sent_s))
-        else:
-            self.found.append(Completion(request, 0, at_s, result, None, sent_s))
-
-    def _forget(self, descriptor: int) -> _Asked:
+    def _forget(self, descriptor: int) -> None:
         # A connection may be closed before it is used again, and its descriptor be another's.
         self.forget(descriptor)
-        return self._asked.pop(descriptor)
+        del self._asked[descriptor]
 
 
 def read_json(body: bytes, *path: str) -> Any:
@@ -368,9 +349,8 @@ def read_json(body: bytes, *path: str) -> Any:
     return document
 
 
-class SqlAsker(HttpAsker[DatabaseT]):
-    """Asks statements, in which the parameters stand, by one request, whose answer's body is counted and
-    decoded."""
+class TemplateAsker(HttpAsker[DatabaseT]):
+    """Makes a query's statements of a template, in which the parameters stand."""
 
     def __init__(
         self,
@@ -385,17 +365,13 @@ class SqlAsker(HttpAsker[DatabaseT]):
         self._templates: dict[str, Template] = {}
         """Each query's template, escaped."""
 
-    def encode(self, bounds: BoundQueries) -> Iterable[Any]:
+    def fill(self, bounds: BoundQueries) -> Iterator[str]:
+        """The statement of each execution, as it stands in a request."""
         name = bounds.query.name
         if name not in self._templates:
             template = make_template(bounds, self.write_statement, self._dialect)
             self._templates[name] = self.prepare(template)
-        filled = self._templates[name].fill(bounds, self.write_text, self.write_instant)
-        return map(self.make_request, filled)
-
-    def encode_statement(self, statement: Any) -> Any:
-        whole = self.prepare(Template((statement,), (), 0))
-        return self.make_request(whole.parts[0])
+        return self._templates[name].fill(bounds, self.write_text, self.write_instant)
 
     def write_statement(self, bound: BoundQuery) -> str:
         """The statement that asks a query, as a text."""
@@ -415,6 +391,22 @@ class SqlAsker(HttpAsker[DatabaseT]):
         """A time, in ms since 1970, as it stands in a request."""
         return self.escape(self._dialect.instant(time_ms))
 
+    def escape(self, part: str) -> str:
+        """A part of a statement as it stands in a request, whatever comes before and behind it: within a
+        text of JSON, unless the module says otherwise."""
+        return quote_json(part)[1:-1]
+
+
+class SqlAsker(TemplateAsker[DatabaseT]):
+    """Asks statements by one request, whose answer's body is counted and decoded."""
+
+    def encode(self, bounds: BoundQueries) -> Iterable[Any]:
+        return map(self.make_request, self.fill(bounds))
+
+    def encode_statement(self, statement: Any) -> Any:
+        whole = self.prepare(Template((statement,), (), 0))
+        return self.make_request(whole.parts[0])
+
     def converse(self, request: Any) -> Conversation:
         body = yield request
         return Received(self.count_rows(body), len(body), body)
@@ -424,11 +416,6 @@ class SqlAsker(HttpAsker[DatabaseT]):
         """The rows of a complete answer, by what the protocol says or by a scan that costs nanoseconds a
         byte. Retryable or SimulatorError if it holds an error, whatever its status, or is cut off."""
 
-    def escape(self, part: str) -> str:
-        """A part of a statement as it stands in a request, whatever comes before and behind it: within a
-        text of JSON, unless the module says otherwise."""
-        return quote_json(part)[1:-1]
-
     @abstractmethod
-    def make_request(self, escaped: str) -> HttpRequest:
-        """The request for a statement."""
+    def make_request(self, escaped: str) -> Any:
+        """The request for a statement, as `converse` takes it."""
