@@ -49,7 +49,8 @@ _SELF_CONTAINED = 0x20000
 # Section 2.2: a segment's checksum begins with that of these bytes.
 _CHECKSUM_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
 
-_PIECE = 1 << 16
+_PIECE = 1 << 18
+"""Bytes read at once."""
 
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
@@ -86,7 +87,6 @@ class Connection:
         self._is_tls = isinstance(stream, ssl.SSLSocket)
         self._version = version
         self._segmented = False
-        self._buffer = bytearray(_PIECE)
         self._incoming = b""
         """The beginning of a segment."""
         self._parts: list[bytes] = []
@@ -204,11 +204,10 @@ class Connection:
 
     def _read_frames(self) -> Iterator[tuple[int, int, int, bytes]]:
         """Flags, number, operation and body of each message that is complete by now. Reads once."""
-        size = self._receiver.receive(self._buffer)
+        data = self._receiver.read(_PIECE)
         self.heard_s = self._receiver.arrived_s
-        if not size:
+        if not data:
             raise ConnectionResetError("the node closed the connection")
-        data = bytes(memoryview(self._buffer)[:size])
         if self._segmented:
             data = self._unpack(data)
         if self._parts:
@@ -231,7 +230,8 @@ class Connection:
         self._parts = [data[at:]] if self._have else []
 
     def _unpack(self, data: bytes) -> bytes:
-        data = self._incoming + data
+        if self._incoming:
+            data = self._incoming + data
         at, parts = 0, []
         while len(data) - at >= _SEGMENT_HEADER_BYTES:
             begin = at + _SEGMENT_HEADER_BYTES
@@ -247,7 +247,7 @@ class Connection:
                 raise ConnectionResetError("what the node sent is damaged")
             parts.append(payload)
         self._incoming = data[at:]
-        return b"".join(parts)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _decode(self, flags: int, number: int, operation: int, body: bytes) -> Any:
         """A message as the driver has it; of an error, the exception that the driver raises."""
