@@ -114,9 +114,6 @@ class ProgressAnswer(Message):
 class GivenAnswer(Message):
     """The first answer to a query that a reader got."""
 
-    # A database may well answer NaN: that must not arrive as a missing value.
-    model_config = ConfigDict(ser_json_inf_nan="constants")
-
     query: str
     devices: list[str] | None = None
     start_ms: int | None = None
@@ -130,6 +127,10 @@ class GivenAnswer(Message):
 
 class WorkerAnswers(Message):
     """POST /answers, once of each reader that said that it will."""
+
+    # A database may well answer NaN: that must not arrive as a missing value. What counts is the config of
+    # the whole message.
+    model_config = ConfigDict(ser_json_inf_nan="constants")
 
     worker: Count
     answers: list[GivenAnswer]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from datetime import UTC, datetime, timedelta
@@ -263,6 +264,16 @@ async def hand_in_results(run: Run) -> None:
     await run.start()
     for worker in range(2):
         await run.post("/result", asked(worker, answers_follow=True))
+
+
+def test_what_is_no_number_arrives_as_such() -> None:
+    sent = WorkerAnswers(
+        worker=0, answers=[GivenAnswer(query="q", columns=[[math.nan, -math.inf, None]])]
+    )
+    taken = WorkerAnswers.model_validate_json(sent.model_dump_json())
+    nan, *others = taken.answers[0].columns[0]
+    assert math.isnan(nan)
+    assert others == [-math.inf, None]
 
 
 def test_answers_are_collected_when_all_is_measured_and_counted(database: FakeDatabase) -> None:
