@@ -183,7 +183,7 @@ class ConnectionPool(Multiplexer):
         connections = list(self._connections.values())
         if not connections:
             return None
-        if partition is None:
+        if partition is None or len(connections) == 1:
             return connections[next(self._turn) % len(connections)]
         by_node = {connection.node: connection for connection in connections}
         for node in self._topology.replicas(partition):

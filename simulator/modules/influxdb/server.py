@@ -292,6 +292,10 @@ class InfluxAsker(TemplateAsker[Connection]):
     def write_statement(self, bound: BoundQuery) -> str:
         return self.module.compile(bound).text
 
+    def write_instant(self, time_ms: int) -> str:
+        # It has nothing to escape.
+        return write_time(time_ms)
+
     def _make_request(self, escaped: str) -> HttpRequest:
         body = b'{"query":"%b"%b' % (escaped.encode(), _QUESTION_END)
         return HttpRequest("POST", self._target, body, _QUESTION_HEADERS)

@@ -153,17 +153,11 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
     def parse(self, answer: Answer, *path: str) -> Any:
         """An answer's JSON, or what it has below these keys; SimulatorError if it isn't that."""
         try:
-            document = orjson.loads(answer.body)
-            for key in path:
-                document = document[key]
-        except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-            # One that comes in the middle of an answer ends it.
-            text = one_line(answer.body[-SHOWN:].decode(errors="replace"), SHOWN)
+            return read_json(answer.body, *path)
+        except SimulatorError as error:
             raise SimulatorError(
-                f"{self.place} gave an unreadable or incomplete answer ({text}): check that"
-                f" endpoint names {self.system}'s HTTP server"
+                f"{self.place} gave an {error}: check that endpoint names {self.system}'s HTTP server"
             ) from error
-        return document
 
     # --- errors -----------------------------------------------------------------------------------
 
@@ -226,7 +220,7 @@ def read_retry_after_s(answer: Answer) -> float:
         return 0.0
 
 
-_SUCCESS = range(200, 300)
+_SUCCESS, _REDIRECTED = 200, 300
 
 Conversation = Generator[HttpRequest, bytes, Received]
 """The requests that a question takes, one after the other: each is given its answer's body, and the last one
@@ -309,9 +303,10 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
             answer = self.database.receive(connection)
             if answer is None:
                 return
-            if answer.status not in _SUCCESS:
+            status, body, _ = answer
+            if not _SUCCESS <= status < _REDIRECTED:
                 raise self.database.explain(answer)
-            following = conversation.send(answer.body)
+            following = conversation.send(body)
         except StopIteration as end:
             received: Received = end.value
             ended = Completion(request, received.rows, connection.arrived_s, None, received, sent_s)
@@ -344,6 +339,7 @@ def read_json(body: bytes, *path: str) -> Any:
         for key in path:
             document = document[key]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        # One that comes in the middle of an answer ends it.
         text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
         raise SimulatorError(f"unreadable or incomplete answer ({text})") from error
     return document
