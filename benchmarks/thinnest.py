@@ -244,7 +244,7 @@ _CRC32_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
 class IotdbSession(IotdbConnection):
     """A session's socket, and what ends each of its frames."""
 
-    def frames(self, bodies: Sequence[bytes]) -> list[bytes]:
+    def frame_all(self, bodies: Sequence[bytes]) -> list[bytes]:
         """The frames of these calls."""
         return [_frame(body + self._end) for body in bodies]
 
@@ -300,7 +300,7 @@ def iotdb_socket(options: IotdbOptions, bodies: Sequence[bytes], count: int) -> 
                         f"the server answered otherwise than before: {answer[:200]!r}"
                     )
 
-        yield in_turns(send, session.frames(bodies), count)
+        yield in_turns(send, session.frame_all(bodies), count)
 
 
 # --- PostgreSQL -----------------------------------------------------------------------------------

@@ -29,7 +29,7 @@ from ..machine import find_memory_bytes
 from ..workloads.drawing import BoundQueries, BoundQuery
 from ..workloads.schema import EventBlock, join_blocks
 from .options import Job
-from .waiting import find_arrival, find_sending, set_deadline
+from .waiting import at_work
 
 LAST_ANSWERS_S = 5.0
 """How long a writer waits for what is under way when no more is to be sent."""
@@ -221,14 +221,13 @@ class BlockingChannel(Channel):
             del completion
 
     def _send_one(self, request: Request) -> Completion:
-        set_deadline(request.deadline_s)
         sent_s = time.perf_counter()
         try:
-            result = self.send(request)
+            with at_work(request.deadline_s) as work:
+                result = self.send(request)
         except BaseException as error:  # noqa: BLE001 - whoever takes the completion raises it
             return Completion(request, 0, time.perf_counter(), error, None, sent_s)
-        sent_s = find_sending(sent_s)
-        arrived_s = find_arrival(sent_s)
+        sent_s, arrived_s = work.sent_s or sent_s, work.arrived_s or time.perf_counter()
         if isinstance(result, int):
             return Completion(request, result, arrived_s, None, None, sent_s)
         return Completion(request, result.rows, arrived_s, None, result, sent_s)

@@ -10,12 +10,12 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 # --- waiting --------------------------------------------------------------------------------------
 #
-# A call's time limit, many connections at once, and the deadline of the request that a thread is at work on.
+# A call's time limit, many connections at once, and what a thread is at work on.
 #
 # With `settimeout`, Python makes two system calls or more out of each: it asks whether the socket is ready
 # and then sends or receives what there is room for. Each time the thread gives up the interpreter's lock and
@@ -80,30 +80,50 @@ class Poll:
         return self._poll.poll(max(0.0, timeout_s * 1000))
 
 
-# When the request that a thread is at work on is given up (`--patience`).
+# What a thread is at work on that waits in calls.
 #
-# Whoever waits for a server asks here how long it may. A try gets half of the time that is left, so that one
-# whose answer never comes leaves time for another, on another connection or node.
+# Channels that poll tell by `Request` and `Completion` when a request is given up, left and was answered. A
+# vendor's client, a look-up and connecting again block, below calls that have no argument for that: so it
+# belongs to the thread that waits there.
 
 SHORTEST_TRY_S = 1.0
 """A try gets this much even if less is left: patience is overrun by so much at most."""
 
 
-class _Own(threading.local):
-    at_s = math.inf
+class _Work(threading.local):
+    """A request's work."""
+
+    deadline_s = math.inf
+    """When it is given up (`--patience`), by `time.perf_counter`."""
+    sent_s = 0.0
+    """When it first left, and its last answer arrived; 0 if nobody noted it."""
+    arrived_s = 0.0
 
 
-_own = _Own()
+_work = _Work()
 
 
-def set_deadline(at_s: float) -> None:
-    """What this thread does from now on is given up then, by `time.perf_counter`; inf: never."""
-    _own.at_s = at_s
+@contextmanager
+def at_work(deadline_s: float) -> Iterator[_Work]:
+    """What this thread does in the block is one request's work, and given up then; inf: never."""
+    _work.deadline_s, _work.sent_s, _work.arrived_s = deadline_s, 0.0, 0.0
+    try:
+        yield _work
+    finally:
+        _work.deadline_s = math.inf
 
 
-def limit_wait(timeout_s: float) -> float:
-    """How long this thread may wait for one answer: `timeout_s`, or less if the deadline is near."""
-    at_s = _own.at_s
+def note_answer(sent_s: float, arrived_s: float) -> None:
+    """This thread's request left and was answered at these times: what was done before and after was the
+    client's own work."""
+    _work.sent_s, _work.arrived_s = _work.sent_s or sent_s, arrived_s
+
+
+def limit_wait(timeout_s: float, deadline_s: float | None = None) -> float:
+    """How long to wait for one answer: `timeout_s`, or less if the deadline is near. A try gets half of the
+    time that is left, so that one whose answer never comes leaves time for another, on another connection or
+    node. `deadline_s`: None: that of what this thread is at work on."""
+    at_s = _work.deadline_s if deadline_s is None else deadline_s
     if at_s == math.inf:
         return timeout_s
     # Rounded, so that sockets whose limit is that already needn't be told.
@@ -218,35 +238,3 @@ class Receiver:
             wall_ns = 0
         self._ahead_s, self._compared_s = ahead_s, now_s
         return wall_ns or None
-
-
-# For what sends by calls that block, in threads: what the last call of this thread found out.
-
-
-class _Latest(threading.local):
-    sent_s = 0.0
-    arrived_s = 0.0
-
-
-_latest = _Latest()
-
-
-def note_sending(at_s: float | None = None) -> None:
-    """A request goes out now (None), or went out then: what was done to make it was the client's own work."""
-    _latest.sent_s = time.perf_counter() if at_s is None else at_s
-
-
-def note_arrival(at_s: float | None = None) -> None:
-    """The answer is complete now (None), or arrived then."""
-    _latest.arrived_s = time.perf_counter() if at_s is None else at_s
-
-
-def find_sending(began_s: float) -> float:
-    """When this thread sent the request that it began to make then; that time itself if nobody noted it."""
-    return max(began_s, _latest.sent_s)
-
-
-def find_arrival(sent_s: float) -> float:
-    """When the answer came that this thread has just read, to what was sent then; now if nobody noted it."""
-    arrived_s = _latest.arrived_s
-    return arrived_s if arrived_s >= sent_s else time.perf_counter()

@@ -18,7 +18,7 @@ from math import inf
 
 from ..errors import GaveUp, Retryable, SimulatorError
 from ..modules.sending import Channel, Completion, Request
-from ..modules.waiting import set_deadline
+from ..modules.waiting import at_work
 from .measure import Recorder
 from .schedule import ClosedLoop, Schedule
 
@@ -136,7 +136,6 @@ class Loop(ABC):
                 self._wait(inf)
         finally:
             self._note_done()
-            set_deadline(inf)
 
     def _await_turn(self, request: Request) -> bool:
         """Wait until a request of an open loop is due and a place is free, and take answers meanwhile. False
@@ -246,8 +245,6 @@ class InsertLoop(Loop):
     def begin(self, request: Request) -> bool:
         if self._patience_s is not None:
             request.deadline_s = time.perf_counter() + self._patience_s
-            # What this thread does from now on ends by then.
-            set_deadline(request.deadline_s)
         return True
 
     def note(self, completion: Completion) -> None:
@@ -293,9 +290,9 @@ class InsertLoop(Loop):
         request = heapq.heappop(self._waiting)[2]
         self._abort()
         self._recorder.retries += 1
-        set_deadline(request.deadline_s)
         try:
-            is_stored = self._channel.recover(request)
+            with at_work(request.deadline_s):
+                is_stored = self._channel.recover(request)
         except Retryable as error:
             self._put_off_due(request, error)
             return

@@ -106,7 +106,9 @@ class IotdbUnderTest(ServerUnderTest):
         return True
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        return self._connection.fetch(Question(statement), _PATIENCE_S).read()
+        return self._connection.run(
+            self._connection.fetch(Question(statement), _PATIENCE_S), _PATIENCE_S
+        ).read()
 
     def read_back(self, schema: Schema, table: str) -> Sequence[Sequence[Any]]:
         names = ["time" if c.name == schema.time else c.name for c in schema.columns]

@@ -13,6 +13,13 @@ from queue import SimpleQueue
 _WELCOME = b"R" + struct.pack("!II", 8, 0) + b"Z" + struct.pack("!I", 5) + b"I"
 
 
+def log_in(client: socket.socket) -> None:
+    """Log a client in, whoever it is."""
+    (size,) = struct.unpack("!I", client.recv(4, socket.MSG_WAITALL))
+    client.recv(size - 4, socket.MSG_WAITALL)
+    client.sendall(_WELCOME)
+
+
 @contextmanager
 def let_in(listener: socket.socket, at_most: int = 1) -> Iterator[SimpleQueue[socket.socket]]:
     """Log in up to `at_most` clients; yields their connections. Later clients are kept waiting."""
@@ -24,9 +31,7 @@ def let_in(listener: socket.socket, at_most: int = 1) -> Iterator[SimpleQueue[so
                 client, _ = listener.accept()
             except OSError:
                 return  # nobody came until the end
-            (size,) = struct.unpack("!I", client.recv(4, socket.MSG_WAITALL))
-            client.recv(size - 4, socket.MSG_WAITALL)
-            client.sendall(_WELCOME)
+            log_in(client)
             clients.put(client)
 
     thread = threading.Thread(target=accept, daemon=True)

@@ -19,7 +19,7 @@ from simulator.modules.kit.http_connection import HttpRequest
 from simulator.modules.kit.libpq import Connection as PgConnection
 from simulator.modules.kit.libpq_pipeline import make_pipeline
 from simulator.modules.sending import BlockingChannel, Request, Writer
-from simulator.modules.waiting import Receiver, note_arrival, note_sending, stamp_arrivals
+from simulator.modules.waiting import Receiver, note_answer, stamp_arrivals
 from simulator.worker.loop import InsertLoop
 from simulator.worker.measure import Recorder
 from simulator.worker.schedule import OpenLoop
@@ -189,13 +189,12 @@ class LateReader(Writer, BlockingChannel):
         ours, theirs = self._free.get(timeout=60)
         time.sleep(LATE_S)
         began = time.perf_counter()
-        note_sending()
         theirs.sendall(b"answer")
         self.took_s.append(time.perf_counter() - began)
         time.sleep(LATE_S)
         receiver = Receiver(ours, stamped=True)
         receiver.receive(bytearray(100))
-        note_arrival(receiver.arrived_s)
+        note_answer(began, receiver.arrived_s)
         self._free.put((ours, theirs))
         return payload.events
 

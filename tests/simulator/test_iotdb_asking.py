@@ -88,6 +88,25 @@ def fetched(blocks: list[bytes], more: bool = False) -> bytes:
     return structure(status(), put_bool(2, True), put_blocks(6, blocks), put_bool(7, more))
 
 
+LOGIN = {
+    "openSession": put_struct(0, structure(status(), put_i32(2, 2), put_i64(3, 77))),
+    "requestStatementId": put_i64(0, 5),
+}
+"""The calls by which a session begins, and what they return."""
+
+
+def name_call(message: bytes) -> str:
+    matched = _NAME.match(message)
+    assert matched is not None
+    return matched[1].decode()
+
+
+def reply(result: bytes) -> bytes:
+    """The frame of an answer that returns this."""
+    message = struct.pack("!Ii", 0x80010002, 0) + bytes(4) + result + b"\0"
+    return struct.pack("!i", len(message)) + message
+
+
 class Node:
     """Takes connections, lets everybody in, and answers statements with what the test gives, in turn."""
 
@@ -115,17 +134,12 @@ class Node:
                 result = self._answer(message)
                 if result is None:
                     return
-                reply = struct.pack("!Ii", 0x80010002, 0) + bytes(4) + result + b"\0"
-                stream.sendall(struct.pack("!i", len(reply)) + reply)
+                stream.sendall(reply(result))
 
     def _answer(self, message: bytes) -> bytes | None:
-        matched = _NAME.match(message)
-        assert matched is not None
-        name = matched[1].decode()
-        if name == "openSession":
-            return put_struct(0, structure(status(), put_i32(2, 2), put_i64(3, 77)))
-        if name == "requestStatementId":
-            return put_i64(0, 5)
+        name = name_call(message)
+        if name in LOGIN:
+            return LOGIN[name]
         if name == "closeSession":
             return put_struct(0, structure(status()))
         with self.lock:

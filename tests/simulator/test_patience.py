@@ -23,7 +23,7 @@ from simulator.modules.postgres.dialects import Dialect
 from simulator.modules.postgres.encoding import CopyFormat, PostgresEncoder, PostgresOptions
 from simulator.modules.postgres.writer import PostgresWriter
 from simulator.modules.sending import LAST_ANSWERS_S, Completion, Request, Writer
-from simulator.modules.waiting import SHORTEST_TRY_S, limit_wait, set_deadline
+from simulator.modules.waiting import SHORTEST_TRY_S, at_work, limit_wait
 from simulator.testing.events import insert
 from simulator.workloads.temperature import Temperature
 
@@ -78,7 +78,7 @@ class CassandraPoolWriter(FakeWriter):
         self._pool = pool
 
     def submit(self, request: Request) -> None:
-        self._pool.send(b"partition", 0x0A, b"body", request)
+        self._pool.send(b"partition", 0x0A, b"body", request, request.deadline_s)
 
     def poll(self, timeout_s: float) -> Sequence[Completion]:
         return self._pool.poll(timeout_s)
@@ -192,16 +192,13 @@ def test_a_request_that_hangs_does_not_hold_up_the_end(monkeypatch: pytest.Monke
 
 
 def test_a_try_leaves_time_for_another() -> None:
-    try:
-        assert limit_wait(60) == 60
-        set_deadline(time.perf_counter() + 200)
-        assert limit_wait(60) == 60
-        until = time.perf_counter() + 30
-        set_deadline(until)
-        wait_s = limit_wait(60)
-        assert (until - time.perf_counter()) / 2 <= wait_s <= 15
-        assert limit_wait(2) == 2
-        set_deadline(time.perf_counter() - 30)
+    assert limit_wait(60) == 60
+    assert limit_wait(60, time.perf_counter() + 200) == 60
+    until = time.perf_counter() + 30
+    wait_s = limit_wait(60, until)
+    assert (until - time.perf_counter()) / 2 <= wait_s <= 15
+    assert limit_wait(2, until) == 2
+    assert limit_wait(60, time.perf_counter() - 30) == SHORTEST_TRY_S
+    with at_work(time.perf_counter() - 30):
         assert limit_wait(60) == SHORTEST_TRY_S
-    finally:
-        set_deadline(float("inf"))
+    assert limit_wait(60) == 60

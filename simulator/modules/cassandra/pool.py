@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import select
 import threading
 import time
@@ -108,9 +109,16 @@ class ConnectionPool(Multiplexer):
     def is_busy(self) -> bool:
         return any(connection.pending for connection in self._connections.values())
 
-    def send(self, partition: bytes | None, operation: int, body: bytes, request: object) -> None:
+    def send(
+        self,
+        partition: bytes | None,
+        operation: int,
+        body: bytes,
+        request: object,
+        deadline_s: float = math.inf,
+    ) -> None:
         """Send a request; what its node doesn't take at once is sent by `poll`, as requests to other nodes
-        must not wait for that. `partition`: None: of no certain one."""
+        must not wait for that. `partition`: None: of no certain one; `deadline_s`: when it is given up."""
         if self._joining or self._topology.version != self._version:
             self._refresh()
         connection = self._by_partition.get(partition) or self._choose(partition)
@@ -118,7 +126,7 @@ class ConnectionPool(Multiplexer):
             self._fail(request, self._failure)
             return
         sent_s = time.perf_counter()
-        pending = Pending(request, sent_s, sent_s + limit_wait(self._timeout_s))
+        pending = Pending(request, sent_s, sent_s + limit_wait(self._timeout_s, deadline_s))
         try:
             connection.send(operation, body, pending)
         except OSError as error:
@@ -356,7 +364,7 @@ class CassandraWriter(PooledChannel, Writer):
 
     def submit(self, request: Request) -> None:
         data: Insert = request.data
-        self.pool.send(data.partition, self._operation, data.body, request)
+        self.pool.send(data.partition, self._operation, data.body, request, request.deadline_s)
 
     def end(self, request: Request, answer: Reply | Exception, arrived_s: float) -> bool:
         if not isinstance(answer, Exception):

@@ -185,7 +185,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         "nodes": Condition.REPLICATION,
     }
     CLIENTS: ClassVar[Mapping[str, Client]] = {
-        LEAN: Client(f"{__name__}.server:IotdbWriter", f"{__package__}.server:IotdbAsker"),
+        LEAN: Client(f"{__name__}.channels:IotdbWriter", f"{__package__}.channels:IotdbAsker"),
         "official": Client(asker=f"{__name__}.official:OfficialAsker", packages=("apache-iotdb",)),
     }
     CAPABILITIES = Capabilities(
@@ -350,7 +350,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         for columns in rows:
             block = make_tags(self.job.schema, columns)
             for payload in TabletEncoder(job.change(batch=len(block))).encode(block):
-                self.connection.insert(payload.data)
+                self.connection.insert(payload.data, payload.events)
 
     def count_rows(self, table: str) -> int:
         value = quote(find_steady(self.job.schema)) if self._is_tree else "*"

@@ -1,17 +1,26 @@
-"""A session with a data node: one connection, with one request under way at most."""
+"""A session with a data node: one connection, with one request under way at most.
+
+A request is a generator (`Steps`) that says what is sent next and is given what was answered: whoever waits
+for one session carries it out by `Connection.run`, whoever waits for many by a `SessionChannel`.
+"""
 
 from __future__ import annotations
 
+import select
+import socket
 import ssl
 import struct
-from collections.abc import Mapping, Sequence
+import time
+from collections import deque
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from ...errors import one_line
 from ..kit.http_connection import open_stream
-from ..sending import explain_length, most_answer_bytes
-from ..waiting import Receiver, limit_waits, note_arrival, note_sending, stamp_arrivals
+from ..sending import carry_out, explain_length, most_answer_bytes
+from ..waiting import Receiver, stamp_arrivals
 from .queries import Selection
 from .thrift import (
     END_CALL,
@@ -29,6 +38,16 @@ from .thrift import (
     read_answer,
 )
 
+T = TypeVar("T")
+
+Call = tuple[Sequence[Sequence[Piece]], bytes]
+"""Messages in pieces, sent in a frame each, and what all of them end with."""
+
+Steps = Generator[Call, bytes, T]
+"""A request: the calls that it sends, each of which is given the next answer's frame, and what it comes to.
+Raises ServerError for what is refused, after which the session takes the next request; ThriftError, or
+SimulatorError, after which something may still come."""
+
 _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000
 _EXECUTE = begin_call("executeStatementV2") + put_i32(4, _FETCH_ROWS)
@@ -40,8 +59,12 @@ _MOST_BYTES = 1 << 28
 _ALERT = b"\x15\x03"
 """With this, TLS rejects whoever doesn't speak it; no frame is so large."""
 _CLOSE_S = 1.0
-_MOST_PIECES = 1024
-"""Linux takes no more with one call (IOV_MAX: https://man7.org/linux/man-pages/man2/sendmsg.2.html)."""
+_QUIET_S = 0.005
+_COPIED = 1 << 14
+"""A message up to this size is put together: that takes less than to send its pieces."""
+_MOST_PIECES = 512
+"""How many pieces are sent at once; the kernel takes 1,024."""
+_NOTHING: Call = (), b""
 
 # https://iotdb.apache.org/UserGuide/latest/Reference/Status-Codes.html
 _SUCCESS = (200, 400)
@@ -88,7 +111,10 @@ class Question:
 
 
 class Connection:
-    """A session."""
+    """A session. What waits for the node waits for its `limit` at most."""
+
+    waits: bool = True
+    """Whether sending waits for room, as it always does over TLS."""
 
     def __init__(
         self,
@@ -104,15 +130,31 @@ class Connection:
         OSError, ThriftError or ServerError."""
         self._stream = open_stream(*address, tls, timeout_s)
         try:
-            self._timeout_s: float | None = None
-            self._limit(timeout_s)
-            self._is_tls = tls is not None
-            self._stamped = stamped and not self._is_tls and stamp_arrivals(self._stream)
-            self._receiver = Receiver(self._stream, self._stamped)
-            self._buffer = memoryview(bytearray(_PIECE))
-            self._more = b""
-            """What came behind the last answer."""
-            self._done = b""
+            self.descriptor = self._stream.fileno()
+            self._tls = self._stream if isinstance(self._stream, ssl.SSLSocket) else None
+            is_stamped = stamped and tls is None and stamp_arrivals(self._stream)
+            self._receiver = Receiver(self._stream, is_stamped)
+            self.limit_s = 0.0
+            """How long an answer may take."""
+            self.limit(timeout_s)
+            self.arrived_s = 0.0
+            """When the last of what was received came."""
+            self.late_s = 0.0
+            """From when on the next answer is late."""
+            self._unsent: deque[Piece] = deque()
+            self.is_full = False
+            """Whether the node takes no more for the moment: `flush` when it does."""
+            self._parts: list[bytes] = []
+            """The beginning of a frame."""
+            self._have = 0
+            """How long that is."""
+            self._wanted = _FRAME.size
+            """How long it must be for more to be done."""
+            self.frames: deque[bytes] = deque()
+            """The frames that were received, and not taken yet."""
+            self._events = select.poll()
+            self._events.register(self._stream, select.POLLIN)
+            self._done: bytes | None = None
             """The frame that told of the last insert that was done."""
             opened = self._ask(
                 call(
@@ -127,7 +169,7 @@ class Connection:
             check_status(opened[1])
             self._session = session = put_i64(1, opened[3])
             request = call("requestStatementId", session, takes_struct=False)
-            statement = read_answer(self._exchange(request)[_FRAME.size :])
+            statement = read_answer(self.exchange(([[request]], b""))[_FRAME.size :])
             self._end = session + END_CALL
             self._ask_end = session + put_i64(3, statement) + END_CALL
             self._more_end = session + put_i64(7, statement) + END_CALL
@@ -138,24 +180,31 @@ class Connection:
     def close(self) -> None:
         """End the session; no error if that was lost already."""
         with suppress(OSError, ThriftError):
-            self._limit(_CLOSE_S)
-            self._exchange(call("closeSession", self._session))
+            self.limit(_CLOSE_S)
+            self.waits = True
+            self.exchange(([[call("closeSession", self._session)]], b""))
         self._stream.close()
 
     def cut(self) -> None:
         """Close the connection after an error, without a word."""
         self._stream.close()
 
-    def insert(self, requests: Sequence[Sequence[Piece]], timeout_s: float) -> None:
-        """Have tablets stored: calls in pieces, except the session's number and their end. Raises OSError,
-        one of `TIMEOUTS` perhaps, ThriftError or ServerError, the first."""
-        self._limit(timeout_s)
-        if self._stamped:
-            note_sending()
-        self._send(requests, self._end)
+    # --- requests
+
+    def run(self, steps: Steps[T], timeout_s: float) -> T:
+        """Carry out a request, and wait up to so long for each of its answers. Raises OSError, one of
+        `TIMEOUTS` perhaps, or what the request does."""
+        self.limit(timeout_s)
+        return carry_out(steps, self.exchange)
+
+    def insert(self, requests: Sequence[Sequence[Piece]], events: int) -> Steps[int]:
+        """Have tablets stored: calls in pieces, except the session's number and their end. Comes to
+        `events`, their number; raises the first error."""
         failed: ServerError | None = None
+        following: Call = requests, self._end
         for _ in requests:
-            answer = self._receive()
+            answer = yield following
+            following = _NOTHING
             # Calls have no numbers, so all such answers are the same.
             if answer == self._done:
                 continue
@@ -166,86 +215,132 @@ class Connection:
                 failed = failed or error
         if failed is not None:
             raise failed
+        return events
 
-    def fetch(self, question: Question, timeout_s: float) -> Answer:
-        """The whole answer to a question. Raises as `insert`; SimulatorError if it is longer than memory
-        allows, after which the rest of it is still to come."""
-        self._limit(timeout_s)
-        timeout = put_i64(5, round(timeout_s * 1000))
-        frame = self._exchange(question.call, timeout + self._ask_end)
+    def fetch(self, question: Question, timeout_s: float) -> Steps[Answer]:
+        """The whole answer to a question, for which the node takes so long at most. SimulatorError if it is
+        longer than memory allows."""
+        frame = yield [[question.call, put_i64(5, round(timeout_s * 1000))]], self._ask_end
         answer = Answer(_read_result(frame), len(frame))
         while answer.is_open:
             if answer.bytes > most_answer_bytes():
                 raise explain_length(answer.bytes)
-            frame = self._exchange(question.call_more(answer.number), self._more_end)
+            frame = yield [[question.call_more(answer.number)]], self._more_end
             answer.add(_read_result(frame), len(frame))
         return answer
 
-    def read_configuration(self, node: int) -> tuple[str, str]:
+    def read_configuration(self, node: int) -> Steps[tuple[str, str]]:
         """The defaults of all settings, and the own file of the node of that number, as texts of
         `name=value`."""
-        template = self._ask(call("showConfigurationTemplate", takes_struct=False))
-        own = self._ask(call("showConfiguration", put_i32(1, node), takes_struct=False))
-        for answer in (template, own):
+        texts = []
+        for request in (
+            call("showConfigurationTemplate", takes_struct=False),
+            call("showConfiguration", put_i32(1, node), takes_struct=False),
+        ):
+            answer = _read_struct((yield [[request]], b""))
             check_status(answer[1])
-        return template[2].decode(errors="replace"), own[2].decode(errors="replace")
+            texts.append(answer[2].decode(errors="replace"))
+        return texts[0], texts[1]
 
-    def _ask(self, message: bytes) -> Fields:
-        return _read_struct(self._exchange(message))
+    # --- sending and receiving
 
-    def _limit(self, timeout_s: float) -> None:
-        if timeout_s != self._timeout_s:
-            limit_waits(self._stream, timeout_s)
-            self._timeout_s = timeout_s
+    def limit(self, timeout_s: float) -> None:
+        """Let each answer take so long from now on."""
+        if timeout_s != self.limit_s:
+            self._receiver.limit(timeout_s)
+            self.limit_s = timeout_s
 
-    def _exchange(self, message: bytes, end: bytes = b"") -> bytes:
-        """Send a message that has this end; returns the frame of its answer."""
-        self._send([[message]], end)
-        return self._receive()
-
-    def _send(self, messages: Sequence[Sequence[Piece]], end: bytes = b"") -> None:
-        """Send messages that have this end, in a frame each."""
-        parts: list[Piece] = []
-        size = 0
+    def send(self, call: Call) -> None:
+        """Send messages, or as much as there is room for. OSError if the connection is lost."""
+        messages, end = call
+        self.late_s = time.perf_counter() + self.limit_s
         for message in messages:
-            length = sum(map(len, message)) + len(end)
-            parts += (_FRAME.pack(length), *message, end)
-            size += _FRAME.size + length
-        if self._is_tls or len(parts) > _MOST_PIECES:
-            self._stream.sendall(b"".join(parts))
-            return
-        sent = self._stream.sendmsg(parts)
-        if sent < size:
-            self._stream.sendall(memoryview(b"".join(parts))[sent:])
+            size = sum(map(len, message)) + len(end)
+            pieces = (_FRAME.pack(size), *message, end)
+            if size <= _COPIED:
+                self._unsent.append(b"".join(pieces))
+            else:
+                self._unsent += pieces
+        self.flush()
 
-    def _receive(self) -> bytes:
-        data, self._more = self._more or self._read_some(), b""
-        if data == self._done:
-            return data
-        while len(data) < _FRAME.size:
-            data += self._read_some()
+    def flush(self) -> None:
+        """Send what is left, or what there is room for. OSError if the connection is lost."""
+        unsent, how = self._unsent, 0 if self.waits else socket.MSG_DONTWAIT
+        try:
+            while unsent:
+                if self._tls is not None:
+                    self._tls.sendall(b"".join(unsent))
+                    unsent.clear()
+                elif len(unsent) == 1:
+                    sent = self._stream.send(unsent[0], how)
+                else:
+                    sent = self._stream.sendmsg(islice(unsent, _MOST_PIECES), (), how)
+                while unsent and sent >= len(unsent[0]):
+                    sent -= len(unsent.popleft())
+                if unsent and sent:
+                    unsent[0] = memoryview(unsent[0])[sent:]
+        except BlockingIOError:
+            if self.waits:
+                raise
+        self.is_full = bool(unsent)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether the node has said nothing since the last request: what it says then is that it hangs up, or
+        an answer that nobody waits for. Just after an answer, that isn't asked."""
+        if self._parts or self.frames:
+            return False
+        return time.perf_counter() < self.arrived_s + _QUIET_S or not self._events.poll(0)
+
+    def receive(self) -> None:
+        """Wait for something to read, and read it: what is complete by then is in `frames`. OSError if the
+        connection is lost, ThriftError for what is no frame."""
+        self._take(self._receiver.read(_PIECE))
+        # Nothing else tells of what is decrypted.
+        while self._tls is not None and self._tls.pending():
+            self._take(self._receiver.read(_PIECE))
+        self.arrived_s = self._receiver.arrived_s
+
+    def _take(self, data: bytes) -> None:
+        if data == self._done and not self._parts:
+            self.frames.append(data)
+            return
+        if not data:
+            raise ConnectionResetError("the node closed the connection")
+        if self._parts:
+            # Put together once, however many parts a large answer comes in.
+            self._parts.append(data)
+            self._have += len(data)
+            if self._have < self._wanted:
+                return
+            data = b"".join(self._parts)
         if data.startswith(_ALERT):
             raise ThriftError("the node requires TLS: set tls=true")
-        (size,) = _FRAME.unpack_from(data)
-        if not 0 < size < _MOST_BYTES:
-            raise ThriftError("the answer is not a Thrift frame")
-        end = _FRAME.size + size
-        if len(data) < end:
-            parts, have = [data], len(data)
-            while have < end:
-                parts.append(self._read_some())
-                have += len(parts[-1])
-            data = b"".join(parts)
-        self._more = data[end:]
-        return data[:end]
+        at, self._wanted = 0, _FRAME.size
+        while len(data) - at >= _FRAME.size:
+            (size,) = _FRAME.unpack_from(data, at)
+            if not 0 < size < _MOST_BYTES:
+                raise ThriftError("the answer is not a Thrift frame")
+            end = at + _FRAME.size + size
+            if end > len(data):
+                self._wanted = end - at
+                break
+            self.frames.append(data[at:end])
+            at = end
+        self._have = len(data) - at
+        self._parts = [data[at:]] if self._have else []
 
-    def _read_some(self) -> bytes:
-        size = self._receiver.receive(self._buffer)
-        if self._stamped:
-            note_arrival(self._receiver.arrived_s)
-        if not size:
-            raise ConnectionResetError("the node closed the connection")
-        return bytes(self._buffer[:size])
+    def exchange(self, call: Call) -> bytes:
+        """Send messages, and wait for the next frame of an answer. Raises as `send` and `receive`."""
+        self.send(call)
+        while not self.frames:
+            self.receive()
+            if not self.frames and time.perf_counter() > self.late_s:
+                raise TimeoutError
+        return self.frames.popleft()
+
+    def _ask(self, message: bytes) -> Fields:
+        return _read_struct(self.exchange(([[message]], b"")))
 
 
 def _read_struct(frame: bytes) -> Fields:

@@ -1,9 +1,4 @@
-"""Sessions with the data nodes: what an error of them means, statements, what is on disk, inserts, questions.
-
-A question is a call's bytes before it is due. Of its answer all blocks are received, whose heads have the
-number of rows; rows are decoded to be checked, or as far as a `Computation` of the tree needs them to go on,
-which is in the question's time.
-"""
+"""Sessions with the data nodes: what an error of them means, statements, what is on disk."""
 
 from __future__ import annotations
 
@@ -11,32 +6,26 @@ import itertools
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...contract import Allocation, Storage
 from ...errors import Retryable, SimulatorError, one_line
-from ...workloads.drawing import BoundQueries, BoundQuery
 from ..base import Job
-from ..kit.exactly_once import ConnectedWriter
 from ..kit.http import CONNECT_TIMEOUT_S
 from ..kit.http_answer import NoAnswer
 from ..kit.http_connection import HandshakeCut, TlsRefused
 from ..kit.module import CONNECTION_LOST, connection_lost, missing_table
 from ..kit.options import TRUST_REMEDY
 from ..kit.series import Row
-from ..kit.sql_queries import Template, make_template, quote_text
-from ..own_statements import Literals
-from ..sending import Asker, BlockingChannel, Received, Request, Rows, carry_out
-from ..waiting import TIMEOUTS, limit_wait, note_arrival
-from .connection import Connection, Question, ServerError
-from .queries import Computation, Selection
-from .schema import Model, quote
-from .thrift import Answer, Piece, ThriftError
+from ..waiting import TIMEOUTS
+from .connection import Connection, Question, ServerError, Steps
+from .schema import Model
+from .thrift import Piece, ThriftError
 
 if TYPE_CHECKING:
-    from . import Iotdb, IotdbOptions
+    from . import IotdbOptions
 
 T = TypeVar("T")
 
@@ -105,8 +94,8 @@ _PAUSE_S = 0.2
 
 
 class Server:
-    """The data nodes, by sessions that go to them in turn. Threads may use them at the same time: each call
-    has a session to itself, and what was lost is made again."""
+    """The data nodes, by sessions that go to them in turn. Threads may use them at the same time: each
+    request has a session to itself, and what was lost is made again."""
 
     def __init__(self, options: IotdbOptions, job: Job) -> None:
         """Makes one session. For that nothing is tried again: SimulatorError says what to check."""
@@ -185,27 +174,46 @@ class Server:
                 return made
         raise AssertionError
 
-    def use(self, call: Callable[[Connection], T]) -> T:
-        """What a call gives that has a session to itself. Raises Retryable or SimulatorError."""
+    def take(self) -> Connection:
+        """A session that is to be given back, or given up. Raises as `connect`."""
+        # Whether there is one isn't asked first: another thread could take it in between.
         try:
             session = self._idle.pop()
         except IndexError:
             session = self.connect()
             with suppress(IndexError):
                 self._lost.pop()
+            return session
+        if not session.is_quiet:
+            self.give_up(session)
+            raise connection_lost("a node hung up, or sent an answer that nobody asked for")
+        return session
+
+    def give_back(self, session: Connection, error: BaseException | None = None) -> None:
+        """Keep a session for the next request, unless something may still come after this error, which would
+        be taken for the next answer."""
+        if error is None or isinstance(error, ServerError):
+            self._idle.append(session)
+        else:
+            self.give_up(session)
+
+    def give_up(self, session: Connection) -> None:
+        """Close a session, in whose place another is to be made."""
+        session.cut()
+        self._lost.append(None)
+
+    def use(self, begin: Callable[[Connection], Steps[T]], timeout_s: float) -> T:
+        """What a request comes to, by a session to itself. `timeout_s`: for each answer. Raises Retryable or
+        SimulatorError."""
+        session = self.take()
         try:
-            result = call(session)
+            result = session.run(begin(session), timeout_s)
         except BaseException as error:
-            if isinstance(error, ServerError):
-                self._idle.append(session)
-            else:
-                # What is still to come would be taken for the next call's answer.
-                session.cut()
-                self._lost.append(None)
+            self.give_back(session, error)
             if isinstance(error, ERRORS):
                 raise self.interpret(error) from error
             raise
-        self._idle.append(session)
+        self.give_back(session)
         return result
 
     def interpret(
@@ -240,23 +248,22 @@ class Server:
 
     def ask(self, statement: str) -> list[Row]:
         """All rows of a statement. Raises as `use`."""
-        timeout_s = self._options.database_timeout_s
-        return self.use(lambda session: session.fetch(Question(statement), timeout_s).read())
+        limit_s, question = self._options.database_timeout_s, Question(statement)
+        return self.use(lambda session: session.fetch(question, limit_s), limit_s).read()
 
-    def fetch(self, question: Question) -> Answer:
-        """The answer to a question. Raises as `use`."""
-        return self.use(lambda session: session.fetch(question, self._options.query_timeout_s))
-
-    def insert(self, requests: Sequence[Sequence[Piece]]) -> None:
+    def insert(self, requests: Sequence[Sequence[Piece]], events: int) -> None:
         """Have tablets stored: see `Connection.insert`. Raises as `use`."""
-        options = self._options
-        self.use(lambda session: session.insert(requests, limit_wait(options.request_timeout_s)))
+        limit_s = self._options.request_timeout_s
+        self.use(lambda session: session.insert(requests, events), limit_s)
 
     def describe(self) -> dict[str, Any]:
         """Version, and the settings that change a result."""
         [(version, *_)] = self.ask("SHOW VERSION")
         nodes = self.ask("SHOW DATANODES")
-        template, own = self.use(lambda session: session.read_configuration(nodes[0][0]))
+        template, own = self.use(
+            lambda session: session.read_configuration(nodes[0][0]),
+            self._options.database_timeout_s,
+        )
         properties = dict(_read_properties(template)) | dict(_read_properties(own))
         settings = {name: properties[name] for name in _SETTINGS if name in properties}
         settings |= {
@@ -321,102 +328,3 @@ def _read_properties(text: str) -> Iterator[tuple[str, str]]:
         name, sign, value = line.partition("=")
         if sign and not name.startswith("#"):
             yield name.strip(), value.strip()
-
-
-class IotdbWriter(ConnectedWriter[Server]):
-    """Sends what an encoder makes, by a session for each request in flight. Rows are overwritten by the same
-    rows, so a request whose fate is unknown is sent again."""
-
-    def open(self) -> None:
-        super().open()
-        self.connection.fill(self.max_in_flight)
-
-    def send(self, payload: Request) -> int:
-        self.connection.insert(payload.data)
-        return payload.events
-
-
-class IotdbAsker(Asker, BlockingChannel):
-    """Asks what `Iotdb.compile` gives, by sessions, one for each question in flight, as a session has one
-    statement at a time."""
-
-    module: Iotdb
-
-    def __init__(self, module: Iotdb, in_flight: int = 1) -> None:
-        super().__init__(module, in_flight)
-        self._server: Server | None = None
-        self._templates: dict[str, tuple[Template, Selection | None]] = {}
-        self._literals = Literals(quote if module.options.model is Model.TREE else quote_text, str)
-
-    # --- requests
-
-    def encode(self, bounds: BoundQueries) -> Iterable[Question | Computation]:
-        name = bounds.query.name
-        if name not in self._templates:
-            first = self.module.make_statement(bounds[0])
-            if isinstance(first, Computation):
-                return super().encode(bounds)
-            template = make_template(bounds, self._write, self._literals)
-            self._templates[name] = template, first if isinstance(first, Selection) else None
-        template, selection = self._templates[name]
-        filled = template.fill(bounds, self._literals.text, self._literals.instant)
-        return (Question(statement, selection) for statement in filled)
-
-    def _write(self, bound: BoundQuery) -> str:
-        return self.module.describe_statement(self.module.make_statement(bound))
-
-    def encode_statement(self, statement: str | Selection | Computation) -> Question | Computation:
-        if isinstance(statement, Selection):
-            return Question(statement.text, statement)
-        return Question(statement) if isinstance(statement, str) else statement
-
-    # --- asking
-
-    @property
-    def server(self) -> Server:
-        """What an open asker asks."""
-        assert self._server is not None
-        return self._server
-
-    def open(self) -> None:
-        self._server = self.module.connect()
-        self._server.fill(self.max_in_flight)
-
-    def close(self) -> None:
-        self.end_threads()
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-
-    def recover(self, request: Request) -> bool:
-        self.server.restore()
-        return False
-
-    def send(self, request: Request) -> Received:
-        asked: Question | Computation = request.data
-        if isinstance(asked, Computation):
-            return self._compute(asked)
-        answer, selection = self.server.fetch(asked), asked.selection
-        rows = answer.rows if selection is None else selection.count(answer)
-        return Received(rows, answer.bytes, (answer, selection))
-
-    def _compute(self, computation: Computation) -> Received:
-        size = 0
-
-        def ask(statement: str) -> list[Row]:
-            nonlocal size
-            answer = self.server.fetch(Question(statement))
-            size += answer.bytes
-            return answer.read()
-
-        rows = carry_out(computation.begin(), ask)
-        note_arrival()
-        return Received(len(rows), size, rows)
-
-    def decode(self, received: Received) -> Rows:
-        data: tuple[Answer, Selection | None] | list[Row] = received.data
-        if isinstance(data, list):
-            return data
-        answer, selection = data
-        rows = answer.read()
-        return rows if selection is None else selection.read(rows)

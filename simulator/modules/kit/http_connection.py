@@ -20,8 +20,7 @@ from ..waiting import (
     TIMEOUTS,
     Receiver,
     limit_waits,
-    note_arrival,
-    note_sending,
+    note_answer,
     stamp_arrivals,
 )
 from .http_answer import Answer, AnswerReader, ConnectionLost, NoAnswer
@@ -172,8 +171,6 @@ class Connection:
             limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
         self.sent_s = time.perf_counter()
-        if self._stamped:
-            note_sending(self.sent_s)
         try:
             if self._tls is not None or len(body) <= _COPIED:
                 self._stream.sendall(head + body)
@@ -199,7 +196,7 @@ class Connection:
         try:
             came = self._receiver.read(_PIECE)
             if self._stamped:
-                note_arrival(self._receiver.arrived_s)
+                note_answer(self.sent_s, self._receiver.arrived_s)
             if not came:
                 raise self._reader.explain_end()
             answer = self._reader.take(came)

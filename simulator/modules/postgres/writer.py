@@ -135,7 +135,9 @@ class PostgresWriter(Multiplexer, Writer):
     def _submit_by(self, link: Link, request: Request) -> None:
         sender = link.sender
         assert sender is not None
-        limit_s = self._timeout_s if request.deadline_s == inf else limit_wait(self._timeout_s)
+        limit_s, deadline_s = self._timeout_s, request.deadline_s
+        if deadline_s != inf:
+            limit_s = limit_wait(limit_s, deadline_s)
         if self.max_in_flight == 1:
             self.blocks = sender.wait_up_to(limit_s)
         request.tried_s, request.limit_s = time.perf_counter(), limit_s
