@@ -226,19 +226,16 @@ class Replayed(Workload):
             share = self._shares[worker] = self._deal(worker)
         return share
 
-    def _own(self, worker: int) -> tuple[int, int]:
-        """The worker's first device among all, and the end. The devices of the worker behind the last begin
-        anew: more workers than share them send other devices of the same recording."""
+    def _own(self, worker: int) -> tuple[int, int, int]:
+        """The number of the first device of all workers that share them, and behind it the worker's own first
+        device and the end. More workers than share them send other devices of the same recording."""
         group, place = divmod(worker, self._sharing)
         start, stop = (self._in_all * border // self._sharing for border in (place, place + 1))
-        ahead = group * self._copies * self._base
-        return start + ahead, stop + ahead
+        return group * self._copies * self._base, start, stop
 
     def _deal(self, worker: int) -> _Share:
-        first, stop = self._own(worker)
-        group = worker // self._sharing * self._copies * self._base
-        parts = []
-        at, end = first - group, stop - group
+        group, first, end = self._own(worker)
+        parts, at = [], first
         while at < end:
             copy, low = divmod(at, self._base)
             if low or end - at < self._base:
@@ -249,15 +246,10 @@ class Replayed(Workload):
                 until = end // self._base
                 parts.append(self._make_part(range(copy, until), 0, self._base))
                 at = until * self._base
-        if self._copies == 1:
-            bounds = tuple(np.array([0, self._count(part)]) for part in parts)
-        else:
-            bounds = tuple(
-                self._slot_rows
-                if part.rows is None
-                else np.searchsorted(part.rows, self._slot_rows)
-                for part in parts
-            )
+        bounds = tuple(
+            self._slot_rows if part.rows is None else np.searchsorted(part.rows, self._slot_rows)
+            for part in parts
+        )
         counted = sum(
             self._count_by_slot(part, np.diff(bound))
             for part, bound in zip(parts, bounds, strict=True)
@@ -268,7 +260,8 @@ class Replayed(Workload):
                 f"workload {self.name}: {np.max(counted):,} of its events are due within {self._slot_ms} ms,"
                 " too many to be sent by one worker: use fewer devices, or more workers"
             )
-        return _Share(group, first, self._name(first, stop), tuple(parts), bounds, ends)
+        names = self._name(group + first, group + end)
+        return _Share(group, group + first, names, tuple(parts), bounds, ends)
 
     def _make_part(self, copies: range, low: int, high: int) -> _Part:
         if low == 0 and high == self.recording.header.devices:
@@ -283,9 +276,6 @@ class Replayed(Workload):
             file.flush()
             found = np.asarray(np.memmap(file, np.int32, "r")) if file.tell() else _NONE
         return _Part(copies, low, high, found)
-
-    def _count(self, part: _Part) -> int:
-        return len(self.recording) if part.rows is None else len(part.rows)
 
     def _count_by_slot(self, part: _Part, counts: Rows) -> Rows:
         """How many events all copies of a part have in each slot, whose rows are counted."""
@@ -338,7 +328,7 @@ class Replayed(Workload):
         return self._share(worker).names
 
     def device_count(self, worker: int) -> int:
-        first, stop = self._own(worker)
+        _, first, stop = self._own(worker)
         return stop - first
 
     # --- events -----------------------------------------------------------------------------------
@@ -507,8 +497,7 @@ class Replayed(Workload):
 
     def turn(self, worker: int) -> int:
         until = self._rows_until
-        ahead = worker // self._sharing * self._copies * self._base
-        start, stop = (divmod(device - ahead, self._base) for device in self._own(worker))
+        start, stop = (divmod(device, self._base) for device in self._own(worker)[1:])
         return int((stop[0] - start[0]) * until[-1] + until[stop[1]] - until[start[1]])
 
     def devices_among(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:

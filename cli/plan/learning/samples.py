@@ -12,7 +12,7 @@ import orjson
 from numpy.typing import NDArray
 
 from simulator.workloads.recording import Recording
-from simulator.workloads.recording.store import RecordedColumn, Texts
+from simulator.workloads.recording.store import RecordedColumn
 from simulator.workloads.schema import FLOATS, ColumnType
 
 Floats = NDArray[np.float64]
@@ -166,7 +166,7 @@ def _take_column(recording: Recording, column: RecordedColumn, rows: slice | Row
     if column.type is ColumnType.BOOL:
         choices = Choices()
     elif column.type in (ColumnType.TEXT, ColumnType.JSON):
-        texts = _list_texts(recording.texts(column.name))
+        texts = recording.texts(column.name).all()
         choices = Choices(texts, column.type is ColumnType.JSON)
     return Series(
         column.name, column.source, column.type, np.clip(values, *_WITHIN.get(column.type, _ALL)),
@@ -181,12 +181,6 @@ _WITHIN = {
     ColumnType.FLOAT32: (-3e38, 3e38),
 }
 """What a definition's signals can have."""
-
-
-def _list_texts(texts: Texts) -> NDArray[np.bytes_]:
-    if texts.fixed is not None:
-        return texts.fixed
-    return texts.take(np.arange(len(texts), dtype=np.int32))
 
 
 @dataclass(frozen=True)
