@@ -142,7 +142,8 @@ def clients(ctx: click.Context, /, **given: Any) -> None:
     "-v",
     "--verbose",
     is_flag=True,
-    help="Also print the tables of each job, the rankings, and all details of the verdict.",
+    help="Also print the tables of each job, the rankings, and all details of the verdict; with --dry-run"
+    " the options of each job.",
 )
 @live_options
 @debug_option

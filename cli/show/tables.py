@@ -36,11 +36,14 @@ class Table:
     """The text if there are no rows."""
 
     def text(self, markdown: bool = False, width: int | None = None) -> str:
-        """For a terminal or a README. A table wider than `width` characters is split into several, each with
-        the same first column."""
+        """For a terminal or a README. In a table wider than `width` characters the longest texts are wrapped;
+        if that isn't enough, it is split into several, each with the same first column."""
         if not self.rows:
             return self.empty
         if width is not None and not markdown:
+            wrapped = self._wrap(width, _ROOM)
+            if wrapped._count_wide() <= width:
+                return wrapped.text()
             return "\n\n".join(part._wrap(width).text() for part in self._fold(width))
         align = ["left" if header in self.left else "right" for header in self.headers]
         rows = self.rows
@@ -98,13 +101,11 @@ class Table:
         # Escape sequences take no space.
         return [max(map(len, _ESCAPES.sub("", column.text()).split("\n"))) for column in columns]
 
-    def _wrap(self, width: int) -> Table:
-        """The table with its widest column wrapped, if it is still too wide."""
+    def _wrap(self, width: int, least: int = 20) -> Table:
+        """The table with its widest column wrapped if it is too wide, to `least` characters or more."""
         widths = self._measure()
         widest = max(range(len(widths)), key=widths.__getitem__)
-        room = max(
-            _LEAST_TEXT, widths[widest] - (sum(widths) + _BETWEEN * (len(widths) - 1) - width)
-        )
+        room = max(least, widths[widest] - (self._count_wide() - width))
         if self.headers[widest] not in self.left or room >= widths[widest]:
             return self
         rows = [
@@ -117,8 +118,8 @@ class Table:
         return Table(self.headers, rows, self.left)
 
 
-_LEAST_TEXT = 20
-"""The fewest characters per line of a wrapped text."""
+_ROOM = 32
+"""The fewest characters per line of a wrapped text for which a table stays in one piece."""
 _BETWEEN = 2
 """Spaces between two columns."""
 _ESCAPES = re.compile(r"\x1b\[\d+m")

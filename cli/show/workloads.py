@@ -23,8 +23,10 @@ from ..plan.config import Config
 from ..plan.workloads import choose_workload
 from ..results.model import SentStatements
 from ..system.installation import load_each, load_installed
+from ..system.output import terminal_width
+from .tables import Table
 
-EVENTS = 3
+EVENTS = 2
 """How many events of a workload are shown."""
 BATCH = 1000
 """Events in the requests whose bytes are counted."""
@@ -111,7 +113,8 @@ def _describe_types(workload: Workload) -> str:
 
 
 def _table(headers: Sequence[str], rows: Sequence[Sequence[str]], align: Sequence[str]) -> str:
-    return tabulate(rows, headers, tablefmt="plain", colalign=align, disable_numparse=True)
+    left = [name for name, side in zip(headers, align, strict=True) if side == "left"]
+    return Table(headers, rows, left).text(width=terminal_width())
 
 
 def _tabulate_columns(block: EventBlock) -> str:

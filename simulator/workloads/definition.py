@@ -380,9 +380,9 @@ class Definition(Part):
     """Events that are sent late; none if left out."""
     gaps: Gaps | None = None
     """Times in which no device sends; none if left out."""
-    epoch: Epoch = FIRST_TIMESTAMP_MS
+    epoch: Epoch = Field("2024-01-01T00:00:00Z", validate_default=True)
     """The time of the first event, such as 2024-01-01T00:00:00Z, or `now`: the time of the command that
-    inserts. If left out, 2024-01-01."""
+    inserts."""
     columns: tuple[ColumnDefinition, ...] = Field(min_length=3)
     """The columns, time and device among them: 2,000 at most, repeated ones counted one by one."""
     queries: tuple[Query, ...] = ()

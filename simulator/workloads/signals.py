@@ -238,7 +238,7 @@ class Cycle(_Between):
     """A sine, lowest at the beginning of each period, plus noise."""
 
     kind: Literal["cycle"]
-    period: DurationMs = Field(86_400_000.0, ge=1000)
+    period: DurationMs = Field("1d", validate_default=True, ge=1000)
     """The length of a period; a day if left out."""
     shift: Share = 0
     """Each device's periods begin earlier by its own part of a period, up to this share."""

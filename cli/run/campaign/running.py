@@ -125,8 +125,8 @@ def _refuse_secrets(campaign: Campaign, prepared: AnyExperiment) -> None:
 
 
 def show_plan(campaign: Campaign) -> None:
-    """Print the jobs of each candidate and step with their options, what of them is done, and how long the
-    others take."""
+    """Print the jobs of each candidate and step, what of them is done, and how long the others take; if
+    `campaign` is verbose with their options."""
     prepared = prepare(campaign)
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
@@ -136,12 +136,11 @@ def show_plan(campaign: Campaign) -> None:
     for job in campaign.jobs:
         alike.setdefault((str(job.candidate), job.step), []).append(job)
     rows: list[list[object]] = []
+    installs: dict[str, None] = {}
     for (candidate, step), jobs in alike.items():
         site = campaign.sites.get(jobs[0].name)
-        if site is not None and f"install {site}" not in [row[0] for row in rows]:
-            rows.append(
-                [f"install {site}", "", "", f"{site.key}; removed with its data afterwards"]
-            )
+        if site is not None:
+            installs[f"install {site}: {site.key}; removed with its data afterwards"] = None
         states = Counter(
             "failed" if job.name in failed else "to do" if job.name in estimates else "done"
             for job in jobs
@@ -155,7 +154,11 @@ def show_plan(campaign: Campaign) -> None:
         ])  # fmt: skip
     left_of = ("Jobs", "State", "Command")
     headers = ["Jobs", "State", "Time", "Command"]
-    print_text(Table(headers, rows, left_of).text(width=terminal_width()))
+    table = Table(headers, rows, left_of)
+    shown = table if campaign.verbose else table.choose(headers[:-1])
+    print_text(shown.text(width=terminal_width()))
+    for line in installs:
+        print_prose(line)
     for line in list_permissions(campaign, [made.session for made in prepared.values()]):
         print_text(line)
     for line in describe_times(left, estimates, campaign):
@@ -168,6 +171,11 @@ def show_time(estimate: Estimate) -> str:
     return more + format_span(estimate.known_s)
 
 
+def _say_time(estimate: Estimate) -> str:
+    """`about 6 min`, `more than 40 s`."""
+    return show_time(estimate) if estimate.open_runs else f"about {show_time(estimate)}"
+
+
 def describe_times(
     jobs: Sequence[Job],
     estimates: Mapping[str, Estimate],
@@ -175,9 +183,13 @@ def describe_times(
 ) -> Iterator[str]:
     """How long these jobs take, as far as that is known before them: each candidate's, and all together."""
     candidates = list(dict.fromkeys(job.candidate for job in jobs))
+    alike: dict[str, list[str]] = {}
     for candidate in candidates if len(candidates) > 1 else ():
         own = [estimates[job.name] for job in jobs if job.candidate == candidate]
-        yield f"{candidate}: {format_count(len(own), 'job')}, about {show_time(add_up(own))}"
+        text = f"{format_count(len(own), 'job')}, {_say_time(add_up(own))}"
+        alike.setdefault(text, []).append(str(candidate))
+    for text, names in alike.items():
+        yield f"{', '.join(names)}: {text}{' each' if len(names) > 1 else ''}"
     times = campaign.folder.find_times(campaign.jobs)
     estimate = add_up(estimates.values(), campaign.definition.settle)
     text = f"{format_count(len(jobs), 'job')} to do: about {format_span(estimate.known_s)}"
@@ -386,9 +398,7 @@ class _CampaignRun:
         for page in pages():
             page.note_time_left(left)
         own = estimates[job.name]
-        note(
-            f"job {number} of {len(self._campaign.names)}: {job.name}, about {show_time(own)}; {left}"
-        )
+        note(f"job {number} of {len(self._campaign.names)}: {job.name}, {_say_time(own)}; {left}")
         return own
 
     def _forget_failures(self, turn: Turn) -> None:

@@ -359,6 +359,12 @@ def test_a_text_that_is_too_wide_ends_between_words() -> None:
     assert len(table.text().splitlines()) == 2
 
 
+def test_a_table_stays_in_one_piece_where_its_text_has_room() -> None:
+    table = Table(["Name", "N", "About"], [["pumps", 5, "words " * 20]], ("Name", "About"))
+    assert table.text(width=60).startswith("Name      N  About\npumps     5  words ")
+    assert table.text(width=40).count("Name") == 2
+
+
 @pytest.mark.parametrize("width", [60, 80, 100])
 def test_the_table_of_inserts_fits_the_terminal(width: int) -> None:
     result = read_result(STORED.parents[2] / "img" / "results" / "demo-insert.json")
