@@ -129,6 +129,11 @@ class Workload(ABC):
         return options
 
     @property
+    def begin_ms(self) -> int:
+        """When the first event is sent, by the events' own clock."""
+        return self.schema.epoch_ms
+
+    @property
     def late_share(self) -> float:
         """Share of the events that are to come late."""
         return 0.0

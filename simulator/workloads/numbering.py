@@ -184,9 +184,15 @@ MOST_PASSES = 50
 """How many times at most: with the steps of more passes, databases would do little else."""
 
 
+_NEARBY = 100
+
+
 def find_time_ms(workload: Workload, worker: int, number: int) -> int:
-    """The time of an event."""
-    return int(workload.block(worker, number, 1).columns[workload.schema.time][0])
+    """How far a worker is in event time with an event: the newest time of it and some before it, as it may be
+    late."""
+    first = max(0, number - _NEARBY + 1)
+    block = workload.block(worker, first, number - first + 1)
+    return int(block.columns[workload.schema.time].max())
 
 
 def count_own(load: Load) -> int | None:
@@ -199,7 +205,7 @@ def count_own(load: Load) -> int | None:
 def find_span_ms(workload: Workload, data: DataSet, load: Load, own: int) -> int:
     """How much of event time a data set passes in a run of `own` events, with its prefill; 1 ms at least."""
     last = max(1, -(-(data.prefill + own) // load.workers) - 1)
-    return max(1, find_time_ms(workload, 0, last) - workload.schema.epoch_ms)
+    return max(1, find_time_ms(workload, 0, last) - workload.begin_ms)
 
 
 def find_clock_factor(workload: Workload, data: DataSet, load: Load, own: int) -> int:

@@ -136,7 +136,7 @@ class Replayed(Workload):
             repetition, place = divmod(number, share.events)
             until = min(share.events, place + stop - number)
             events = self._playback.list_events(worker, place, until)
-            later = events._replace(times=events.times + repetition * self._playback.period_ms)
+            later = events.delay(repetition * self._playback.period_ms)
             blocks.append(self._make(worker, number, share, later))
             number += until - place
         return join_blocks(blocks)
@@ -156,7 +156,7 @@ class Replayed(Workload):
             own = np.flatnonzero(workers == worker)
             share = self._playback.share(worker)
             events = self._playback.find_events(worker, numbers[own])
-            times[own] = self._begin_ms + events.times * self.clock_factor
+            times[own] = self._stamp(events)
             names.append(share.names[events.devices - share.first])
             places[own] = np.arange(done, done + len(own))
             done += len(own)
@@ -165,9 +165,15 @@ class Replayed(Workload):
     def find_due_ms(self, worker: int, numbers: Rows) -> Rows:
         return self._playback.find_events(worker, numbers).due
 
+    def _stamp(self, events: Events) -> Rows:
+        """Their times since 1970. With another clock, late events are as late as they are with their own."""
+        if self.clock_factor == 1:
+            return self._begin_ms + events.times
+        return self._begin_ms + events.times + (self.clock_factor - 1) * events.due
+
     def _make(self, worker: int, first: int, share: Share, events: Events) -> EventBlock:
         recording, rows = self.recording, events.rows
-        times = self._begin_ms + events.times * self.clock_factor
+        times = self._stamp(events)
         names = share.names[events.devices - share.first]
         header = recording.header
         columns: dict[str, NDArray[Any]] = {header.time: times, header.device: names}
@@ -189,6 +195,10 @@ class Replayed(Workload):
     # --- what is known of all ---------------------------------------------------------------------
 
     @property
+    def begin_ms(self) -> int:
+        return self._begin_ms
+
+    @property
     def device_interval_ms(self) -> float:
         return self.clock_factor * _find_interval_ms(self.recording.header)
 
@@ -204,7 +214,8 @@ class Replayed(Workload):
         if not self.late_share or count > MOST_MERGED:
             return self.late_share
         events = self._playback.find_events(worker, np.arange(first, first + count))
-        return float((events.times < np.maximum.accumulate(events.times)).mean())
+        times = self._stamp(events)
+        return float((times < np.maximum.accumulate(times)).mean())
 
     def turn(self, worker: int) -> int:
         return self._playback.turn(worker)

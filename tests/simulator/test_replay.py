@@ -17,7 +17,13 @@ from simulator.worker.writing import count_left, make_recorded
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.drawing import Stored, bind
-from simulator.workloads.numbering import WithHistory, add_history
+from simulator.workloads.numbering import (
+    PASSES,
+    WithHistory,
+    add_history,
+    find_clock_factor,
+    make_retention,
+)
 from simulator.workloads.queries import Aggregate, Function, Query
 from simulator.workloads.schema import EventBlock
 
@@ -236,8 +242,10 @@ def test_stored_events_are_known_by_device_and_time(tmp_path: Path) -> None:
 def test_a_clock_factor_and_an_epoch_move_all_times(tmp_path: Path) -> None:
     plain = [event[0] for event in _list(_make(tmp_path).block(0, 0, 12))]
     moved = _make(tmp_path, clock_factor=3, epoch="2024-01-01T00:00:07Z")
+    # The third row is late, and stays as late as it is.
+    late = [5000 if number % len(ROWS) == 2 else 0 for number in range(12)]
     assert [event[0] for event in _list(moved.block(0, 0, 12))] == [
-        7000 + 3 * time for time in plain
+        7000 + 3 * (time + by) - by for time, by in zip(plain, late, strict=True)
     ]
 
 
@@ -263,6 +271,18 @@ def test_a_history_is_the_recording_played_before(tmp_path: Path, fleet: int) ->
         )
     with pytest.raises(OptionError, match="has its own: leave it out"):
         add_history(workload, DataSet(prefill_span_s=3600, prefill_every_s=60))
+
+
+def test_a_retention_passes_in_a_short_run_of_copies_of_which_some_are_late(tmp_path: Path) -> None:
+    """That a late event is older than the first says nothing of how far the run comes."""
+    data, load = DataSet(retention_s=3600), Load(events=10)
+    factor = find_clock_factor(_make(tmp_path, devices=300), data, load, own=10)
+    workload = _make(tmp_path, devices=300, clock_factor=factor)
+    assert workload.schema.epoch_ms < workload.begin_ms
+    retention = make_retention(workload, data, load)
+    assert retention is not None and retention.until_ms is not None
+    passed_ms = retention.until_ms - workload.begin_ms
+    assert passed_ms == pytest.approx(PASSES * retention.period_ms, rel=0.2)
 
 
 def test_tags_can_have_a_table_of_their_own(tmp_path: Path) -> None:

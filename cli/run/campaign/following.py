@@ -107,7 +107,8 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
         interval_s = workload(0, **options.model_dump()).device_interval_ms / 1000
     except (ConfigError, OptionError) as error:
         raise ConfigError(f"{locate_key(file, 'requirements', 'devices')}{error}") from error
-    return Question(needed, needed.devices / interval_s, windows_s)
+    # Of a recording, the interval is a mean of many digits.
+    return Question(needed, float(f"{needed.devices / interval_s:.6g}"), windows_s)
 
 
 def _check_history(definition: Definition, kind: Any, file: Path) -> None:

@@ -47,6 +47,10 @@ class Events(NamedTuple):
     times: Rows
     due: Rows
 
+    def delay(self, by_ms: Rows | int) -> Events:
+        """The same, so much later."""
+        return self._replace(times=self.times + by_ms, due=self.due + by_ms)
+
     def take(self, places: Rows | slice) -> Events:
         """Some of them."""
         return Events(self.rows[places], self.devices[places], self.times[places], self.due[places])
@@ -266,7 +270,6 @@ class Playback:
         """Any events of a worker, by number."""
         share = self.share(worker)
         repetitions, places = np.divmod(numbers, share.events)
-        later = repetitions * self.period_ms
         if self.copies == 1:
             [part] = share.parts
             rows, devices, times, due = self._take(part.find_rows(places), share.group)
@@ -279,7 +282,7 @@ class Playback:
                 at = places[own] - int(share.ends[slot])
                 for target, source in zip((rows, devices, times, due), merged, strict=True):
                     target[own] = source[at]
-        return Events(rows, devices, times + later, due + later)
+        return Events(rows, devices, times, due).delay(repetitions * self.period_ms)
 
     def _take(self, rows: Rows | slice, ahead: int = 0) -> Events:
         """Rows of the recording itself; `ahead`: the number of its first device."""
