@@ -105,3 +105,9 @@ def end_with_recording(
             )
         return load
     return load.model_copy(update=everything)
+
+
+def require_repetition(data: DataSet, command: str) -> None:
+    """ConfigError if a command whose runs have any length is to send a recording that isn't repeated."""
+    if make_workload_of(data).ends:
+        raise ConfigError(f"{command} needs events without an end: set recorded.repeat to true")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cli.plan.replaying import end_with_recording, follow_recording
+from cli.plan.replaying import end_with_recording, follow_recording, require_repetition
 from cli.plan.workloads import choose_workload
 from cli.system.errors import ConfigError
 from simulator.contract import Arrivals, DataSet, Load
@@ -109,6 +109,8 @@ def test_more_events_than_a_recording_has_are_refused(once: DataSet) -> None:
         end_with_recording(load, once, {"events"}, before=140)
     with pytest.raises(ConfigError, match="no events left for the run: give fewer before it"):
         end_with_recording(load, once.model_copy(update={"prefill": 200}))
+    with pytest.raises(ConfigError, match="capacity needs events without an end"):
+        require_repetition(once, "capacity")
     history = once.model_copy(update={"prefill_span_s": 900.0})
     assert end_with_recording(load, history).events_in_all == 20
 

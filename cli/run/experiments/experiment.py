@@ -16,9 +16,9 @@ from simulator.contract import CarriedState, GroupResult, Load, Role, RunLimit, 
 
 from ...plan.disturbances import add_pauses, check_pauses, check_times
 from ...plan.planning import PlannedRun, PlannedSeries, share_devices
-from ...plan.replaying import follow_recording
+from ...plan.replaying import follow_recording, require_repetition
 from ...plan.request import Request
-from ...plan.workloads import check_history, make_workload_of
+from ...plan.workloads import check_history
 from ...results.answers import Outcome, sum_up
 from ...results.model import Result
 from ...show.measured import print_measured
@@ -55,10 +55,8 @@ class Experiment(ABC, Generic[AnyRequest]):
         data = session.complete(request.data, existing=asks or not request.data.clean)
         if "speed" in type(request).model_fields:
             load = follow_recording(load, share_devices(data, load.workers), request.given)
-        elif not asks and make_workload_of(data).ends:
-            raise ConfigError(
-                f"{self.command} needs events without an end: set recorded.repeat to true"
-            )
+        elif not asks:
+            require_repetition(data, request.command)
         self.request = request.with_work(
             session.choose_queries(load) if asks else load,
             data,
