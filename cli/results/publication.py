@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from simulator.contract import GroupResult, Role, RunResult
-from simulator.documents import DocumentError, read_json, read_yaml
+from simulator.documents import DocumentError, read_yaml
 from simulator.errors import OptionError, did_you_mean, list_names, one_line
 from simulator.modules import load_module
 from simulator.modules.options import HIDDEN
@@ -33,6 +33,7 @@ from .store import (
     PlannedJob,
     StoredResult,
     UnreadableResult,
+    read_document,
     read_jobs,
     read_result,
 )
@@ -93,9 +94,9 @@ def check_publication(path: Path) -> Publication:
         f"{next(iter(labels.values()))} ({list_names(labels, _MOST_NAMED)})"
         for labels in problems.values()
     ]
-    jobs = read_jobs(_read(folder / PLAN))
+    jobs = read_jobs(read_document(folder / PLAN))
     notes = read_notes(folder / NOTES, {job.candidate for job in jobs.values()})
-    plan = _Jobs(jobs, _read(folder / FAILED) if jobs else {}, notes)
+    plan = _Jobs(jobs, read_document(folder / FAILED) if jobs else {}, notes)
     publication.problems += _find_missing(plan, publication.results)
     publication.problems += list_secrets(folder)
     if is_kept(path):
@@ -236,15 +237,6 @@ def _find_missing(plan: _Jobs, results: Sequence[StoredResult]) -> Iterator[str]
     few = [f"{label} ({number})" for label, number in counts.items() if number < ENOUGH_REPETITIONS]
     if few:
         yield f"fewer than {ENOUGH_REPETITIONS} repetitions: {list_names(few, _MOST_NAMED)}"
-
-
-def _read(file: Path) -> Mapping[str, object]:
-    try:
-        return as_mapping(read_json(file))
-    except FileNotFoundError:
-        return {}
-    except DocumentError as error:
-        raise ConfigError(f"{file} {error}") from error
 
 
 def read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:

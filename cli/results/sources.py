@@ -12,7 +12,6 @@ from typing import Any
 from pydantic_core import to_json
 
 from simulator.conditions import Condition
-from simulator.documents import DocumentError, read_json
 
 from ..plan.request import JobId
 from ..system.errors import ConfigError
@@ -36,6 +35,7 @@ from .store import (
     StoredResult,
     UnreadableResult,
     open_verdict,
+    read_document,
     read_jobs,
     read_result,
 )
@@ -233,7 +233,7 @@ def _write_key(parts: Sequence[Any]) -> str:
 
 def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Source]) -> None:
     """Add the complete results of a campaign's jobs, and the failed jobs."""
-    plan = _read_document(folder / PLAN)
+    plan = read_document(folder / PLAN)
     planned = read_jobs(plan)
     jobs = {job.id: job for job in planned.values()}
     definition = as_mapping(plan.get("definition"))
@@ -269,7 +269,7 @@ def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Sourc
         sources[file.resolve()] = replace(
             make(path.name, jobs[result.job]), stored=StoredResult(path.name, file, result)
         )
-    failures = _read_document(folder / FAILED) if (folder / FAILED).is_file() else {}
+    failures = read_document(folder / FAILED)
     reasons = {planned[name].id: why for name, why in failures.items() if name in planned}
     broken: dict[tuple[str, int], str] = {}
     for id_, job in jobs.items():
@@ -280,17 +280,3 @@ def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Sourc
             failed.append(replace(make("", job), failure=redact_text(str(reasons[id_]))))
         elif turn in broken and id_ not in done:
             failed.append(replace(make("", job), failure=f"left out, since {broken[turn]} failed"))
-
-
-def _read_document(file: Path) -> dict[str, Any]:
-    try:
-        document = read_json(file)
-    except DocumentError as error:
-        raise ConfigError(
-            f"{file} is damaged: it {error}; remove the campaign, or run it again"
-        ) from error
-    if not isinstance(document, dict):
-        raise ConfigError(
-            f"{file} is damaged: it has no keys; remove the campaign, or run it again"
-        )
-    return document

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from simulator.documents import MOST_BYTES_JSON, DocumentError, parse_json, read_file
+from simulator.documents import MOST_BYTES_JSON, DocumentError, parse_json, read_file, read_json
 from simulator.errors import make_printable
 
 from ..plan.request import JobId
@@ -215,6 +215,22 @@ class PlannedJob(BaseModel):
     def id(self) -> JobId:
         """Its identity, independent of its name."""
         return JobId(self.candidate, self.step, self.repetition)
+
+
+def read_document(
+    file: Path, remedy: str = "remove the campaign, or run it again"
+) -> dict[str, Any]:
+    """What a JSON file of a campaign's folder says; empty if there is no such file. ConfigError, with the
+    remedy, if it is damaged."""
+    try:
+        document = read_json(file)
+    except FileNotFoundError:
+        return {}
+    except DocumentError as error:
+        raise ConfigError(f"{file} is damaged: it {error}; {remedy}") from error
+    if not isinstance(document, dict):
+        raise ConfigError(f"{file} is damaged: it has no keys; {remedy}")
+    return document
 
 
 def read_jobs(plan: Mapping[str, Any]) -> dict[str, PlannedJob]:

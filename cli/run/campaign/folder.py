@@ -6,12 +6,12 @@ import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from simulator import __version__
-from simulator.documents import DocumentError, read_json
 from simulator.errors import printable_line
 
 from ...plan.request import JobId
@@ -29,6 +29,7 @@ from ...results.store import (
     StoredResult,
     list_results,
     now,
+    read_document,
     read_jobs,
 )
 from ...system.errors import ConfigError, RunFailed
@@ -36,6 +37,8 @@ from ...system.output import explain, write_whole
 from ...system.processes import lock_file
 from .definition import Definition
 from .plan import Job, Turn
+
+_read = partial(read_document, remedy="start anew in another folder with --output")
 
 
 class CampaignFolder:
@@ -81,7 +84,7 @@ class CampaignFolder:
     ) -> None:
         """Write the plan, with a copy of the file; candidates of an earlier plan stay. `targets`: target ->
         digest of what the config file says of it; and `workload NAME` -> digest of its definition."""
-        before = self._read(self._plan) if self._plan.exists() else {}
+        before = _read(self._plan)
         jobs = {job["name"]: job for job in before.get("jobs", [])}
         jobs |= {
             job.name: PlannedJob(
@@ -110,7 +113,7 @@ class CampaignFolder:
 
     def _read_jobs(self) -> dict[str, PlannedJob]:
         """All jobs that the campaign has had, by each of their names."""
-        return read_jobs(self._read(self._plan)) if self._plan.exists() else {}
+        return read_jobs(_read(self._plan))
 
     def check_plan(self, file: Path, definition: Definition, targets: Mapping[str, str]) -> None:
         """ConfigError, which says what has changed, if the folder was begun with another plan, or has
@@ -118,7 +121,7 @@ class CampaignFolder:
         if not self._plan.exists():
             self._check_free(file)
             return
-        before = self._read(self._plan)
+        before = _read(self._plan)
         if len(self._read_jobs()) < len(before["jobs"]):
             raise ConfigError(
                 f"{self._plan} is from another version of this tool: start anew in another folder with"
@@ -190,7 +193,7 @@ class CampaignFolder:
 
     def find_failed(self, jobs: Collection[Job]) -> dict[str, str]:
         """Job -> why it failed."""
-        return self._rename(self._read(self._failed) if self._failed.exists() else {}, jobs)
+        return self._rename(_read(self._failed), jobs)
 
     def find_times(self, jobs: Collection[Job]) -> dict[str, float]:
         """Job -> seconds that it took."""
@@ -204,7 +207,7 @@ class CampaignFolder:
         return {names[ids[name]]: value for name, value in kept.items() if ids.get(name) in names}
 
     def _read_times(self) -> dict[str, float]:
-        return self._read(self._times) if self._times.exists() else {}
+        return _read(self._times)
 
     def keep_time(self, name: str, took_s: float) -> None:
         """Note how long a job took."""
@@ -238,8 +241,8 @@ class CampaignFolder:
     def _read_requirements(self) -> list[dict[str, Any]]:
         """All requirements that there were, the first of them at least from the plan."""
         if self._requirements.exists():
-            return list(self._read(self._requirements)["history"])
-        plan = self._read(self._plan) if self._plan.exists() else {}
+            return list(_read(self._requirements)["history"])
+        plan = _read(self._plan)
         needed = plan.get("definition", {}).get("requirements")
         return [{"at": plan["made_at"], "results": 0, "requirements": needed}] if needed else []
 
@@ -269,16 +272,6 @@ class CampaignFolder:
                 file.write(f"{now():%Y-%m-%dT%H:%M:%SZ} {printable_line(text)}\n")
         except OSError as error:
             raise RunFailed(f"can't write {self._log}: {explain(error)}") from error
-
-    @staticmethod
-    def _read(file: Path) -> dict[str, Any]:
-        try:
-            document = read_json(file)
-            if not isinstance(document, dict):
-                raise DocumentError("is damaged")
-        except (FileNotFoundError, DocumentError) as error:
-            raise ConfigError(f"{file} {error}: start anew in another folder") from error
-        return document
 
 
 # --- plans that a folder was begun with -----------------------------------------------------------
