@@ -1,10 +1,10 @@
-"""The benchmark as a library: stored results as tables and beside each other, and what a package of its own
-workload builds on. What a package of its own database builds on: `iotbench.database`.
+"""The benchmark as a library: stored results as tables and side by side, and the base for packages with
+workloads. The base for packages with databases: `iotbench.database`.
 
     import iotbench
 
     table = iotbench.load("results")                             # all runs, as `results export` has them
-    speeds = iotbench.matrix("comparison/results/fleet.tar.xz")  # candidates beside each other
+    speeds = iotbench.matrix("comparison/results/fleet.tar.xz")  # candidates side by side
     events = iotbench.load_workload("machines")().block(worker=0, first=0, count=1000)
 """
 
@@ -30,10 +30,11 @@ __all__ = ["Workload", "__version__", "load", "load_workload", "matrix"]
 
 
 def load(*paths: str | PathLike[str]) -> pyarrow.Table:
-    """All runs of results, one row for each, with the columns of `results export`; their names end in units.
+    """All runs of results, one row each, with the columns of `results export`, whose names end in units. A
 
-    A path is a folder of results, a campaign's folder, the file that a campaign is kept as, or a single
-    result; without one, `results`. ConfigError, a `click.ClickException`, if it is none of them;
+    path is a folder of results, a campaign's folder or packed file, or a single result; default:
+
+    `results`. ConfigError, a `click.ClickException`, if it is none of them;
     ModuleNotFoundError without pyarrow: `pip install 'iot-database-benchmark[recorded]'`.
     """
     from cli.results.export import make_table
@@ -44,15 +45,16 @@ def load(*paths: str | PathLike[str]) -> pyarrow.Table:
 def matrix(
     *paths: str | PathLike[str], step: str | None = None, figures: Collection[str] | None = None
 ) -> Matrix[str]:
-    """Candidates beside each other: what each measured by repetition, and which pairs that decides.
+    """Candidates side by side: the figures of each by repetition, and which pairs they decide. `rank()` gives
 
-    `rank()` has the candidates with their places, the fastest first; `rows[name].average()` a candidate's
-    figures with their means; `pairs[own, base]` how many times as fast one is as another, with the interval.
-    Outside of a campaign a candidate is a target, and each of its results a repetition.
+    the candidates with their ranks, fastest first; `rows[name].average()` the means of a candidate's figures;
 
-    `paths`: as for `load`. `step`: the only step of a campaign, or the only command, that counts. `figures`:
-    the only figures that count, by their keys; None: all that can be compared, which inserts per second at a
-    rate that was given aren't. ConfigError if nothing is left.
+    `pairs[own, base]` the speed ratio of two candidates, with its interval.
+    Outside campaigns a candidate is a target, and each of its results a repetition.
+
+    `paths`: as for `load`. `step`: use only this step of a campaign, or this command. `figures`: keys of the
+    figures to use; None: all comparable ones, which excludes inserts per second at a given rate. ConfigError
+    if nothing is left.
     """
     from cli.results.matrix import TIMES, find_given, measure
     from cli.system.errors import ConfigError

@@ -1,4 +1,4 @@
-"""What the contract suite must know of a database: see docs/how-to/own-database.md."""
+"""What the contract suite needs to know about a database: see docs/how-to/own-database.md."""
 
 from simulator.testing.server import (
     Entry,

@@ -34,7 +34,7 @@ def parse_duration_ms(text: str, bare: str | None = None) -> float | None:
 
 
 def read_duration_s(value: object) -> float:
-    """Seconds of an option: a number, or a text as above; ValueError says how to write it."""
+    """Seconds of an option: a number, or a text as above; ValueError explains the syntax."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     seconds = parse_duration_s(str(value), "s")

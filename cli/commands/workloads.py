@@ -144,7 +144,7 @@ def _describe_queries(request: Request, seed: int) -> str:
     kind = session.module
     try:
         if not kind.CAPABILITIES.queries:
-            raise OptionError(f"module {kind.name} stores nothing that could be queried")
+            raise OptionError(f"module {kind.name} stores nothing to query")
         check_workload(load, data, kind)
         module, workload = make_module(session, data, load)
         heading = f"Target {request.target}, module {kind.name}, workload {workload.name}: schema"

@@ -38,13 +38,13 @@ _T = TypeVar("_T")
 _TOP_KEYS = ("targets", "namespace", "kubernetes", "workloads")
 CHART_VALUES = "deployment/values.yaml"
 
-# Keys must be texts, or `<<`, which merges another mapping in.
+# Keys must be texts, or `<<`, which merges another mapping.
 _TEXT_KEYS = ("tag:yaml.org,2002:str", "tag:yaml.org,2002:merge")
 
 
 class Config:
-    """A config file. Targets are checked when asked for, so that one with an unset variable or a
-    module of another version doesn't keep the others from being used."""
+    """A config file. Targets are checked on use, so that one with an unset variable or a module of another
+    version doesn't affect the others."""
 
     def __init__(
         self,
@@ -60,9 +60,9 @@ class Config:
         self._kubernetes: Any = document.get("kubernetes") or {}
         self._lines = lines
         self.namespace = self.read_text(document.get("namespace"), "namespace") or "default"
-        """The Kubernetes namespace in which runs are made."""
+        """The Kubernetes namespace of runs."""
         self.about_absence = ""
-        """If there is no file: what to do about that, and what the tool has by itself."""
+        """If there is no file: the remedy, and the built-in targets."""
 
     @property
     def target_names(self) -> list[str]:
@@ -71,11 +71,11 @@ class Config:
 
     @property
     def workload_names(self) -> list[str]:
-        """Names of the workloads that the file defines, in its order."""
+        """Names of the workloads defined in the file, in its order."""
         return list(self._workloads)
 
     def workload_definition(self, name: str, tell: Tell = tell_nobody) -> dict[str, Any]:
-        """The definition of one of them, as in JSON; ConfigError if anything is wrong with it."""
+        """The definition of one of them, as in JSON; ConfigError if it is wrong."""
         from simulator.modules import find_own_problem
         from simulator.workloads.definition import read_name
         from simulator.workloads.yaml_source import check_document, read_document
@@ -112,21 +112,20 @@ class Config:
         return f"{self.path}:{line}: {'.'.join(keys)}"
 
     def read_text(self, value: object, *keys: str) -> str | None:
-        """The value of these keys, a text if there is one; ConfigError for `no`, 0123 and the like."""
+        """The text at these keys, if any; ConfigError for `no`, 0123 and the like."""
         if value is None or isinstance(value, str):
             return value
         raise ConfigError(f"{self.where(*keys)}: YAML doesn't read this as text: put it in quotes")
 
     def digest(self, name: str) -> str:
-        """A text that changes whenever the file says something else about a target, with variables as they
-        are written. Campaigns' folders keep it, so it is the same for the same text in each version of this
-        tool."""
+        """A text that changes whenever the file's target changes, with variables as written. Campaign folders
+        store it, so every version of this tool must produce the same one."""
         parts = [self.section(name), self._kubernetes]
         text = json.dumps(parts, sort_keys=True, default=str)
         return sha256(text.encode()).hexdigest()
 
     def place_of(self, name: str) -> tuple[str, ExecutorName]:
-        """Module and executor of a target, without looking at its options."""
+        """Module and executor of a target, without checking its options."""
         raw = self.section(name)
         module = self.replace_variables(raw.get("module"), ("targets", name, "module"))
         if not isinstance(module, str):
@@ -146,8 +145,8 @@ class Config:
     def unknown_keys(
         self, name: str, options: Callable[[Mapping[str, Any]], Iterable[str]]
     ) -> list[str]:
-        """An error for each key of a target that is neither this tool's, nor one of its module's
-        `options`, which may depend on their values, nor a value of the chart."""
+        """An error for each key of a target that is neither the tool's, nor one of its module's `options`
+        (which may depend on their values), nor a chart value."""
         section = self.section(name)
         allowed = [*options(section), *TARGET_KEYS]
         problems = [
@@ -158,7 +157,7 @@ class Config:
         return problems + self.unknown_chart_keys(section, ("targets", name))
 
     def unknown_shared_keys(self) -> list[str]:
-        """An error for each key below the file's `kubernetes` that is no value of the chart."""
+        """An error for each key below the file's `kubernetes` that isn't a chart value."""
         return self.unknown_chart_keys({"kubernetes": self._kubernetes}, ())
 
     def unknown_chart_keys(self, section: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
@@ -188,7 +187,7 @@ class Config:
         return raw
 
     def target(self, name: str) -> Target:
-        """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
+        """The target of that name, with variables replaced; ConfigError if it is wrong."""
         return _read_target(self, name)
 
     def chart_values(self) -> Mapping[str, Any]:
@@ -205,7 +204,7 @@ class Config:
         return merge_values(shared, own)
 
     def replace_variables(self, value: Any, keys: tuple[str, ...]) -> Any:
-        """`value` with ${VARIABLES} replaced, in lists and mappings too."""
+        """`value` with ${VARIABLES} replaced, also in lists and mappings."""
         if isinstance(value, dict):
             return {k: self.replace_variables(v, (*keys, str(k))) for k, v in value.items()}
         if isinstance(value, list):
@@ -220,14 +219,14 @@ class Config:
 
 
 def chart_keys() -> list[str]:
-    """The keys of the chart's values that a config file may set: all but `run`."""
+    """The chart values that a config file may set: all but `run`."""
     _, values = read_yaml(shipped("deployment") / "values.yaml")
     return [key for key in values if key != "run"]
 
 
 def load_config(path: Path) -> Config:
-    """Read a config file; ConfigError with file, line and key if it can't be used. Where none is and none is
-    named, the targets of the example that need no server, on this machine."""
+    """Read a config file; ConfigError with file, line and key if it is wrong. Without one, and if none is
+    named: the example's targets that need no server, on this machine."""
     about_absence = ""
     try:
         try:
@@ -246,7 +245,7 @@ def load_config(path: Path) -> Config:
                 for name, target in document["targets"].items()
                 if target.get("executor") == ExecutorName.LOCAL
             }
-            about_absence += f"\nWithout one there are the targets {', '.join(document['targets'])}"
+            about_absence += f"\nWithout one, the targets are {', '.join(document['targets'])}"
     except DocumentError as error:
         raise ConfigError(
             error.at(f"config file {path}" if error.line is None else path)
@@ -284,7 +283,7 @@ def load_config(path: Path) -> Config:
 def _note_lines(
     path: Path, node: yaml.Node | None, keys: tuple[str, ...], lines: dict[tuple[str, ...], int]
 ) -> Iterator[str]:
-    """Remember where each key stands; a problem for each that isn't a text."""
+    """Record the position of each key; a problem for each that isn't a text."""
     if not isinstance(node, yaml.MappingNode):
         return
     for key_node, value_node in node.value:
@@ -302,7 +301,7 @@ def _note_lines(
 
 
 def _read_target(config: Config, name: str) -> Target:
-    """The target of that name, variables replaced; ConfigError if anything is wrong with it."""
+    """The target of that name, with variables replaced; ConfigError if it is wrong."""
     problems = Problems()
     values = {
         key: problems.collect(config.replace_variables, value, ("targets", name, str(key)))
@@ -354,11 +353,11 @@ def _read_target(config: Config, name: str) -> Target:
 
 
 _HERE = re.compile(r"localhost|\b127\.|::1|host=/")
-"""What addresses on this machine have: a quick look, since loading modules takes time."""
+"""Matches addresses on this machine: a quick check, since loading modules takes time."""
 
 
 def _is_on_this_machine(config: Config, name: str, module: str) -> bool:
-    """Whether all of a target's servers are on loopback, which no pod reaches, or started by this tool."""
+    """Whether all servers of a target are on loopback, which pods can't reach, or started by this tool."""
     from simulator.modules import load_module
 
     section = config.section(name)
@@ -374,7 +373,7 @@ def _is_on_this_machine(config: Config, name: str, module: str) -> bool:
             return False
         servers = load_module(module).options_model.list_addresses(values)
     except (ConfigError, OptionError):
-        return False  # whoever uses the target says what is wrong
+        return False  # reported when the target is used
     return bool(servers) and all(map(re.compile(r"(localhost|/.*)(:\d+)?").fullmatch, servers))
 
 
@@ -409,7 +408,7 @@ def _read_cost(config: Config, target: str, value: object, *keys: str) -> float 
     if value is None:
         return None
     with suppress(ValueError):
-        # A text is what a ${VARIABLE} leaves.
+        # ${VARIABLES} result in texts.
         cost = float(value) if isinstance(value, int | float | str) else 0.0
         if 0 < cost < math.inf and not isinstance(value, bool):
             return cost

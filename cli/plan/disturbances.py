@@ -1,4 +1,4 @@
-"""Disturbances: what is to be done to the database, or to the fleet, during a run, and how it is written."""
+"""Disturbances: what to do to the database, or to the fleet, during a run, and their syntax."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from ..system.errors import ConfigError
 
 _TEXT = re.compile(r"\s*(\d\S*(?:\s+(?:ms|s|m|h)\b)?)\s+([a-z-]+):?\s*(.*)", re.DOTALL)
 _ELSEWHERE = re.compile(r"(.*\S)\s+in\s+([a-z0-9-]+)", re.DOTALL)
-"""The end can't be a selector's own `in`, which has its values in brackets: `app in (a, b)`."""
+"""The end can't be a selector's own `in`, whose values are in parentheses: `app in (a, b)`."""
 
 
 class Action(StrEnum):
-    """What can be done."""
+    """The kinds of disturbances."""
 
     RUN = "run"
-    """A command of the user's, by the shell of this machine."""
+    """A user's command, run by this machine's shell."""
     KILL_SERVER = "kill-server"
     RESTART_SERVER = "restart-server"
-    """A server that this tool has started: killed, or stopped in good order, and started again."""
+    """A server started by this tool: killed, or shut down properly, and started again."""
     DELETE_PODS = "delete-pods"
     RESTART = "restart"
     SCALE = "scale"
     PAUSE_FLEET = "pause-fleet"
-    """The devices are cut off for so long: the workers hold their events back, and send them afterwards."""
+    """The devices are cut off for a while: the workers hold their events back and send them afterwards."""
 
 
 ARGUMENTS: Mapping[Action, str] = {
@@ -43,23 +43,23 @@ ARGUMENTS: Mapping[Action, str] = {
     Action.SCALE: "KIND/NAME REPLICAS",
     Action.PAUSE_FLEET: "DURATION",
 }
-"""The argument that each takes."""
+"""The argument of each."""
 
 WORKLOADS = ("statefulset", "deployment", "daemonset")
-"""Kinds of what can be restarted and, but for the last, scaled."""
+"""What can be restarted and, except for the last, scaled."""
 
 
 @dataclass(frozen=True)
 class Disturbance:
-    """Something that is to be done at a time after the common start."""
+    """Something to do at a time after the start."""
 
     at_s: float
     action: Action
     argument: str
     written: str | None = None
-    """How it is shown, if not in full: with the names of variables instead of their values."""
+    """How to show it, if not in full: with the names of variables instead of their values."""
     secrets: tuple[str, ...] = ()
-    """The values of these variables, which aren't shown in what a command says either."""
+    """The values of these variables, which must also be hidden in a command's output."""
 
     def __str__(self) -> str:
         return self.written or " ".join(
@@ -68,7 +68,7 @@ class Disturbance:
 
     @property
     def pause(self) -> FleetPause | None:
-        """When the fleet is cut off, if that is what is to be done."""
+        """When the fleet is cut off, for that kind."""
         length_s = parse_duration_s(self.argument, "s")
         if self.action is not Action.PAUSE_FLEET or not length_s:
             return None
@@ -77,7 +77,7 @@ class Disturbance:
 
 @dataclass(frozen=True)
 class Workload:
-    """What is restarted or scaled on Kubernetes."""
+    """What to restart or scale on Kubernetes."""
 
     kind: str
     name: str
@@ -89,13 +89,14 @@ class Workload:
 
 
 def split_namespace(argument: str) -> tuple[str, str | None]:
-    """`app=db in databases` -> what, and the namespace that is named; None: the run's."""
+    """`app=db in databases` -> what, and the namespace; None: the run's."""
     match = _ELSEWHERE.fullmatch(argument)
     return (match[1], match[2]) if match else (argument, None)
 
 
 def parse_workload(action: Action, text: str) -> Workload:
-    """`statefulset/db 0` of a `scale`, `statefulset/db` of a `restart` -> workload; ConfigError if none."""
+    """`statefulset/db 0` for `scale`, `statefulset/db` for `restart` -> workload; ConfigError if
+    malformed."""
     reference, *numbers = text.split()
     kind, slash, name = reference.partition("/")
     form = f"{text!r}: write {', '.join(WORKLOADS)} and a name"
@@ -117,7 +118,7 @@ def parse_workload(action: Action, text: str) -> Workload:
 
 
 def parse_disturbance(text: str) -> Disturbance:
-    """`30s delete-pods app=postgresql`; ConfigError if that isn't understood."""
+    """Parses `30s delete-pods app=postgresql`; ConfigError if malformed."""
     match = _TEXT.fullmatch(text)
     at_s = parse_duration_s(match[1], "s") if match else None
     if match is None or at_s is None:
@@ -151,8 +152,8 @@ def parse_disturbance(text: str) -> Disturbance:
 
 
 def read_disturbance(written: str, resolved: str, values: Collection[str]) -> Disturbance:
-    """A disturbance of a config file, in which variables had these values: it is shown as it was written.
-    ConfigError, which shows none of the values, if it isn't understood."""
+    """A disturbance from a config file, whose variables had these values: shown as it was written.
+    ConfigError, without the values, if it is malformed."""
     if not values:
         return parse_disturbance(resolved)
     shown, problem = written, None
@@ -168,13 +169,13 @@ def read_disturbance(written: str, resolved: str, values: Collection[str]) -> Di
 
 
 def _guess(text: str) -> str | None:
-    """What was meant by a text without a time."""
+    """The action meant by a text without a time."""
     name = text.split(None, 1)[0].rstrip(":") if text.strip() else ""
     return text.strip() if name in list(Action) else None
 
 
 def check_disturbances(disturbances: Sequence[Disturbance], actions: Collection[Action]) -> None:
-    """ConfigError if one can't be done here. `actions`: those that can be done."""
+    """ConfigError if one isn't possible here. `actions`: the possible ones."""
     for disturbance in disturbances:
         if disturbance.action not in actions:
             raise ConfigError(
@@ -185,7 +186,7 @@ def check_disturbances(disturbances: Sequence[Disturbance], actions: Collection[
 
 
 def check_times(disturbances: Sequence[Disturbance], duration_s: float | None) -> None:
-    """ConfigError if one comes when a run by the clock is over."""
+    """ConfigError if one comes after the end of a run with a duration."""
     for disturbance in disturbances:
         if duration_s is not None and disturbance.at_s >= duration_s:
             raise ConfigError(
@@ -195,7 +196,7 @@ def check_times(disturbances: Sequence[Disturbance], duration_s: float | None) -
 
 
 def add_pauses(load: Load, disturbances: Sequence[Disturbance]) -> Load:
-    """The load with the times in which its fleet is cut off. ConfigError if they don't go with it."""
+    """The load with the times in which its fleet is cut off. ConfigError if they conflict with it."""
     pauses = [
         (pause, disturbance)
         for disturbance in disturbances
@@ -212,15 +213,15 @@ def add_pauses(load: Load, disturbances: Sequence[Disturbance]) -> Load:
     for (before, _), (pause, disturbance) in pairwise(pauses):
         if pause.begins_s < before.ends_s:
             raise ConfigError(
-                f"--disturb '{disturbance}' begins while the fleet is cut off already: give a time from"
+                f"--disturb '{disturbance}' begins while the fleet is already cut off: give a time after"
                 f" {before.ends_s:g} s on"
             )
     return load.model_copy(update={"pauses": [pause for pause, _ in pauses]})
 
 
 def check_pauses(load: Load) -> None:
-    """ConfigError if the fleet is not back when the last event becomes due: then nothing shows how the
-    database takes in what was held back."""
+    """ConfigError if the fleet is not back before the last event is due: the run couldn't show how the
+    database ingests the backlog."""
     length_s = load.duration_s
     if length_s is None and load.rate_per_s is not None:
         length_s = load.workers * load.events / load.rate_per_s
@@ -233,5 +234,5 @@ def check_pauses(load: Load) -> None:
 
 
 _NEEDED = dict.fromkeys(
-    (Action.KILL_SERVER, Action.RESTART_SERVER), "a server that this tool starts (start_server)"
+    (Action.KILL_SERVER, Action.RESTART_SERVER), "a server started by this tool (start_server)"
 )

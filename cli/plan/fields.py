@@ -1,5 +1,5 @@
-"""How the fields of a request are written, on a command line and as keys of a campaign's file: options, keys
-and their JSON schema are made from it."""
+"""How the fields of a request appear on a command line and as keys of a campaign's file; options, keys and
+their JSON schema are generated from it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .values import Amount, Choice, Duration, Flag, Kind, Rate
 
 
 class Group(StrEnum):
-    """The headings below which `--help` and the reference show options, in order."""
+    """The headings of options in `--help` and the reference, in order."""
 
     TARGET = "Target and workload"
     LOAD = "Load"
@@ -37,7 +37,7 @@ class Group(StrEnum):
 
 @dataclass(frozen=True)
 class Option:
-    """How a field is written."""
+    """The option form of a field."""
 
     group: Group
     kind: Kind
@@ -50,7 +50,7 @@ class Option:
     written: str | None = None
     """The default as a user would write it, if not as Python does."""
     alone: Any = None
-    """What the option means without a value, if that is allowed."""
+    """The option's value if it is given without one, if allowed."""
 
     @property
     def key(self) -> str:
@@ -58,8 +58,8 @@ class Option:
         return self.flags[-1].partition("/")[0].removeprefix("--")
 
     def list_texts(self, value: Any) -> list[str]:
-        """A value of a file as texts: one for each time that the option is given, a single one if it can't be
-        repeated. ValueError if it is neither text nor number, nor made of these."""
+        """A value from a file as texts: one per occurrence of the option, a single one if it can't be
+        repeated. ValueError if it isn't made of texts and numbers."""
         parts = value if isinstance(value, list | tuple) else [value]
         if isinstance(value, Mapping):
             parts = [f"{key}={_write_scalar(part)}" for key, part in value.items()]
@@ -67,14 +67,14 @@ class Option:
         return texts if self.multiple else [",".join(texts)]
 
     def write(self, value: Any) -> list[str]:
-        """A value of a file as arguments of a command line."""
+        """A value from a file as command-line arguments."""
         flag, _, off = self.flags[-1].partition("/")
         if isinstance(self.kind, Flag):
             return [flag] if self.read(value) else [off][: len(off)]
         return [f"{flag}={text}" for text in self.list_texts(value)]
 
     def read(self, value: Any) -> Any:
-        """The value of a field. ValueError if it is none of this kind."""
+        """The value of a field. ValueError if it is of the wrong kind."""
         kind = self.kind
         if isinstance(kind, Flag):
             if not isinstance(value, bool):
@@ -82,7 +82,7 @@ class Option:
             return value
         if not self.multiple:
             made = value is None or (isinstance(value, kind.made) and not isinstance(value, str))
-            # The values of a file's mapping may be anything.
+            # A mapping in a file may have any values.
             return (
                 value if made and not (isinstance(value, Mapping) and value) else self._parse(value)
             )
@@ -94,7 +94,7 @@ class Option:
         return self.kind.parse(self.list_texts(value)[0])
 
     def __call__(self, schema: dict[str, Any]) -> None:
-        """Put what a file may have here into the field's JSON schema."""
+        """Add what a file may have here to the field's JSON schema."""
         about = {name: schema[name] for name in ("description", "default") if name in schema}
         schema.clear()
         schema.update(self.kind.schema, **about)
@@ -121,8 +121,8 @@ def option(group: Group, kind: Kind, default: Any, about: str, *flags: str, **ho
 
 
 def of(model: type[BaseModel], name: str, flag: str | None = None, **changes: Any) -> Any:
-    """An option that is a field of `Load` or `DataSet`: named so without the unit. `flag`: another name;
-    `changes`: what else differs."""
+    """An option that is a field of `Load` or `DataSet`, with its name minus the unit. `flag`: another name;
+    `changes`: other differences."""
     field = model.model_fields[name]
     word = (field.alias or name).removesuffix("_per_s").removesuffix("_s")
     flag = flag or "--" + word.replace("_", "-")
@@ -157,8 +157,7 @@ def of(model: type[BaseModel], name: str, flag: str | None = None, **changes: An
 
 
 def find_options(kind: type[BaseModel]) -> dict[str, tuple[FieldInfo, Option]]:
-    """Field -> its declaration, of a request's fields that are options: first its own, then what others have,
-    too."""
+    """Field -> its declaration, for a request's fields that are options: first its own, then shared ones."""
     names = dict.fromkeys(name for base in kind.__mro__ for name in get_annotations(base))
     fields = kind.model_fields
     return {
@@ -174,7 +173,7 @@ def find_keys(kind: type[BaseModel]) -> dict[str, Option]:
 
 
 def write_words(kind: type[BaseModel], options: Mapping[str, Any]) -> tuple[str, ...]:
-    """Options of a file, by their keys, as they would stand on a command line. ConfigError if one can't."""
+    """Options from a file, by key, in command-line form. ConfigError if one is impossible."""
     words: list[str] = []
     keys = find_keys(kind)
     for key, value in options.items():
@@ -186,7 +185,7 @@ def write_words(kind: type[BaseModel], options: Mapping[str, Any]) -> tuple[str,
 
 
 def describe_problem(error: ValidationError) -> tuple[str, str]:
-    """The key of the first of a request's problems, if it is about one, and the problem in words."""
+    """The key of a request's first problem, if it concerns one, and the problem in words."""
     problem = error.errors(include_url=False, include_input=False)[0]
     key = ".".join(map(str, problem["loc"][:1]))
     return key, problem["msg"].removeprefix("Value error, ")

@@ -1,4 +1,4 @@
-"""Options + target -> the list of runs to do. Pure: no I/O."""
+"""Options + target -> the list of runs. Pure: no I/O."""
 
 from __future__ import annotations
 
@@ -46,19 +46,19 @@ from .workloads import count_history, make_workload_of, parse_pairs
 
 @dataclass(frozen=True)
 class PlannedRun:
-    """One run that is to be made."""
+    """One run to make."""
 
     label: str
-    """What it is called while it is made, as in `4 workers, run 2 of 3`."""
+    """Its name in the progress display, as in `4 workers, run 2 of 3`."""
     run: int
     """Its number in the result: for insert among the runs of its worker count; with `steps`, the step's."""
     data: DataSet
     loads: tuple[Load, ...]
-    """One of each group of workers; the first says how long the run goes on. A group that isn't at work in a
-    run of a baseline is there all the same, so that all runs have as many workers and connections, and the
-    same data to begin with."""
+    """The load of each group of workers; the first decides how long the run lasts. A group that is idle in a
+    baseline run is still present, so that all runs have the same number of workers and connections, and the
+    same initial data."""
     options: Mapping[str, Any] | None = None
-    """The module's options, if they aren't the target's."""
+    """The module's options, if they differ from the target's."""
     loads_by_prefill: bool = False
     is_level: bool = False
     """See `RunSettings`."""
@@ -68,12 +68,12 @@ class PlannedRun:
 
     @property
     def load(self) -> Load:
-        """The load that says how long the run goes on."""
+        """The load that decides how long the run lasts."""
         return self.loads[0]
 
     @property
     def prefill(self) -> int:
-        """Events that are inserted before it, unless a history is kept that is there."""
+        """Events inserted before it, unless an existing history is kept."""
         if not self.data.has_history or (not self.data.clean and self.load.role is not Role.READ):
             return self.data.prefill
         if self.load.role is Role.READ:
@@ -82,38 +82,38 @@ class PlannedRun:
 
     @property
     def at_work(self) -> list[Load]:
-        """The loads of the groups that are measured."""
+        """The loads of the measured groups."""
         return [load for load in self.loads if load.role in (Role.WRITE, Role.READ)]
 
     @property
     def workers(self) -> int:
-        """How many workers take part."""
+        """The number of workers."""
         return sum(load.workers for load in self.loads)
 
 
 @dataclass(frozen=True)
 class PlannedSeries:
-    """Runs that one collector makes, one after the other; they differ in what is stored before them alone."""
+    """Runs made by one collector, one after the other; they differ only in what is stored before them."""
 
     name: str
-    """The name of the folder with their logs."""
+    """The name of their log folder."""
     runs: Sequence[PlannedRun]
     left: Sequence[Load] | None = None
-    """For each run that may still come, these among them, the load that says how long it goes on, where that
-    differs from what was expected."""
+    """The loads that decide how long the remaining runs (including these) last, if different from what was
+    expected."""
 
 
 def derive_seed(*names: object) -> int:
-    """A seed that follows from these, so that chance lets requests be due at other times in each step of a
-    search, run of a command, or repetition of a campaign. Below 2^48: every JSON reader has it whole."""
+    """A seed derived from these, so that each step of a search, run of a command, or repetition of a campaign
+    has other random due times. Below 2^48, so that every JSON reader keeps it exact."""
     text = json.dumps([str(name) for name in names])
     return int.from_bytes(blake2b(text.encode(), digest_size=6).digest())
 
 
 def add_chance(planned: PlannedRun, label: str | None) -> PlannedRun:
-    """The run with due times of its own. Far fewer requests than asked for may be due by chance: several
-    runs, and several repetitions of a campaign, whose jobs have labels, even that out. The first run of a
-    command without a label has the due times of the data's seed."""
+    """The run with its own due times. By chance, far fewer requests than planned may be due; several runs,
+    and several repetitions of a campaign (whose jobs have labels), even that out. The first run of a command
+    without a label has the due times of the data's seed."""
     offered = any(load.rate_per_s for load in planned.loads)
     if not offered or (label is None and planned.run == 1):
         return planned
@@ -121,10 +121,10 @@ def add_chance(planned: PlannedRun, label: str | None) -> PlannedRun:
 
 
 LONGEST_SERIES = 200
-"""Runs: all their settings go into one Kubernetes Secret, which holds 1 MiB
+"""The most runs: all their settings go into one Kubernetes Secret, which holds 1 MiB
 (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 _SERIES_BYTES, _RUN_BYTES = 700_000, 2_500
-"""The most for all their settings, and the most for a run's without the workload's definition."""
+"""The most bytes for all settings, and for a run's without the workload's definition."""
 
 
 def merge_options(target: Target, extra_options: Sequence[str]) -> dict[str, Any]:
@@ -140,11 +140,11 @@ class SplitOptions:
     workload: dict[str, Any]
     queries: list[str] | None
     others: Sequence[str]
-    """Names that a target may have besides the module's own."""
+    """Option names that a target may have besides the module's."""
 
 
 def option_names(module: type[AnyModule], values: Mapping[str, Any]) -> list[str]:
-    """All options that a target with these values may have, which may be wrong."""
+    """All options that a target with these values may have; the values may be wrong."""
     return [
         *module.options_model.option_names(values),
         *_find_workloads_of_options(),
@@ -162,16 +162,17 @@ def _find_workloads_of_options() -> dict[str, str]:
 
 
 QUERIES = "queries"
-"""The target's key for what readers ask."""
+"""The target's key for the readers' queries."""
 
 
 def split_options(
     values: Mapping[str, Any], workload: type[Workload], insisted: Collection[str]
 ) -> SplitOptions:
-    """Sort a target's options: the module's, the workload's, and the readers'.
+    """Sort a target's options into the module's, the workload's and the readers'. An option of another
 
-    An option of another workload is left out, since a target serves them all. OptionError if it is
-    among those `insisted` upon (on the command line).
+    workload is ignored, since a target serves them all; OptionError if it is among the `insisted` ones (from
+
+    the command line).
     """
     own = workload.options_model.model_fields
     owners = _find_workloads_of_options()
@@ -193,10 +194,11 @@ def split_options(
 
 
 def plan_inserts(sweep: InsertRequest) -> list[PlannedSeries]:
-    """The runs of an insert command, in series of one worker count each, in order.
+    """The runs of an insert command, in series of one worker count each, in order. A sweep makes `runs` runs
 
-    A sweep makes `runs` runs for each worker count; `steps` makes that many runs on the data of
-    those before. ConfigError if events can't be deleted as asked.
+    per worker count; `steps` makes that many runs, each on the data of the previous ones. ConfigError if the
+
+    retention is impossible.
     """
     series = []
     for workers in sweep.workers:
@@ -218,8 +220,8 @@ def plan_queries(request: QueryRequest) -> PlannedSeries:
 
 
 def plan_mix(mix: MixedRequest) -> PlannedSeries:
-    """The runs of a mixed command, in order: with a baseline in turns, beginning with another group each
-    time, so that drift meets all alike. ConfigError if events can't be deleted as asked."""
+    """The runs of a mixed command, in order; with a baseline, the groups take turns to begin, so that drift
+    affects all equally. ConfigError if the retention is impossible."""
     assert mix.readers is not None
     writers = format_count(mix.load.workers, "writer")
     readers = format_count(mix.readers.workers, "reader")
@@ -245,10 +247,10 @@ def plan_mix(mix: MixedRequest) -> PlannedSeries:
 
 
 def _plan_run(sweep: InsertRequest, workers: int, run: int) -> PlannedRun:
-    """A run with so many workers; a step goes on with the data of the one before it, whatever was asked."""
+    """A run with this many workers; a step always continues with the data of the previous one."""
     load = sweep.load.model_copy(update={"workers": workers})
     clean = sweep.data.clean and not (sweep.steps and run > 1)
-    # A run that goes on with the events of others must share out the devices as they did.
+    # A run that continues others' events must distribute the devices as they did.
     data = share_devices(sweep.data, workers if clean else max(sweep.workers))
     data = data.model_copy(update={"clean": clean})
     before = (run - 1) * (count_own(load) or 0) if sweep.steps else 0
@@ -261,8 +263,8 @@ def _plan_run(sweep: InsertRequest, workers: int, run: int) -> PlannedRun:
 
 
 def share_devices(data: DataSet, workers: int) -> DataSet:
-    """The data set with the devices that a workload has in all shared out over so many workers, unless
-    the user says over how many."""
+    """The data set with the workload's devices distributed over this many workers, unless the user sets the
+    number."""
     fields = load_workload(data.workload, data.definition).options_model.model_fields
     options = data.workload_options
     if SHARING_WORKERS not in fields or options.get(SHARING_WORKERS, 1) != 1:
@@ -271,8 +273,8 @@ def share_devices(data: DataSet, workers: int) -> DataSet:
 
 
 def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
-    """The job of a run with this load, as far as it is known before the run; OptionError, which says why, if
-    the module can't store the workload."""
+    """The job of a run with this load, as far as known before the run; OptionError with the reason if the
+    module can't store the workload."""
     workload = make_workload_of(data)
     retention = None if data.retention_s is None else make_retention(workload, data, load)
     job = Job(workload.schema, load, retention=retention)
@@ -283,7 +285,7 @@ def check_workload(load: Load, data: DataSet, module: type[AnyModule]) -> Job:
 def check_capabilities(
     request: Request, module: type[AnyModule], settings: Options | None, load: Load | None = None
 ) -> None:
-    """ConfigError if the module can't do what is asked for; `settings`: None if not all are known here;
+    """ConfigError if the module can't do what is requested; `settings`: None if not all are known here;
     `load`: if it isn't the request's.
 
     Unsupported defaults are ignored; only explicit options are checked.
@@ -300,8 +302,8 @@ def check_capabilities(
         own = settings is not None and module(settings, job).own_tables
         if own and "primary_key" in request.given and load.primary_key is not PrimaryKey.NONE:
             raise OptionError(
-                f"--primary-key {load.primary_key}: the workload's own schema for module {module.name} says"
-                " what keys there are: leave the option out"
+                f"--primary-key {load.primary_key}: the workload's own schema for module {module.name}"
+                " defines the keys: leave the option out"
             )
     except OptionError as error:
         raise ConfigError(*error.problems) from error
@@ -326,10 +328,10 @@ def check_query(
     loading: str | None = None,
 ) -> None:
     """ConfigError if the module can't query the workload. `loading`: the option that stores events before the
-    queries, if the run itself must do that."""
+    queries, if the run itself must do so."""
     try:
         if not module.CAPABILITIES.queries:
-            raise OptionError(f"module {module.name} stores nothing that could be queried")
+            raise OptionError(f"module {module.name} stores nothing to query")
         job = check_workload(load, data, module)
         if settings is None:
             return
@@ -337,7 +339,7 @@ def check_query(
         chosen = asked.choose_queries()
     except OptionError as error:
         raise ConfigError(*error.problems) from error
-    # Those that are named are refused.
+    # Queries named explicitly are refused.
     expected = job.schema.queries if load.queries is None else ()
     for own in job.schema.descriptions:
         if own.name in expected and own.name not in chosen:
@@ -353,16 +355,16 @@ def check_query(
             )
 
 
-# --- how far apart the events of a run with a retention are in time ---------------------------------
+# --- the interval between events of a run with a retention ---------------------------------
 
 ASKED = 2
-"""The prefill must have this many times as many events as are inserted while questions are asked, so that a
-part of it stays to be asked about."""
+"""The prefill must have this many times the events inserted while queries run, so that part of it remains to
+query."""
 
 
 def compress_clock(data: DataSet, load: Load) -> DataSet:
-    """The data set with its events so far apart that its retention passes in a run of this load, unless the
-    user says how far. ConfigError if that can't be known."""
+    """The data set with a clock at which its retention passes within a run of this load, unless the user sets
+    it. ConfigError if that can't be computed."""
     assert data.retention_s is not None
     if not data.clean:
         raise ConfigError(
@@ -402,7 +404,7 @@ def compress_clock(data: DataSet, load: Load) -> DataSet:
 
 
 def check_prefill(data: DataSet, load: Load) -> None:
-    """ConfigError if no event that is there when readers begin stays until the end of the run."""
+    """ConfigError if no event that exists when readers begin stays until the end of the run."""
     own = count_own(load)
     if own is None:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""A recording that is replayed by its own clock: when its events are due, and how long that takes."""
+"""Replaying a recording by its own clock: when its events are due, and how long that takes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..system.output import warn_once
 from .workloads import make_workload_of
 
 MOST_UNASKED_S = 600.0
-"""How long a run may take that nobody has said the length of."""
+"""The longest run without an explicit length."""
 
 AS_FAST_AS_POSSIBLE = 0.0
 """The speed `max`."""
@@ -23,9 +23,10 @@ _ROUNDED = 1e-4
 
 
 def follow_recording(load: Load, data: DataSet, given: Collection[str]) -> Load:
-    """The load of writers who send a recording by its own clock, unless a rate is given, or the speed `max`:
-    an open loop at the recording's mean rate times the speed, to the recording's end if nobody says how long.
-    All other loads stay. ConfigError if it is asked of another workload, or takes long unasked."""
+    """The load of writers that replay a recording by its own clock, unless a rate or the speed `max` is
+    given: an open loop at the recording's mean rate times the speed, to the recording's end unless a length
+    is given. Other loads are unchanged. ConfigError for any other workload, or if it would take long without
+    being requested."""
     workload = make_workload_of(data)
     own_per_s, asked = workload.own_rate_per_s, load.speed is not None
     if own_per_s is None:

@@ -1,5 +1,5 @@
-"""What every command that measures is asked for: target, place and output; and how a load and a data set
-follow from the fields of one."""
+"""What all measuring commands share: target, place and output; and how a request's fields become a load and a
+data set."""
 
 from __future__ import annotations
 
@@ -48,17 +48,17 @@ from .values import (
 _Model = TypeVar("_Model", bound=BaseModel)
 
 
-# --- what a run is kept by, in results ------------------------------------------------------------
+# --- options as stored in results ------------------------------------------------------------
 
 
 def public_fields(model: Load | DataSet, role: Role | None = None) -> dict[str, Any]:
-    """The fields that are options of the command line, by their names there."""
+    """The fields that are command-line options, by option name."""
     names = fields_of(type(model), role)
     return model.model_dump(mode="json", by_alias=True, include=names)
 
 
 def public_data(data: DataSet) -> dict[str, Any]:
-    """The data set as it is kept in the result. The workload's options are among the module's."""
+    """The data set as stored in the result. The workload's options are among the module's."""
     own = {} if data.definition is None else {"definition": data.definition}
     shown = public_fields(data)
     if not data.has_history:
@@ -67,7 +67,7 @@ def public_data(data: DataSet) -> dict[str, Any]:
 
 
 def public_load(load: Load) -> dict[str, Any]:
-    """The load's options as they are kept in the result. Of those that end a run, only the one that did."""
+    """The load's options as stored in the result. Of those that can end a run, only the one that applied."""
     shown = public_fields(load, load.role)
     if load.rate_per_s is None:
         shown.pop("arrivals")
@@ -81,11 +81,11 @@ def public_load(load: Load) -> dict[str, Any]:
     return shown
 
 
-# --- what a request has ---------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------
 
 
 class JobId(NamedTuple):
-    """A job of a campaign, whatever it is called."""
+    """A campaign job, independent of its name."""
 
     candidate: str
     step: str
@@ -93,7 +93,7 @@ class JobId(NamedTuple):
 
 
 class Request(BaseModel):
-    """What all commands have in common that run something against a target."""
+    """Everything that commands share that run against a target."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", validate_by_name=True, arbitrary_types_allowed=True
@@ -101,9 +101,9 @@ class Request(BaseModel):
 
     command: ClassVar[str] = ""
     role: ClassVar[Role] = Role.WRITE
-    """What its load is: the writers', or the readers' where they alone are at work."""
+    """The role of its load: writers, or readers if they are alone."""
     disturbed: ClassVar[bool] = False
-    """Whether a target's disturbances are done in its runs: only if it measures what they do."""
+    """Whether a target's disturbances apply to its runs: only if it measures their effect."""
 
     target: str = option(
         Group.TARGET, Kind(), ..., "Name of the target in the config file.", "-t", "--target"
@@ -113,16 +113,16 @@ class Request(BaseModel):
         "--config", shown=True,
     )  # fmt: skip
     extra_options: tuple[str, ...] = option(
-        Group.TARGET, Kind(), (), "Option for the database module, over the target's own; may be repeated.",
+        Group.TARGET, Kind(), (), "Option of the database module; overrides the target's. May be repeated.",
         "--extra-option", multiple=True, metavar="KEY=VALUE",
     )  # fmt: skip
     timeout_s: float = option(
-        Group.PLACE, Duration(), 0.0, "How long one run may take: 10m, or a number of seconds; 0: no limit.",
+        Group.PLACE, Duration(), 0.0, "Time limit of a run: 10m, or a number of seconds; 0: no limit.",
         "--timeout", shown=True,
     )  # fmt: skip
     workload: str = of(DataSet, "workload", group=Group.TARGET)
     workload_pairs: tuple[str, ...] = option(
-        Group.TARGET, Kind(), (), "Option of the workload, over the target's own; may be repeated.",
+        Group.TARGET, Kind(), (), "Option of the workload; overrides the target's. May be repeated.",
         "--workload-option", multiple=True, metavar="KEY=VALUE",
     )  # fmt: skip
     seed: int = of(DataSet, "seed")
@@ -153,37 +153,37 @@ class Request(BaseModel):
     )
     output: Any = option(
         Group.RESULT, Folder(), Path("results"),
-        "Folder in which a new folder with the result is made; or an address such as"
-        " s3://bucket/folder, to which it is copied from results/.", "--output", shown=True,
+        "Folder in which to create the result's folder; or an address such as s3://bucket/folder, to which"
+        " it is copied from results/.", "--output", shown=True,
         metavar="FOLDER|URL",
     )  # fmt: skip
     label: str | None = option(
-        Group.RESULT, Label(), None, "Name of the result, usable wherever its ID is.", "--label"
+        Group.RESULT, Label(), None, "Name of the result, usable in place of its ID.", "--label"
     )
     tags: tuple[tuple[str, str], ...] = option(
-        Group.RESULT, Pair(), (), "Tag stored with the result, to filter by; may be repeated.", "--tag",
+        Group.RESULT, Pair(), (), "Tag to store with the result, for filtering; may be repeated.", "--tag",
         multiple=True, metavar="KEY=VALUE",
     )  # fmt: skip
     json_file: Path | None = option(
-        Group.RESULT, File(), None, "Write a copy of result.json to this file.", "--json"
+        Group.RESULT, File(), None, "Also write result.json to this file.", "--json"
     )
     verbose: bool = option(
-        Group.RESULT, Flag(), False, "Print all limitations of the result, not only the gravest.", "-v",
+        Group.RESULT, Flag(), False, "Print all limitations of the result, not only the most serious.", "-v",
         "--verbose",
     )  # fmt: skip
     live: bool = option(
         Group.OUTPUT,
         Flag(),
         False,
-        "Serve a page on this machine that shows the command while it runs.",
+        "Serve a live page on this machine while the command runs.",
         "--live",
     )
     open_live: bool = option(
-        Group.OUTPUT, Flag(), False, "Serve that page, and open it in a browser.", "--open"
+        Group.OUTPUT, Flag(), False, "Serve the live page and open it in a browser.", "--open"
     )
     prometheus_file: Path | None = option(
         Group.OUTPUT, File(), None,
-        "Serve that page, and write this file for Prometheus' file-based discovery.", "--prometheus",
+        "Serve the live page, and write this file for Prometheus' file-based discovery.", "--prometheus",
     )  # fmt: skip
     quiet: bool = option(
         Group.OUTPUT,
@@ -195,13 +195,13 @@ class Request(BaseModel):
     debug: bool = option(Group.OUTPUT, Flag(), False, "Show a traceback with an error.", "--debug")
 
     job: JobId | None = None
-    """The job of a campaign that it is."""
+    """Its job in a campaign."""
     runs: int = 3
-    """How often the same run is made."""
+    """How many times each run is made."""
     limits: tuple[RunLimit, ...] = ()
-    """What each run is to keep to."""
+    """The limits of each run."""
     abort_on_limit: bool = False
-    """End a run as soon as it can't keep one of them any more."""
+    """End a run as soon as it can no longer keep one of them."""
     disturb: tuple[str, ...] = ()
     disturb_grace_s: float = END_PATIENCE_S
 
@@ -224,11 +224,11 @@ class Request(BaseModel):
         return self
 
     def _check(self) -> None:
-        """ValueError, with the remedy, if what is asked for doesn't go together."""
+        """ValueError, with a remedy, if options conflict."""
         self._check_load(self.load)
 
     def _check_load(self, load: Load, *unsaid: str) -> None:
-        """ValueError if a load doesn't go with the options. `unsaid`: those that aren't about it."""
+        """ValueError if a load conflicts with the options. `unsaid`: options that don't concern it."""
         given = self.given - set(unsaid)
         if load.duration_s is not None:
             if "events" in given:
@@ -249,7 +249,7 @@ class Request(BaseModel):
 
     @property
     def load(self) -> Load:
-        """The writers' load; the readers', where they alone are at work."""
+        """The writers' load, or the readers' if they are alone."""
         return self._load
 
     @property
@@ -259,11 +259,11 @@ class Request(BaseModel):
 
     @property
     def readers(self) -> Load | None:
-        """The load of readers beside the writers, if there are any."""
+        """The load of readers next to writers, if any."""
         return self._readers
 
     def with_work(self, load: Load, data: DataSet, readers: Load | None = None) -> Self:
-        """The same with other work than follows from its options."""
+        """The same request with a different load or data set than its options give."""
         changed = self.model_copy()
         changed._load, changed._data, changed._readers = load, data, readers
         return changed
@@ -277,11 +277,11 @@ class Request(BaseModel):
 
     @property
     def given(self) -> frozenset[str]:
-        """Names of the fields that were asked for, not left at their defaults."""
+        """Names of the fields that were given, not left at their defaults."""
         return frozenset(self.model_fields_set)
 
     def list_options(self) -> dict[str, Any]:
-        """The options as they are kept in the result."""
+        """The options as stored in the result."""
         options = {
             "workers": [self.load.workers],
             "runs": self.runs,
@@ -300,7 +300,7 @@ class Request(BaseModel):
         return options | self.list_limits()
 
     def list_limits(self) -> dict[str, Any]:
-        """The limits as they are kept in the result, if there are some."""
+        """The limits as stored in the result, if any."""
         if not self.limits:
             return {}
         aborts = {"abort_on_limit": True} if self.abort_on_limit else {}
@@ -316,14 +316,14 @@ class Request(BaseModel):
         return None
 
     def _fill(self, model: type[_Model], **more: Any) -> _Model:
-        """A message from the fields that it shares with the request."""
-        # `runs` is how often the whole run is made; only for readers alone it is the load's, too.
+        """A message built from the fields it shares with the request."""
+        # `runs` counts whole runs; only for readers alone it is also the load's.
         names = (model.model_fields.keys() & type(self).model_fields.keys()) - {"runs", "queries"}
         return model.model_validate({name: getattr(self, name) for name in names} | more)
 
     def _take_rate(self, name: str) -> dict[str, Any]:
-        """The fields of `Load` that a rate fills: for one in stages these and their mean rate; and, if any of
-        the request's rates has stages, how long they take. ValueError if another option says otherwise."""
+        """The fields of `Load` that a rate sets: for stages, these and their mean rate; and the duration if
+        any of the request's rates has stages. ValueError if another option contradicts."""
         rate = getattr(self, name, None)
         staged = {
             flag: sum_durations_s(stages)
@@ -352,15 +352,15 @@ class Request(BaseModel):
         return fields
 
 
-# --- what several requests have ------------------------------------------------------------------
+# --- shared by several requests ------------------------------------------------------------------
 
 
 def queries_option(before: str = "", **how: Any) -> Any:
-    """`before`: what comes before their meaning."""
+    """`before`: text before their meaning."""
     return option(
         Group.QUERIES, WeightedQueries(), None,
-        f"{before}The queries to ask; with --duration also how often in proportion to each other, as in"
-        " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's own.",
+        f"{before}The queries to run; with --duration also their weights, as in"
+        " newest-per-device=3,temperature-stats. Default: the target's, or else the workload's.",
         "--queries", **how,
     )  # fmt: skip
 
@@ -373,7 +373,7 @@ def reader_in_flight_option() -> Any:
 
 
 def take_queries(weights: Mapping[str, float] | None) -> dict[str, Any]:
-    """The fields of `Load` that say what readers ask."""
+    """The fields of `Load` on the readers' queries."""
     return {"weights": weights, "queries": list(weights)} if weights else {}
 
 
@@ -388,7 +388,7 @@ class Writing(Request):
 
 
 class Storing(Writing):
-    """One that may go on with what is stored, and in whose runs something may be done to the database."""
+    """A request that may continue with stored data, and whose runs may have disturbances."""
 
     disturbed: ClassVar = True
 
@@ -401,21 +401,21 @@ class Storing(Writing):
     timestamps: Timestamps = of(DataSet, "timestamps")
     disturb: tuple[str, ...] = option(
         Group.DISTURBANCES, Kind(), (),
-        "Do something to the database during the run: '30s restart-server', '30s kill-server',"
+        "Disturb the database during the run: '30s restart-server', '30s kill-server',"
         " '30s delete-pods app=db', '30s restart statefulset/db', '30s scale statefulset/db 0',"
-        " '30s run COMMAND'; or cut the devices off for a while, and have them send their events"
-        " afterwards: '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
+        " '30s run COMMAND'; or cut the devices off for a while, so that they send their events afterwards:"
+        " '30s pause-fleet 10s'. May be repeated. Default: the target's disturbances.",
         "--disturb", multiple=True, metavar="'WHEN ACTION ...'",
     )  # fmt: skip
     disturb_grace_s: float = option(
         Group.DISTURBANCES, Duration(), END_PATIENCE_S,
-        "How long a `run COMMAND` that outlasts the run, or is interrupted, has to undo what it did: it"
-        f" gets SIGTERM, and after this time SIGKILL. Default: {END_PATIENCE_S:g}s.", "--disturb-grace",
+        "How long a `run COMMAND` has to undo what it did if it outlasts the run or is interrupted: it gets"
+        f" SIGTERM, and after this time SIGKILL. Default: {END_PATIENCE_S:g}s.", "--disturb-grace",
     )  # fmt: skip
 
 
 class Asking(Request):
-    """A request that has readers beside the writers."""
+    """A request that has readers next to writers."""
 
     reader_count: int = 0
     query_rate: float | list[RateStage] | None = None

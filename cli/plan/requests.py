@@ -1,5 +1,5 @@
-"""What each command that measures is asked for: one model each, which the command line fills from its
-options, and a campaign's file from the keys of a step."""
+"""The requests of the measuring commands: one model each, filled from command-line options or from the keys
+of a campaign's step."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _STATUS_3 = "If it is missed or can't be decided, the exit status is 3."
 _STAGES = "A rate may change in stages, whose times add up to the run's: 2m:1000,10m:5000."
 _RATE = f"{Load.model_fields['rate_per_s'].description} {_STAGES}"
 WARM_UP_SHARE = 6
-"""The first sixth of each run of a search is warm-up, unless another is asked for."""
+"""By default, the first sixth of each run of a search is warm-up."""
 
 
 def _workers(about: str) -> Any:
@@ -62,11 +62,11 @@ def _times(about: str) -> Any:
 
 
 def _limits(whose: str, more: str) -> Any:
-    """`whose`: what must keep to them; `more`: what else there is to know."""
+    """`whose`: what they limit; `more`: further help."""
     return option(
         Group.LIMITS, Limit(), (),
-        f"What {whose} must keep to: p50, p90, p99, p99_9 (response times) or service_p99, as in"
-        f" p99=100ms; error_share=0.1%. May be repeated. {more}", "--limit", multiple=True,
+        f"Limit for {whose}: p50, p90, p99, p99_9 (response times) or service_p99, as in p99=100ms;"
+        f" error_share=0.1%. May be repeated. {more}", "--limit", multiple=True,
     )  # fmt: skip
 
 
@@ -81,7 +81,7 @@ def _abort() -> Any:
 
 
 class InsertRequest(Storing):
-    """Inserts by several worker counts, or on growing data."""
+    """Inserts with several worker counts, or on growing data."""
 
     command: ClassVar = "insert"
 
@@ -107,7 +107,7 @@ class InsertRequest(Storing):
     abort_on_limit: bool = _abort()
     columns: str | None = option(
         Group.RESULT, Kind(), None,
-        "Columns of the table of inserts; default: all, or on a terminal those that fit in one table.",
+        "Columns of the insert table; default: all, or on a terminal those that fit.",
         "--columns", metavar="all|NAME,...",
     )  # fmt: skip
 
@@ -128,7 +128,7 @@ class InsertRequest(Storing):
 
 
 class QueryRequest(Request):
-    """Queries on events that are stored already."""
+    """Queries on events that are already stored."""
 
     command: ClassVar = "query"
     role: ClassVar = Role.READ
@@ -144,28 +144,28 @@ class QueryRequest(Request):
     )
     arrivals: Arrivals = of(Load, "arrivals")
     prefill_span_s: float | None = of(
-        DataSet, "prefill_span_s", about="Length of the history that the insert stored."
+        DataSet, "prefill_span_s", about="Length of the history stored by the insert."
     )
     prefill_every_s: float | None = of(DataSet, "prefill_every_s")
     redraw: bool = of(Load, "redraw")
     check: bool = of(Load, "check")
     limits: tuple[RunLimit, ...] = _limits(
         "each query",
-        f"query:NAME:p99=2s is for that query, instead of the limit for all. {_STATUS_3}",
+        f"query:NAME:p99=2s applies to that query, instead of the limit for all. {_STATUS_3}",
     )
     abort_on_limit: bool = _abort()
 
     def _check(self) -> None:
         super()._check()
         if self.load.duration_s is None and (self.load.rate_per_s or self.load.warm_up_s):
-            raise ValueError("--rate and --warm-up need a --duration: say how long to ask")
+            raise ValueError("--rate and --warm-up need a --duration")
 
     def _make_load(self) -> Load:
         own = {"runs": self.runs, "in_flight": self.reader_in_flight, **take_queries(self.queries)}
         return self._fill(Load, role=Role.READ, **own, **self._take_rate("rate_per_s"))
 
     def list_options(self) -> dict[str, Any]:
-        # Of the data set, only which events were asked for.
+        # Of the data set, only which events it has.
         data = public_data(self.data)
         names = ("workload", "seed", "definition", "prefill_span_s", "prefill_every_s")
         own = {"workers": self.load.workers, "reader_in_flight": self.load.in_flight}
@@ -174,7 +174,7 @@ class QueryRequest(Request):
 
 
 class MixedRequest(Storing, Asking):
-    """Inserts and queries on one data set, several times."""
+    """Inserts and queries on one data set, in several runs."""
 
     command: ClassVar = "mixed"
 
@@ -198,7 +198,7 @@ class MixedRequest(Storing, Asking):
     )  # fmt: skip
     limits: tuple[RunLimit, ...] = _limits(
         "each run",
-        f"These are for writers; those for readers name the query: query:NAME:p99=2s. {_STATUS_3}",
+        f"These apply to writers; limits for readers name the query: query:NAME:p99=2s. {_STATUS_3}",
     )
     abort_on_limit: bool = _abort()
 
@@ -221,8 +221,8 @@ class MixedRequest(Storing, Asking):
 
 
 def _find_warm_up(request: CapacityRequest | TuneRequest, flag: str, noun: str) -> float:
-    """The warm-up of a search's runs. ValueError if it leaves nothing of their length. `flag`: the option
-    that gives the length; `noun`: what such a run is called."""
+    """The warm-up of a search's runs. ValueError if it takes their whole length. `flag`: the option for the
+    length; `noun`: the name of such a run."""
     if request.warm_up_s is None:
         return round(request.duration_s / WARM_UP_SHARE, 2)
     if request.warm_up_s >= request.duration_s:
@@ -234,8 +234,8 @@ def _find_warm_up(request: CapacityRequest | TuneRequest, flag: str, noun: str) 
 
 
 class CapacityRequest(Asking, Writing):
-    """Which capacity to search for. The load is the writers' in each step, but for its rate, and has a
-    duration; readers beside them ask in each step."""
+    """Which capacity to search for. The load is the writers' in each step, except its rate, and has a
+    duration; readers, if any, query in each step."""
 
     command: ClassVar = "capacity"
 
@@ -252,7 +252,7 @@ class CapacityRequest(Asking, Writing):
         Load,
         "warm_up_s",
         default=None,
-        about="How much of each step's beginning to exclude from all figures; default: a sixth.",
+        about="How much of the beginning of each step to exclude from all figures; default: a sixth.",
     )
     precision: float = option(
         Group.COMPARISON, Share(0.01, 1.0), 0.05,
@@ -308,7 +308,7 @@ class CapacityRequest(Asking, Writing):
 
     def list_options(self) -> dict[str, Any]:
         options = super().list_options()
-        # Each step has a rate of its own, but all have the same arrivals.
+        # Each step has its own rate, but all have the same arrivals.
         for name in ("runs", "rate_per_s"):
             options.pop(name, None)
         return options | {
@@ -320,8 +320,8 @@ class CapacityRequest(Asking, Writing):
 
 
 class TuneRequest(Writing):
-    """Which settings to vary. The load is that of a run of the first stage, but for what is varied, and has a
-    duration; `runs` is the number for each finalist."""
+    """Which settings to vary. The load is that of a run in the first stage, except for what is varied, and
+    has a duration; `runs` is per finalist."""
 
     command: ClassVar = "tune"
 
@@ -334,19 +334,19 @@ class TuneRequest(Writing):
     limits: tuple[RunLimit, ...] = _limits(
         "a rate", "With a limit, settings are compared by the highest rate that keeps it."
     )
-    runs: int = _times("Runs of each combination that is compared at the end.")
+    runs: int = _times("Runs of each combination compared at the end.")
     duration_s: float = of(
         Load, "duration_s", "--run-duration", default=5.0, shown="5s",
-        about="How long a run of the first stage takes, warm-up included; later ones up to eight times as"
-        " long.",
+        about="How long a run of the first stage takes, warm-up included; later ones take up to eight times"
+        " as long.",
     )  # fmt: skip
     warm_up_s: float | None = of(
         Load,
         "warm_up_s",
         default=None,
-        about="How much of each run's beginning to exclude from all figures; default: a sixth.",
+        about="How much of the beginning of each run to exclude from all figures; default: a sixth.",
     )
-    workers: int = _workers("Workers, if they aren't varied.")
+    workers: int = _workers("Workers, unless varied.")
     prefill: int = of(
         DataSet, "prefill", "--fill", about="Insert this many events before each run."
     )
@@ -363,22 +363,24 @@ class TuneRequest(Writing):
 
 
 _ASKING_S = 10.0
-"""How long each run of `clients --queries` asks by default."""
+"""The default duration of a run of `clients --queries`."""
 
 
 class ClientsRequest(Writing):
-    """Which clients to compare; `runs` is the number for each. With readers these ask, and the load says how
-    the events that they ask about are inserted."""
+    """Which clients to compare; `runs` is per client. With readers, these query, and the load says how their
+    events are inserted."""
 
     command: ClassVar = "clients"
 
     clients: tuple[str, ...] = option(
         Group.COMPARISON, Kind(), (),
-        "What to compare with the lean path, as in official; may be repeated. Default: all clients of the"
+        "Client to compare with the lean path, as in official; may be repeated. Default: all clients of the"
         " module that insert with --batch and the target's insert mode, or query with --queries.",
         "--client", multiple=True,
     )  # fmt: skip
-    queries: dict[str, float] | None = queries_option("Ask instead of inserting. ", alone={})
+    queries: dict[str, float] | None = queries_option(
+        "Run queries instead of inserting. ", alone={}
+    )
     workers: int = _workers("Workers that insert, or query with --queries.")
     runs: int = _times("Runs of each client; clients take turns.")
     events: int = of(Load, "events")
@@ -435,4 +437,4 @@ REQUESTS: Mapping[str, type[Request]] = {
         InsertRequest, QueryRequest, MixedRequest, CapacityRequest, TuneRequest, ClientsRequest,
     )
 }  # fmt: skip
-"""Command -> what it is asked for."""
+"""Command -> its request."""

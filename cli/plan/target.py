@@ -1,4 +1,4 @@
-"""A target of the config file: what it holds, and variables in a config file."""
+"""A target of the config file, and variables in a config file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TARGET_KEYS = (
     "module", "executor", "start_server", "data_dir", "cost_per_hour",
     "price", "recipe", "kubernetes", "database_pids", "disturbances",
 )  # fmt: skip
-"""Keys of a target that are this tool's own; all others are options of its module."""
+"""Keys of a target that belong to this tool; all others are options of its module."""
 PRICES = ("cpu_hour", "gb_month")
 """The keys of a price."""
 STARTABLE_SERVERS = ("postgresql",)
@@ -31,17 +31,17 @@ STARTABLE_SERVERS = ("postgresql",)
 
 @dataclass(frozen=True)
 class Price:
-    """What a database costs, in a currency of the user's choice. None for what isn't known."""
+    """The price of a database, in any currency; None for unknown parts."""
 
     hour: float | None = None
     """All of its machines together."""
     cpu_hour: float | None = None
-    """A CPU that it may use, where there is no price of the whole."""
+    """Per CPU available to it, if there is no overall price."""
     gb_month: float | None = None
-    """10^9 bytes that are stored."""
+    """Per 10^9 bytes stored, a month."""
 
     def over(self, other: Price) -> Price:
-        """This price, with what the other one knows and this one doesn't."""
+        """This price, with missing parts from the other one."""
         return Price(
             *(
                 theirs if own is None else own
@@ -61,40 +61,40 @@ class Target:
     """Where collector and workers run: `kubernetes` or `local`; default: `local` for servers on loopback."""
     options: dict[str, Any]
     start_server: str | None = None
-    """A server that the tool starts itself, on this machine, for the time of a command: `postgresql`."""
+    """A server that the tool starts on this machine for the duration of a command: `postgresql`."""
     data_dir: str | None = None
-    """Where that server keeps its data."""
+    """The data folder of that server."""
     cost_per_hour: float | None = None
-    """What the database costs, in a currency of the user's choice."""
+    """The hourly cost of the database, in any currency."""
     price: Price = field(default_factory=Price)
-    """The same by what its parts cost: `{cpu_hour: …, gb_month: …}`, a month of 10^9 bytes; for verdicts."""
+    """The cost of its parts: `{cpu_hour: …, gb_month: …}` (10^9 bytes for a month); for verdicts."""
     database_pids: tuple[int, ...] = ()
-    """The database's processes on this machine, if they can't be told by the port or socket that they listen
-    at. Of the local executor."""
+    """The database's processes on this machine, if they can't be found by the port or socket they listen on.
+    For the local executor."""
     disturbances: tuple[Disturbance, ...] = ()
-    """What is done to the database in each run that inserts, as `--disturb` has it."""
+    """Disturbances of each run that inserts, as for `--disturb`."""
     written: Mapping[str, str] = field(default_factory=dict)
-    """Options with values of the environment -> as they stand in the file."""
+    """Options with values from the environment -> as written in the file."""
     recipe: str | None = None
     """The folder in dbinstall/ that installs this database."""
     kubernetes: Mapping[str, Any] = field(default_factory=dict)
-    """Values of the chart: those for all targets with the target's own over them."""
+    """Chart values: those for all targets, overridden by the target's."""
 
 
-# --- ${VARIABLES} in a config file: what is put in, and what a user is shown instead ----------------
+# --- ${VARIABLES} in a config file: their values, and what users see instead ----------------
 
 VARIABLE = re.compile(r"\$(?:\$|\{([A-Za-z_][A-Za-z0-9_]*)(?:(:?[-?+])([^}]*))?\}|(?=[A-Za-z_{]))")
-"""`$$`, `${NAME}` with what a shell makes of its absence, or what a shell would read otherwise."""
+"""`$$`, `${NAME}` with a shell's rules for unset ones, or anything a shell would read differently."""
 
 
 class VariableError(ValueError):
-    """A variable isn't set, or is written in a way that isn't read."""
+    """A variable isn't set, or its syntax isn't supported."""
 
 
 def replace_variables(text: str) -> str:
-    """The text with variables of the environment as a shell puts them in: `${X}`, `${X:-default}`,
+    """The text with environment variables replaced as by a shell: `${X}`, `${X:-default}`,
     `${X-default}`, `${X:?message}`, `${X?message}`, `${X:+text}`, `${X+text}`; `$$` is a dollar sign.
-    VariableError for one that isn't set, and for `$X`, which may be part of a password."""
+    VariableError for an unset one, and for `$X`, which may be part of a password."""
     return VARIABLE.sub(_find_value, text)
 
 
@@ -126,13 +126,13 @@ def _find_value(match: re.Match[str]) -> str:
 
 
 def list_values(text: str) -> dict[str, str]:
-    """Variable -> value, of those that the environment puts into a text."""
+    """Variable -> value, for the variables in a text."""
     names = [match[1] for match in VARIABLE.finditer(text) if match[1]]
     return {name: os.environ[name] for name in names if os.environ.get(name)}
 
 
 def hide_values(shown: str, written: str) -> str:
-    """What is shown of an option, with the names of variables instead of their values."""
+    """An option as shown to users, with the names of variables instead of their values."""
     if (whole := VARIABLE.fullmatch(written)) is not None and whole[1]:
         return f"${{{whole[1]}}}"
     values = list_values(written)
@@ -143,4 +143,4 @@ def hide_values(shown: str, written: str) -> str:
 
 
 _SHORTEST_VALUE = 3
-"""A shorter one is no secret, and a part of many words."""
+"""A shorter value isn't a secret, and is part of many words."""

@@ -1,5 +1,5 @@
-"""What may be written as the value of an option, on a command line or in a campaign's file: amounts, times,
-labels, pairs, limits, rates and their stages. Pure."""
+"""The syntax of option values, on a command line or in a campaign's file: amounts, times, labels, pairs,
+limits, rates and their stages. Pure."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from simulator.units import parse_amount, parse_duration_ms, parse_share, read_d
 Schema = dict[str, Any]
 
 LATEST = "latest"
-"""Names the newest result: no label."""
+"""Names the newest result, so it can't be a label."""
 _LONGEST_LABEL = 80
 _TEXT: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": ["number", "string"]}
 
 
 class Kind:
-    """A kind of value: any text."""
+    """A kind of value; this one is any text."""
 
     name: str = "TEXT"
-    """What `--help` calls it."""
+    """Its name in `--help`."""
     made: ClassVar[type | tuple[type, ...]] = str
-    """The value's type: one that is made already is taken as it is."""
+    """The value's type: parsed values are accepted as they are."""
     schema: ClassVar[Schema] = _TEXT
-    """What a file may have in its place, as JSON Schema."""
+    """What a file may contain in its place, as JSON Schema."""
 
     def parse(self, text: str) -> Any:
-        """The value; ValueError, which says what is wrong, if there is none."""
+        """The parsed value; ValueError with the reason if it is wrong."""
         return text
 
 
@@ -54,7 +54,7 @@ class File(Kind):
 
 
 class Folder(Kind):
-    """A folder, or the address of one."""
+    """A folder, or its address."""
 
     name = "FOLDER|URL"
     made = object
@@ -74,7 +74,7 @@ class Choice(Kind):
 
 
 class Number(Kind):
-    """A number within limits."""
+    """A number in a range."""
 
     schema = _NUMBER
     whole: ClassVar[bool] = False
@@ -84,12 +84,12 @@ class Number(Kind):
     def __init__(
         self, least: float | None = None, most: float | None = None, above: bool = False
     ) -> None:
-        """`above`: the least itself is not enough."""
+        """`above`: exclude the minimum."""
         self.least, self.most, self.above = least, most, above
         self.name = "INTEGER RANGE" if self.whole else "FLOAT RANGE"
 
     def read_number(self, text: str) -> Any:
-        """The number; None if it is none."""
+        """The number; None if it isn't one."""
         try:
             return int(text) if self.whole else float(text)
         except ValueError:
@@ -111,7 +111,7 @@ class Number(Kind):
         return number
 
     def describe_range(self) -> str:
-        """`1<=x<=10`, `x>0`: as click writes it."""
+        """`1<=x<=10`, `x>0`: as in click."""
         if self.least is None or self.most is None:
             least = f"x{'>' if self.above else '>='}{self.least}"
             return f"x<={self.most}" if self.least is None else least
@@ -125,7 +125,7 @@ class Whole(Number):
 
 
 class Rate(Number):
-    """A number, written as people write large ones: 50k."""
+    """A number, with suffixes for large ones: 50k."""
 
     hint = ": write a number as in 50000, 50k, 1M or 1e6"
 
@@ -140,13 +140,13 @@ class Rate(Number):
 
 
 class Amount(Rate):
-    """A whole number, written likewise."""
+    """A whole number, with the same suffixes."""
 
     whole = True
 
 
 class StagedRate(Rate):
-    """The same, or stages: `2m:1000,10m:5000`."""
+    """A rate, or stages: `2m:1000,10m:5000`."""
 
     made = list
 
@@ -185,7 +185,7 @@ class Pair(Kind):
 
 
 class Label(Kind):
-    """What a user calls a result."""
+    """A user's name for a result."""
 
     made = ()
 
@@ -225,7 +225,7 @@ class Duration(Kind):
     schema = _NUMBER
 
     def __init__(self, least_s: float = 0.0, above: bool = False) -> None:
-        """`above`: the least itself is not enough."""
+        """`above`: exclude the minimum."""
         self._least_s, self._above = least_s, above
 
     def parse(self, text: str) -> float:
@@ -291,7 +291,7 @@ _LIMIT = re.compile(r"(?:query:(?P<query>[^:=]+):)?(?P<measure>[^:=]+)=(?P<value
 
 
 def parse_limit(text: str) -> RunLimit:
-    """`p99=100ms`, `error_share=0.1%`, `query:NAME:p99=2s`; ValueError says how to write it."""
+    """`p99=100ms`, `error_share=0.1%`, `query:NAME:p99=2s`; ValueError explains the syntax."""
     match = _LIMIT.fullmatch(text.strip())
     if not match:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""The workload that a command is about: the tool's, the config file's or that of a file of its own."""
+"""The workload of a command: built in, from the config file, or from its own file."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ _ENDINGS = (".yaml", ".yml")
 
 @dataclass(frozen=True)
 class ChosenWorkload:
-    """A workload and where it comes from."""
+    """A workload and its origin."""
 
     kind: type[Workload]
     definition: dict[str, Any] | None = None
-    """As JSON, unless it is one of the tool's own."""
+    """Its definition as JSON, unless it is built in."""
     file: str | None = None
-    """The file as it was named."""
+    """The file as named by the user."""
 
 
 def choose_workload(name: str, config: Config | None) -> ChosenWorkload:
-    """What `--workload` names; ConfigError, which says where, if there is none or it is wrong."""
+    """The workload that `--workload` names; ConfigError with its place if there is none or it is wrong."""
     if config is not None and name in config.workload_names:
         with follow_work() as tell:
             definition = config.workload_definition(name, tell)
@@ -78,7 +78,7 @@ def _read_file(name: str) -> ChosenWorkload:
 
 
 def _read_recording(name: str) -> ChosenWorkload:
-    """The workload of a recording that is named by itself, all of which must be found."""
+    """The workload of a recording without a definition, where everything must be detected."""
     from simulator.workloads.recording.definition import RecordedDefinition
 
     stem = re.split(r"[.*?\[]", Path(name).name)[0].lower()
@@ -96,24 +96,26 @@ def _read_recording(name: str) -> ChosenWorkload:
 
 
 def choose_recording(name: str) -> tuple[str, Recording]:
-    """The recording that a file, a folder, an address or a definition names, and the name of its workload.
-    ConfigError if it is none."""
+    """The recording at a file, a folder, an address or in a definition, and the name of its workload.
+    ConfigError if it isn't one."""
     chosen = choose_workload(name, None)
     recorded = (chosen.definition or {}).get(RECORDED)
     if recorded is None:
-        raise ConfigError(f"{name} is no recording: name a file such as a .parquet, .csv or .jsonl")
+        raise ConfigError(
+            f"{name} isn't a recording: name a file such as a .parquet, .csv or .jsonl"
+        )
     return chosen.kind.name, find_recording(recorded["store"])
 
 
 def find_config(file: Path) -> Config | None:
-    """The config file, for commands that need none: None if none is named and there is none here."""
+    """The config file, for commands that don't need one: None if none is named or here."""
     if file == Path(CONFIG_FILE) and not file.exists():
         return None
     return load_config(file)
 
 
 def parse_pairs(flag: str, pairs: Sequence[str]) -> dict[str, Any]:
-    """The values of an option `flag` that is given as key=value, several times."""
+    """The values of a repeated option `flag` of the form key=value."""
     values = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
@@ -129,7 +131,7 @@ def read_options(
     pairs: Sequence[str],
     where: Callable[[str], str] = str,
 ) -> WorkloadOptions:
-    """The workload's options: `pairs` of the command line over `values`, which stand `where` it says."""
+    """The workload's options: `pairs` from the command line override `values`, which are from `where`."""
     chosen = parse_pairs(FLAG, pairs)
     try:
         return parse_options(
@@ -142,7 +144,7 @@ def read_options(
 
 
 def make_workload(name: str, config: Config | None, pairs: Sequence[str], seed: int) -> Workload:
-    """A workload whose events are looked at here, with such options."""
+    """A workload with these options, to look at its events here."""
     kind = choose_workload(name, config).kind
     options = begin(kind, read_options(kind, {}, pairs))
     try:
@@ -154,9 +156,9 @@ def make_workload(name: str, config: Config | None, pairs: Sequence[str], seed: 
 def complete_data(
     data: DataSet, chosen: ChosenWorkload, options: WorkloadOptions, existing: bool
 ) -> DataSet:
-    """The data set with a workload; if that begins now, its first event has this time.
+    """The data set with a workload; one that begins now gets the current time for its first event.
 
-    ConfigError if it is about `existing` events of such a workload: somebody must say when they began.
+    ConfigError for `existing` events of such a workload: the user must say when they began.
     """
     kind = chosen.kind
     if kind.begins_now(options):
@@ -180,7 +182,7 @@ def complete_data(
 
 
 def check_history(data: DataSet) -> None:
-    """ConfigError, with the remedy, if the data set's history is none, or doesn't go with the rest."""
+    """ConfigError, with a remedy, if the data set's history is wrong or conflicts with the rest."""
     span_s, every_s = data.prefill_span_s, data.prefill_every_s
     if span_s is None and every_s is None:
         return
@@ -201,8 +203,8 @@ def check_history(data: DataSet) -> None:
 
 
 def count_history(data: DataSet, workers: int) -> int:
-    """How many events the data set's history has, for the devices of so many workers. OptionError if there
-    can't be such."""
+    """The number of events in the data set's history, for the devices of this many workers. OptionError if it
+    is impossible."""
     kind = load_workload(data.workload, data.definition)
     workload = add_history(kind(data.seed, **data.workload_options), data)
     assert isinstance(workload, WithHistory)
@@ -217,7 +219,7 @@ def make_workload_of(data: DataSet) -> Workload:
 
 
 def begin(kind: type[Workload], options: WorkloadOptions, before_s: float = 0.0) -> WorkloadOptions:
-    """The options, with this second for a workload that begins now, or so long before it."""
+    """The options with the current second for a workload that begins now, or this long before it."""
     if not kind.begins_now(options):
         return options
     return kind.begin_at(options, int(time.time() - before_s) * 1000)

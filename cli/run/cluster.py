@@ -1,4 +1,4 @@
-"""Which cluster is meant, the same for helm and for the Kubernetes client."""
+"""The cluster to use, the same for helm and for the Kubernetes client."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RUN_LABEL = "iot-database-benchmark/run"
 """On every object of a run; its value is the run's id."""
 
 RELEASE_PREFIX = "iotb-"
-"""A run's release is called this and the run's id."""
+"""Prefix of a run's release name, before the run's ID."""
 
 STARTED_BY = "iot-database-benchmark/started-by"
 """Annotation of a run's Jobs."""
@@ -38,7 +38,7 @@ CHART = shipped("deployment")
 OLDEST_HELM = (3, 4)
 _HELM_TIMEOUT_S = 120.0
 UNINSTALL_TIMEOUT_S = 60.0
-# What helm does is worth a moment even to a user in a hurry: half of it would be left in the cluster.
+# Even in a hurry, helm gets a moment: otherwise half of its work would be left in the cluster.
 _HURRIED_HELM_TIMEOUT_S = 10.0
 
 
@@ -51,7 +51,7 @@ class Place:
     context: str | None = None
 
     def move(self, context: str | None, namespace: str | None) -> Place:
-        """The same place in another context or namespace, where they aren't None."""
+        """The same place in another context or namespace, if not None."""
         return Place(namespace or self.namespace, self.kubeconfig, context or self.context)
 
     @property
@@ -64,15 +64,15 @@ class Place:
 
     @property
     def in_cluster(self) -> bool:
-        """Whether this runs in a pod and no kubeconfig says otherwise."""
+        """Whether this runs in a pod without a kubeconfig."""
         no_file = not any(path.exists() for path in self.files)
         return no_file and "KUBERNETES_SERVICE_HOST" in os.environ
 
     def resolve_context(self) -> str | None:
         """The context as kubectl sees it: the first file that sets one wins.
 
-        The Python client's own merging takes another one (kubernetes-client/python #2180), so it
-        is always told which one.
+        The Python client merges differently (kubernetes-client/python #2180), so it is always given the
+        context.
         """
         if self.context or self.in_cluster:
             return self.context
@@ -92,8 +92,7 @@ class Place:
         )
 
     def make_client(self) -> KubeClient:
-        """A client with the credentials that the kubeconfig has now; ConfigError if it doesn't lead to a
-        cluster."""
+        """A client with the kubeconfig's current credentials; ConfigError if it doesn't lead to a cluster."""
         from kubernetes import client, config
         from kubernetes.client.rest import is_socks_proxy_url
         from kubernetes.utils.keepalive import tcp_keepalive_socket_options
@@ -101,8 +100,8 @@ class Place:
         from .kubeclient import KubeClient
 
         configuration = client.Configuration()
-        # This tool notices by itself when a cluster is gone; urllib3 would try again. A watch whose
-        # connection was dropped silently is noticed within 15 s.
+        # This tool detects by itself that a cluster is gone; urllib3 would retry. A watch whose
+        # connection was dropped silently is detected within 15 s.
         configuration.retries = 0
         configuration.socket_options = tcp_keepalive_socket_options(idle=5, interval=5, count=2)
         try:
@@ -125,7 +124,7 @@ class Place:
         return KubeClient(configuration)
 
     def list_options(self) -> list[str]:
-        """The options that mean this place, for a command that the user is told to type."""
+        """The options for this place, for a command suggested to the user."""
         options = ["--namespace", self.namespace]
         if self.context:
             options += ["--context", self.context]
@@ -136,7 +135,7 @@ class Place:
 
 @contextmanager
 def explain_errors(problem: str) -> Iterator[None]:
-    """RunFailed if the API server can't be reached or refuses. `problem` begins the message."""
+    """RunFailed if the API server can't be reached or refuses. `problem`: the beginning of the message."""
     from kubernetes.client.exceptions import ApiException
 
     from .kubeclient import UNREACHABLE
@@ -156,7 +155,7 @@ def explain_errors(problem: str) -> Iterator[None]:
 
 @contextmanager
 def pass_over(*statuses: int) -> Iterator[None]:
-    """A refusal of the API server with one of these statuses is no error."""
+    """A refusal by the API server with one of these statuses isn't an error."""
     from kubernetes.client.exceptions import ApiException
 
     try:
@@ -167,7 +166,8 @@ def pass_over(*statuses: int) -> Iterator[None]:
 
 
 def check_namespace(client: KubeClient, namespace: str) -> None:
-    """ConfigError if there is no such namespace, or nobody knows the user. Who may not ask learns nothing."""
+    """ConfigError if there is no such namespace, or if the user isn't authenticated. Without permission to
+    check, nothing happens."""
     from .kubeclient import NAMESPACE
 
     try:
@@ -186,7 +186,7 @@ def check_namespace(client: KubeClient, namespace: str) -> None:
 
 
 def explain_no_namespace(namespace: str) -> str:
-    """What to do about a namespace that isn't there."""
+    """The remedy for a missing namespace."""
     return (
         f"there is no namespace {namespace}: make it with 'kubectl create namespace {namespace}', or name"
         " another one with --namespace"
@@ -194,7 +194,7 @@ def explain_no_namespace(namespace: str) -> str:
 
 
 def read_refusal(body: Any) -> str:
-    """Why it refuses, in the API server's own words."""
+    """Why it refuses, in the API server's words."""
     try:
         return str(json.loads(body)["message"])
     except (TypeError, ValueError, KeyError):
@@ -209,7 +209,7 @@ def is_allowed(
     subresource: str | None,
     verb: str,
 ) -> bool:
-    """Whether the user may do this in the namespace. Everybody may ask."""
+    """Whether the user may do this in the namespace. Everyone may check."""
     from .kubeclient import ACCESS_REVIEW
 
     attributes = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
@@ -224,15 +224,15 @@ def is_allowed(
 
 
 def merge_chart_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The chart's own values with these on top, as helm sees them."""
+    """The chart's values overridden by these, as helm sees them."""
     return merge_values(read_yaml(CHART / "values.yaml")[1], values)
 
 
 class Helm:
-    """helm for the same place. Uses what versions 3.4 to 4 have in common wherever it can."""
+    """helm for the same place. Mostly uses what versions 3.4 to 4 have in common."""
 
     def __init__(self, place: Place, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
-        """`in_a_hurry`: whether the user doesn't want to wait for long."""
+        """`in_a_hurry`: whether the user wants to stop waiting."""
         program = shutil.which("helm")
         if program is None:
             raise ConfigError(
@@ -257,20 +257,19 @@ class Helm:
         return version
 
     def install(self, release: str, values: dict[str, Any]) -> None:
-        """Install the chart. The values go through standard input: they may hold passwords.
+        """Install the chart. The values go through standard input, since they may contain passwords, and as
 
-        As JSON, which has one reading: of the YAML that PyYAML writes for the text 4911e5, helm
-        makes a number.
+        JSON, which is unambiguous: PyYAML writes the text 4911e5 so that helm reads a number.
         """
         command = ["install", release, str(CHART), "-f", "-"]
         if not self.find_version().startswith("v3."):
-            # Helm 4 would apply on the server's side, for which a user needs permission to patch
+            # Helm 4 would apply on the server side, which needs permission to patch
             # (https://helm.sh/docs/helm/helm_install/); for new objects there is no difference.
             command.append("--server-side=false")
         self._run(command, text=json.dumps(values), refused=NotStarted)
 
     def uninstall(self, release: str) -> None:
-        """Remove a release and its objects; fine if it is gone already."""
+        """Remove a release and its objects; fine if it is already gone."""
         try:
             self._run(["uninstall", release], timeout_s=UNINSTALL_TIMEOUT_S)
         except RunFailed as error:

@@ -1,4 +1,4 @@
-"""The work of `doctor`: checks in the order in which a run would need them, each with a remedy."""
+"""The work of `doctor`: checks in the order of a run's needs, each with a remedy."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ PERMISSIONS = (
 )
 
 _FOR_ACCOUNTS = ("", "serviceaccounts", None, ("create", "delete", "get"))
-"""With `serviceAccount.annotations` of the chart, in addition."""
+"""Additionally, with `serviceAccount.annotations` of the chart."""
 
 _OF_TWO_GROUPS = {("metrics.k8s.io", "pods")}
-"""Resources whose names alone could mean another group's."""
+"""Resources whose names are ambiguous between groups."""
 
 _PODS_PATIENCE_S = 120.0
 
 CHECK = Load(role=Role.CHECK)
 
 BUSY_LOAD_PER_CPU = 0.5
-"""A machine is called busy from this load average of a minute on, per CPU."""
+"""A machine is busy above this one-minute load average per CPU."""
 
-# A run works without these, too: in another way, or with a gap in the result.
+# A run also works without these: differently, or with a gap in the result.
 OPTIONAL = {
     ("", "services", "proxy"): "each run gets new pods, and recordings can't be sent to them",
     ("metrics.k8s.io", "pods", None): "only get nodes/proxy shows what the database uses",
@@ -76,7 +76,7 @@ class Finding:
 
 
 def diagnose(request: Request, interrupts: Interrupts) -> int:
-    """Print each check's outcome; the exit status. The request may be without a target.
+    """Print each check's outcome; the exit status. The request may lack a target.
 
     ConfigError if the workload is wrong, or the module can't store it.
     """
@@ -111,7 +111,7 @@ def _show(finding: Finding) -> bool:
 
 
 def judge_machine(reading: Reading) -> Finding:
-    """Whether local processes would have this machine for themselves. A busy one is no failure."""
+    """Whether local processes would have this machine to themselves. A busy one isn't a failure."""
     load, cpus = reading.load_average_1m, reading.cpus or 1
     text = f"{cpus} CPUs" + ("" if load is None else f", load average {load:.1f}")
     busy = load is not None and load >= BUSY_LOAD_PER_CPU * cpus
@@ -122,7 +122,7 @@ def judge_machine(reading: Reading) -> Finding:
 
 
 def check_cluster(place: Place, values: Any) -> Iterator[Finding]:
-    """Context, helm, permissions, image. Each needs those before it."""
+    """Context, helm, permissions, image. Each needs the previous ones."""
 
     def describe_context() -> str:
         version = place.make_client().read_version()
@@ -170,7 +170,7 @@ def _check(name: str, check: Callable[[], str], remedy: str) -> Finding:
 
 
 def list_permissions(values: Any) -> list[tuple[str, str, str | None, tuple[str, ...]]]:
-    """What a run with these values of the chart needs."""
+    """What a run with these chart values needs."""
     account = merge_chart_values(values)["serviceAccount"] or {}
     return [*PERMISSIONS, *([_FOR_ACCOUNTS] if account.get("annotations") else [])]
 
@@ -183,7 +183,7 @@ def name_image(values: Any) -> str:
 
 
 def _check_image(client: KubeClient, values: Any) -> Finding:
-    """Whether the nodes have the image. Not finding it is no failure: they may be able to pull it."""
+    """Whether the nodes have the image. Not finding it isn't a failure: they may be able to pull it."""
     from kubernetes.client.exceptions import ApiException
 
     from .kubeclient import NODE
@@ -210,8 +210,8 @@ def _check_image(client: KubeClient, values: Any) -> Finding:
 
 
 def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
-    """A run without a database: what Kubernetes refuses shows here, with the reason that a real run
-    would give: pulling the image, Pod Security, quota, scheduling, name resolution."""
+    """A run without a database, which reveals what Kubernetes would refuse in a real run, and why: pulling
+    the image, Pod Security, quota, scheduling, name resolution."""
     from .executors import make_executor
 
     name = "image, Pod Security, quota, scheduling, DNS"
@@ -252,6 +252,6 @@ def check_database(request: Request, interrupts: Interrupts) -> Finding:
 
 
 def _report_failure(name: str, error: CliError) -> Finding:
-    """A failed check. If the error has a second line, that is the remedy."""
+    """A failed check. A second line of the error is the remedy."""
     text, _, remedy = error.message.partition("\n")
     return Finding(name, False, text, remedy or "when this is solved, run doctor again")

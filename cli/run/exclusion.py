@@ -1,5 +1,6 @@
-"""One command, or campaign with all its jobs, at a time for each database: on this machine by a locked file,
-on Kubernetes by a Lease. Locks of the database's own (`Module.lock`) keep off other machines, too."""
+"""Mutual exclusion: one command, or campaign with all its jobs, at a time per database; on this machine by a
+locked file, on Kubernetes by a Lease. The database's own locks (`Module.lock`) also exclude other
+machines."""
 
 from __future__ import annotations
 
@@ -23,10 +24,10 @@ from ..system.processes import is_for_all, lock_file
 from .cluster import Place, explain_errors, pass_over
 
 SHARED = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - see `lock_file`
-"""Locks are in the first that is for all users; not in $TMPDIR, which may be each user's own."""
+"""Locks are in the first of these that is shared by all users; not in $TMPDIR, which may be private."""
 OWN = Path("~/.cache/iot-database-benchmark/locks")
 LEASE_S = 20.0
-"""A Lease that nobody has renewed for so long is free."""
+"""A Lease not renewed for this long is free."""
 RENEW_S, LOOK_S = 5.0, 1.0
 
 
@@ -37,29 +38,29 @@ class Claim:
     target: str = field(compare=False)
     address: str
     place: Place | None
-    """The namespace from which it is reached; None: from this machine."""
+    """The namespace it is reached from; None: this machine."""
 
     @property
     def key(self) -> str:
-        """Names its file or Lease: the same for whoever means this database."""
+        """Names its file or Lease: equal for everyone who uses this database."""
         return f"iotb-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}"
 
     def __str__(self) -> str:
         return f"the database of target {self.target} ({self.address})"
 
     def refuse(self, holder: str) -> ConfigError:
-        """The error of whoever finds that somebody else holds it."""
+        """The error if someone else holds it."""
         return ConfigError(f"{holder} is using {self}: wait for it to end, or use another database")
 
 
 _held: ContextVar[frozenset[Claim]] = ContextVar("held", default=frozenset())
-"""What a campaign holds: its jobs need not claim it again."""
+"""The claims of a campaign, which its jobs need not repeat."""
 
 
 @contextmanager
 def claim_databases(claims: Iterable[Claim], who: str) -> Iterator[list[Lease]]:
-    """Keep these for a command or a campaign, which messages to others call `who`; ConfigError if somebody
-    else has one. Gives the Leases, which somebody may take all the same: they are to be checked."""
+    """Hold these for a command or a campaign, called `who` in messages to others; ConfigError if someone else
+    holds one. Yields the Leases, which must be checked, since they can be lost."""
     holder = f"{who} of {describe_user()}"
     wanted = [claim for claim in dict.fromkeys(claims) if claim not in _held.get()]
     leases = []
@@ -76,8 +77,8 @@ def claim_databases(claims: Iterable[Claim], who: str) -> Iterator[list[Lease]]:
 
 @contextmanager
 def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
-    """Keep a database by a locked file; ConfigError if somebody else has it, whichever user. Where nothing
-    can be locked, a warning says so."""
+    """Hold a database by a locked file; ConfigError if anyone else, of any user, holds it. Warns if locking
+    is impossible."""
     shared = next(filter(is_for_all, SHARED), None)
     if shared is None:
         note(
@@ -110,11 +111,11 @@ class Lease:
         self._thread = threading.Thread(target=self._keep_renewing, daemon=True)
 
     def take(self) -> bool:
-        """Take it, and renew it from now on; whether the user may. ConfigError if somebody else has it: who
-        does is watched for as long as one is valid, so that clocks needn't agree."""
+        """Take it, and keep renewing it; return whether the user is permitted to. ConfigError if someone else
+        holds it: their Lease is watched for as long as one is valid, so that clocks needn't agree."""
         with explain_errors(f"can't take Lease {self._claim.key}"), pass_over(401, 403):
             holder, version = self._read()
-            if holder not in ("", self._holder):  # it may have been left by this very campaign
+            if holder not in ("", self._holder):  # it may be left over from this same campaign
                 note(f"waiting to see whether this is still running: {holder}")
                 seen, until = version, time.monotonic() + LEASE_S
                 while holder and time.monotonic() < until:
@@ -136,18 +137,18 @@ class Lease:
         while not self._ended.wait(RENEW_S):
             try:
                 self.check()
-            except RunFailed:  # whoever checks it hears of that
+            except RunFailed:  # reported when it is checked
                 return
             except Exception as error:  # noqa: BLE001 - without a thread it would just expire
                 note(f"warning: Lease {self._claim.key} can't be renewed: {error!r}")
 
     def check(self) -> None:
-        """Show that the holder is still at work. RunFailed if somebody else has taken it, as they may after a
-        machine's sleep or when the API server was out of reach; as long as it is, nothing is known."""
+        """Renew it. RunFailed if someone else has taken it, which may happen after a machine's sleep or while
+        the API server is unreachable; until then nothing is known."""
         with suppress(RunFailed), explain_errors("can't renew a Lease"):
             holder, version = self._read()
             if not holder and read_clock_s() - self._renewed_at > LEASE_S:
-                holder = "a run that has ended since"  # else it was a person who has deleted it
+                holder = "a run that has ended since"  # otherwise a person deleted it
             if holder != self._holder:
                 self._lost_to = self._lost_to or holder
             if not self._lost_to:
@@ -159,19 +160,19 @@ class Lease:
             )
 
     def give_back(self) -> None:
-        """Renew it no longer, and delete it unless somebody else has taken it."""
+        """Stop renewing it, and delete it unless someone else has taken it."""
         self._ended.set()
         self._client.break_off()
         self._thread.join(RENEW_S)
         try:
-            with explain_errors("can't give a Lease back"):
+            with explain_errors("can't release a Lease"):
                 if self._read()[0] == self._holder:
                     self._client.delete(*self._where)
         except RunFailed:
             note(f"Lease {self._claim.key} is left in the cluster: it expires in {LEASE_S:g} s")
 
     def _read(self) -> tuple[str, str]:
-        """Holder and version; both are empty if there is none."""
+        """Holder and version; both empty if there is none."""
         with pass_over(404):
             lease = self._client.get(*self._where)
             holder = (lease.get("spec") or {}).get("holderIdentity") or "a run without a name"
@@ -179,7 +180,7 @@ class Lease:
         return "", ""
 
     def _write(self, version: str) -> bool:
-        """Make it, or renew the one that was read; False if somebody has changed it since."""
+        """Create it, or renew the one that was read; False if someone has changed it since."""
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

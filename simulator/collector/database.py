@@ -101,7 +101,7 @@ def ask(question: Callable[[], _RESULT], settings: RunSettings) -> _RESULT:
         except Retryable as error:
             if attempt >= _TRIES and time.monotonic() >= until:
                 raise
-            _log.warning("asking failed: %s", error)
+            _log.warning("polling failed: %s", error)
             time.sleep(0.1 * 2 ** min(attempt, _TRIES))
             attempt += 1
 
@@ -211,7 +211,7 @@ class Preparation:
         """How many queries readers ask in turn."""
         self.drawn: list[str] = []
         """Queries whose parameters are drawn for each execution."""
-        self.known: RecognizedEvents | str = "nobody has asked"
+        self.known: RecognizedEvents | str = "not yet checked"
         """The events that are stored when readers begin, or why these aren't known."""
         self.certain_until_ms: int | None = None
         """From this time on events follow those that readers find; None: nobody adds any. In the runs of a
@@ -285,7 +285,7 @@ class Preparation:
                 ask(self._find_stored, self._settings)
             except (SimulatorError, Retryable) as error:
                 _log.warning("the stored events couldn't be surveyed: %s", error)
-                self.known = f"asking the database which events it stores failed: {error}"
+                self.known = f"finding out which events are stored failed: {error}"
 
     def await_prefill(self) -> None:
         """Wait until readers can see what was prefilled: a database may acknowledge events before that."""

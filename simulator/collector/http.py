@@ -82,7 +82,7 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
             if not hmac.compare_digest(token.encode(), collector.settings.token.encode()):
                 return PlainTextResponse(f"wrong or no {TOKEN_HEADER}", 401)
             if request.headers.get(RUN_HEADER) != collector.settings.run_id:
-                return PlainTextResponse("busy with another run: ask again", TOO_EARLY)
+                return PlainTextResponse("busy with another run: try again", TOO_EARLY)
             try:
                 return await handler(request)
             except Refused as refusal:
@@ -115,7 +115,7 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
         await collector.await_end(HOLD_S)
         refuse_if_failed()
         if collector.report is None:
-            return PlainTextResponse("the run has not ended: ask again", 202)
+            return PlainTextResponse("the run has not ended: try again", 202)
         return _json(collector.report)
 
     async def over(request: Request) -> Response:
@@ -138,7 +138,7 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
         packed = await collector.recording.find_packed(HOLD_S)
         refuse_if_failed()
         if packed is None:
-            return PlainTextResponse("the recording isn't here yet: ask again", TOO_EARLY)
+            return PlainTextResponse("the recording isn't here yet: try again", TOO_EARLY)
         return FileResponse(packed)
 
     def refuse_if_failed() -> None:
@@ -246,8 +246,8 @@ def run_collector(
     """Serve on `listener` until a request or a signal asks for the end, or nobody has for `linger_s`.
 
     `born`: `time.monotonic()` at the start; `announced`: print progress and report, too. Returns the
-    exit status, 0 if there was a report, and what the next run goes on from, as JSON; empty if nobody has
-    asked for the end.
+    exit status, 0 if there was a report, and what the next run goes on from, as JSON; empty if not yet
+    checked for the end.
     """
 
     async def serve() -> tuple[int, str]:

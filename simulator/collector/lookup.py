@@ -127,7 +127,7 @@ def look_up(
     lacking = schema.shapes_of(ask_for(names).query) - frozenset(module.CAPABILITIES.shapes)
     if lacking:
         text = ", ".join(sorted(lacking))
-        return Lookup(reason=f"module {module.name} compiles no queries with {text}")
+        return Lookup(reason=f"module {module.name} supports no queries with {text}")
     # The columns that each event has are there as often as events.
     varying = [EVENTS, *(name for name in names[1:] if schema.column(name).nullable)]
     bound = ask_for(varying)

@@ -404,7 +404,7 @@ def measure_storage(
         return before, None
     try:
         if not module.compact():
-            return before, Storage(reason="the database has no command for compaction")
+            return before, Storage(reason="the database has no compaction command")
     except (SimulatorError, Retryable) as error:
         return before, Storage(reason=f"compacting failed: {error}")
     return before, measure()

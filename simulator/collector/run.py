@@ -158,7 +158,7 @@ class Collector:
                 await asyncio.wait_for(self._changed.wait(), due - now)
             overslept_s = time.monotonic() - due
             if overslept_s > _LOOK_S:
-                _log.warning("this process stood still for %.1f s", overslept_s)
+                _log.warning("this process stalled for %.1f s", overslept_s)
                 self.barrier.excuse(overslept_s)
             else:
                 late = self.barrier.find_late()
@@ -279,7 +279,7 @@ class Collector:
         try:
             writers.storage, writers.storage_compacted = await self._ask(
                 lambda: measure_storage(self.settings, module, writers),
-                "asking for the size on disk",
+                "measuring the size on disk",
             )
         except SimulatorError as error:
             writers.storage = Storage(reason=str(error))

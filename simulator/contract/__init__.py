@@ -3,8 +3,8 @@
 Times are seconds on the sender's monotonic clock unless a name ends in another unit; no two
 machines' wall clocks are ever compared: `began_at` and `ended_at` of a run are for its reader.
 
-`settings` is what a run is told, `limits` what it is not to exceed, `messages` what its processes tell
-each other, `figures` what workers measure and `report` what came of it: the models of `result.json`.
+`settings` is a run's input, `limits` its limits, `messages` what its processes exchange, `figures` what
+workers measure, and `report` the outcome: the models of `result.json`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""What a worker measures, and a result keeps: each model adds up over the workers of a group.
+"""What a worker measures and a result stores: each model adds up over the workers of a group. For readers,
 
-Events are acknowledged, queries answered: of readers, read the one for the other. Times count from the common
-start.
+read “queries answered” for “events acknowledged”. Times count from the common start.
 """
 
 from __future__ import annotations
@@ -17,12 +16,12 @@ from .message import Count, Instant, Message, Seconds
 from .resources import Stall
 
 MIN_ACHIEVED = 0.99
-"""The share of what was due that a database acknowledges if it isn't saturated; of the rest, what may be
-under way or within chance is no sign of that."""
+"""The share of what was due that an unsaturated database acknowledges; a shortfall that may be in flight or
+due to chance doesn't count."""
 LEAST_OWN_DELAY_MS = 1.0
-"""A request that leaves later than this by the client's own doing shows the client's speed."""
+"""A request sent later than this because of the client shows the client's speed."""
 GAP_S = 0.5
-"""A time without an acknowledged event is kept from this length on."""
+"""A time without an acknowledged event is recorded from this length."""
 
 
 class LatencyMs(Message):
@@ -31,13 +30,13 @@ class LatencyMs(Message):
     p50: float
     p90: float
     p99: float | None = None
-    """None of fewer than 100 requests, as is p99.9 of fewer than 1,000: see `simulator.histograms`."""
+    """None for fewer than 100 requests, like p99.9 for fewer than 1,000: see `simulator.histograms`."""
     p99_9: float | None = None
     max: float
 
     @classmethod
     def of(cls, histogram: Histogram | None) -> LatencyMs | None:
-        """Those of a histogram; None if nothing was recorded."""
+        """The percentiles of a histogram; None if nothing was recorded."""
         if histogram is None or not histogram.count:
             return None
         p50, p90, p99, p99_9, most = histogram.percentiles_ms([50.0, 90.0, 99.0, 99.9, 100.0])
@@ -46,7 +45,7 @@ class LatencyMs(Message):
 
     @property
     def tail(self) -> float:
-        """By which the slowest of several runs is chosen: p99, or the maximum where there is none."""
+        """The value that picks the slowest of several runs: p99, or else the maximum."""
         return self.max if self.p99 is None else self.p99
 
 
@@ -57,16 +56,15 @@ def _add_up(histograms: Iterable[Histogram | None]) -> Histogram | None:
 
 
 class Timed(Message):
-    """How long requests took. Percentiles are those of the histogram, added once the workers' are merged."""
+    """How long requests took. Percentiles come from the histogram, once the workers' are merged."""
 
     latency_ms: LatencyMs | None = None
-    """From the instant a request was due in an open loop (response time), from the one it was sent in a
-    closed loop."""
+    """From when a request was due in an open loop (response time), or sent in a closed loop."""
     histogram: Histogram | None = None
-    """Of each request of the window, in µs: base64 of a compressed HDR histogram (V2). With those that were
-    due and never sent."""
+    """For the requests of the window, in µs: base64 of a compressed HDR histogram (V2). Includes requests
+    that were due but never sent."""
     service_ms: LatencyMs | None = None
-    """Of an open loop: from the instant a request was sent."""
+    """In an open loop: from when a request was sent."""
     service_histogram: Histogram | None = None
 
 
@@ -82,45 +80,45 @@ def _merge_times(parts: Sequence[Timed]) -> dict[str, Any]:
 
 
 class Offered(Message):
-    """An open loop: what was due in the window, and what became of it. A worker says what was due, unsent and
+    """An open loop: what was due in the window, and the outcome. A worker reports what was due, unsent and
     failed, and how late it was; the collector judges it."""
 
     rate_per_s: float = 0.0
-    """What was asked for."""
+    """The requested rate."""
     due: Count
-    """In the window, by the schedule. Of a run that is ended by its number of events: what the rate comes to
-    in the window, and no more than there were."""
+    """In the window, by the schedule. For a run ended by its number of events: what the rate amounts to in
+    the window, but no more than there were."""
     due_s: float | None = None
-    """Seconds in which the rate comes to that, of a run that is ended by its number of events; the window
-    goes on until all are done."""
+    """Seconds in which the rate amounts to that, for a run ended by its number of events; the window lasts
+    until all are done."""
     achieved: Count = 0
     """Acknowledged within the window, whenever it was due."""
     unsent: Count = 0
-    """Due, but not sent until the run's end: all places in flight were taken. Their response times
-    count with the time that they had waited till then."""
+    """Due, but not sent by the end of the run, since the in-flight limit was reached. Their response times
+    count with the time they had waited."""
     failed: Count = 0
-    """Due, and given up: a query that the database didn't answer."""
+    """Due, but failed: queries that the database didn't answer."""
     backlog_max: int = 0
-    """The most that was due and not acknowledged yet, at the end of a second."""
+    """The most that was due but not acknowledged at the end of any second."""
     backlog_growth: int = 0
-    """By how much that grew in the last half of the window."""
+    """Growth of that in the second half of the window."""
     backlog: list[tuple[int, int]] = Field(default_factory=list)
-    """(second since the common start, due and not acknowledged at its end). Of each `step_s` of the run, the
-    second at whose end it was most."""
+    """(second since the common start, due but not acknowledged at its end). For each `step_s` of the run, the
+    second with the most."""
     due_timeline: list[tuple[Count, Count]] = Field(default_factory=list)
-    """(second since the common start, due in it): of a worker. A result has the backlog."""
+    """(second since the common start, due in it), for a worker. A result has the backlog instead."""
     saturated: bool = False
-    """The database didn't keep up: a true result, and not an error."""
+    """The database fell behind: a valid result, not an error."""
     reason: str | None = None
-    """By which sign."""
+    """The evidence."""
     own_delay_p99_ms: float | None = None
-    """How late requests left though a place in flight was free: the client's own delay."""
+    """How late requests were sent although the in-flight limit was not reached: the client's own delay."""
     own_delay: Histogram | None = None
-    """That of each request, as in `histogram`."""
+    """The delays of all requests, as in `histogram`."""
 
     @classmethod
     def merge(cls, parts: Sequence[Offered]) -> Self:
-        """What was due of all workers together."""
+        """The sum over all workers."""
         seconds = Counter[int]()
         for part in parts:
             seconds.update(dict(part.due_timeline))
@@ -137,28 +135,28 @@ class Offered(Message):
 
 
 class StageResult(Message):
-    """A stage of a rate that changes, as far as it is in the window. A worker counts what was due and done in
+    """A stage of a changing rate, as far as it lies in the window. A worker counts what was due and done in
     it; the collector adds the rest."""
 
     rate_per_s: float = 0.0
-    """What was asked for."""
+    """The requested rate."""
     begins_s: float = 0.0
-    """Since the common start, as far as it is in the window."""
+    """Since the common start, as far as it lies in the window."""
     duration_s: float = 0.0
     due: Count
     achieved: Count
     """Acknowledged in the stage and the window, whenever it was due."""
     backlog: Count
-    """Due and not acknowledged at its end."""
+    """Due but not acknowledged at its end."""
     saturated: bool = False
-    """The database didn't keep up with what was due in it."""
+    """The database fell behind with what was due in it."""
     latency_ms: LatencyMs | None = None
     """Response times of what was due in it."""
     histogram: Histogram | None = None
 
     @classmethod
     def merge(cls, parts: Sequence[StageResult]) -> Self:
-        """The stage as all workers kept to it."""
+        """The stage summed over all workers."""
         histogram = _add_up(part.histogram for part in parts)
         return cls(
             due=sum(part.due for part in parts),
@@ -170,28 +168,28 @@ class StageResult(Message):
 
 
 class CatchUp(Message):
-    """How a time in which the fleet was cut off was made up for."""
+    """How the backlog was cleared after the fleet was cut off."""
 
     begins_s: float
     ends_s: float
-    """From when to when it was cut off, since the common start."""
+    """Beginning and end of the cut-off, since the common start."""
     held: Count
     """Events that were due by then, and sent once it was back."""
     after_s: float | None = None
-    """From when it was back until these, and what became due before that was done, had been acknowledged;
-    None: not before the run's end."""
+    """Time from its return until these events, and those that became due meanwhile, were acknowledged; None:
+    not before the end of the run."""
     lateness_s: Seconds
-    """The longest time of these from when it was due at its device to its acknowledgement."""
+    """The longest time among these from when an event was due at its device to its acknowledgement."""
     burst_ms: LatencyMs | None = None
     """Their response times, from when the fleet was back."""
     burst: Histogram | None = None
     later_ms: LatencyMs | None = None
-    """Those of all that was due afterwards, until the next such time."""
+    """The response times of all that was due afterwards, until the next cut-off."""
     later: Histogram | None = None
 
     @classmethod
     def merge(cls, parts: Sequence[CatchUp]) -> Self:
-        """The same of all workers: the last of them decides."""
+        """The same over all workers: the last one decides."""
         after_s = [part.after_s for part in parts if part.after_s is not None]
         burst, later = _add_up(part.burst for part in parts), _add_up(part.later for part in parts)
         return cls(
@@ -215,32 +213,32 @@ class Execution(Message):
     duration_s: float | None
     rows: int | None
     bytes: int | None = None
-    """Of the answer as it was received, if known."""
+    """Of the answer as received, if known."""
     error: str | None = None
 
 
 class QueryResult(Timed):
-    """One query of a reader, or of a group: what was due (in a closed loop: asked) in the window, or of a run
-    that is ended by its number of executions, all of them."""
+    """One query of a reader, or of a group: the executions due (in a closed loop: sent) in the window; or all
+    of them, for a run ended by its number of executions."""
 
     query: str
     executions: Count
     """Answered."""
     errors: Count = 0
     error: str | None = None
-    """What the first that failed said."""
+    """The message of the first failure."""
     rows: Count | None = None
     bytes: Count | None = None
-    """Of all answers that `executions` counts, together; None if that isn't known."""
+    """Over all answers counted in `executions`; None if unknown."""
     rows_min: Count | None = None
     rows_max: Count | None = None
-    """Of a single answer, even in the warm-up."""
+    """Of a single answer, including the warm-up."""
     cold_s: Seconds | None = None
     """Mean of each reader's first execution, which may be in the warm-up."""
     warm_s: list[Seconds] = Field(default_factory=list)
     """Each reader's mean over its others: the independent samples."""
     each: list[Execution] = Field(default_factory=list)
-    """Of a run that is ended by its number of executions: every one, if the group has 20,000 at most."""
+    """For a run ended by its number of executions: each one, if the group has at most 20,000."""
 
     @classmethod
     def merge(cls, parts: Sequence[QueryResult]) -> Self:
@@ -268,34 +266,34 @@ class QueryResult(Timed):
 
 
 class Measured(Timed):
-    """What workers measured, each by itself or all of a group together."""
+    """The measurements of one worker, or of a whole group."""
 
     offered: Offered | None = None
-    """Of an open loop."""
+    """For an open loop."""
     stages: list[StageResult] = Field(default_factory=list)
-    """Of a rate that changes: those that the run came to."""
+    """For a changing rate: the stages that the run reached."""
     stalls: list[Stall] = Field(default_factory=list)
-    """When the collector or a worker of this group stood still in the window. Of more than 1,000, the
-    longest. What a worker reports has those before and after the window, too."""
+    """When the collector or a worker of this group stalled in the window. Of more than 1,000, the longest. A
+    worker's report also has those before and after the window."""
     retries: Count = 0
     errors: dict[str, Count] = Field(default_factory=dict)
-    """Errors met by kind, those that a retry cured included."""
+    """Errors by kind, including those cured by a retry."""
     timeline: list[tuple[Count, Count]] = Field(default_factory=list)
     """(second since the common start, events acknowledged or queries answered from it on for the run's
     `step_s`) of all workers together."""
     # Of writers.
     gaps: list[tuple[Instant, Instant]] = Field(default_factory=list)
-    """From when to when, since the common start, nothing was acknowledged to any worker, where that took
-    half a second or more. Of more than 1,000, the longest."""
+    """Beginning and end, since the common start, of periods of at least half a second without an
+    acknowledgement to any worker. Of more than 1,000, the longest."""
     catch_ups: list[CatchUp] = Field(default_factory=list)
-    """One for each time in which the fleet was cut off."""
+    """One for each time the fleet was cut off."""
     # Of readers.
     queries: list[QueryResult] = Field(default_factory=list)
 
     @classmethod
     def merge(cls, parts: Sequence[Measured], **own: Any) -> Self:
-        """What all workers measured together; `own`: the fields that aren't sums. Stalls aren't merged: each
-        worker's clock is late by its own."""
+        """The merged measurements of all workers; `own`: the fields that aren't sums. Stalls aren't merged:
+        each worker's clock has its own offset."""
         seconds, errors = Counter[int](), Counter[str]()
         queries: dict[str, list[QueryResult]] = {}
         for part in parts:
@@ -327,8 +325,7 @@ class Measured(Timed):
 def _overlap(
     first: Sequence[tuple[float, float]], second: Sequence[tuple[float, float]]
 ) -> Iterator[tuple[float, float]]:
-    """What two series of gaps have in common. Both are in order; those of a day are too many to compare each
-    with each."""
+    """The intersection of two series of gaps, both in order; a day has too many to compare each pair."""
     place = number = 0
     while place < len(first) and number < len(second):
         began = max(first[place][0], second[number][0])
@@ -342,74 +339,74 @@ def _overlap(
 
 
 class WorkerFigures(Measured):
-    """What one worker measured."""
+    """One worker's measurements."""
 
     histogram: Histogram
     start_s: Instant
-    """Of its window: after the warm-up."""
+    """Start of its window, after the warm-up."""
     end_s: Instant
     count: Count
-    """Events that were acknowledged, or queries that were answered, warm-up and all."""
+    """Events acknowledged, or queries answered, including the warm-up."""
     measured: Count
     """Of these, within the window: they count for the rate."""
     cpu_s: Seconds
     """CPU of the whole process in [start_s, end_s]."""
     seconds: list[tuple[Count, Histogram]] = Field(default_factory=list)
-    """Of a run with a retention: (second since the common start, latencies of the requests of it); a second
-    may be there several times."""
+    """For a run with a retention: (second since the common start, latencies of its requests); a second may
+    appear several times."""
     in_flight: Count = 1
-    """Requests that could be under way at once."""
+    """Requests that could be in flight at once."""
     throttled_share: Seconds | None = None
-    """Share of the container's scheduling periods that its CPU limit cut short, if known."""
+    """Share of the container's scheduling periods in which its CPU limit took effect, if known."""
     generate_s: Seconds = 0.0
     encode_s: Seconds = 0.0
-    """CPU spent generating events, or drawing queries, and encoding requests of them, for the window. The
-    first are made before it opens, so that this is no part of `cpu_s`."""
+    """CPU spent on generating events, or drawing queries, and on encoding requests, for the window. The first
+    ones are made before it opens, so this isn't part of `cpu_s`."""
     # Of writers.
     ceiling_per_s: float = Field(0.0, ge=0)
-    """Events per CPU second that generating and encoding alone would reach in this worker."""
+    """Events per CPU second that this worker could generate and encode without sending."""
     # Of readers.
     pause_s: Seconds = 0.0
-    """Of a closed loop: the time in the window from an answer to the next question, over the places in
-    flight together. With one, the database waited so long for this client."""
+    """For a closed loop: the time in the window from an answer to the next query, summed over everything in
+    flight. With one in flight, the database waited this long for the client."""
 
 
 class WorkerSpan(Message):
-    """One worker's share of a run."""
+    """One worker's part of a run."""
 
     worker: int
     node: str
     start_s: float
-    """Of its window: after the warm-up."""
+    """Start of its window, after the warm-up."""
     end_s: float
     count: int
-    """Events that were acknowledged, or queries that were answered."""
+    """Events acknowledged, or queries answered."""
     measured: int
     """Of these, within the window."""
     cpu_s: float
     clock_offset_s: float
-    """Upper bound of how late this worker started against the collector's clock; its times, which
-    count from the collector's start, have it added."""
+    """Upper bound on how late this worker started by the collector's clock; already added to its times, which
+    count from the collector's start."""
 
 
 class WorkerTimeline(Message):
-    """What one worker stored over time."""
+    """One worker's acknowledged events over time."""
 
     worker: int
     timeline: list[tuple[int, int]]
-    """(second, events acknowledged from it on for the run's `step_s`)."""
+    """(second, events acknowledged in the `step_s` from then)."""
 
 
 class MinuteLatency(Message):
-    """The requests of the window that were answered in a minute. Minutes add up by their histograms."""
+    """The requests of the window answered in a minute. Minutes add up by their histograms."""
 
     begins_s: int
     """Since the common start."""
     length_s: int = 60
-    """More in runs of more than a day."""
+    """Longer in runs of more than a day."""
     requests: int
     p50_ms: float | None = None
     p99_ms: float | None = None
-    """As of the group, at most 1 % off; None of too few requests."""
+    """As for the group, within 1 %; None for too few requests."""
     histogram: Histogram
-    """As of the group, with two significant digits."""
+    """As for the group, with two significant digits."""

@@ -1,4 +1,4 @@
-"""What all messages have in common, and the limits that settings and results name."""
+"""The base of all messages, and the limits that settings and results refer to."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-"""How many, or which number: what databases and numpy can count to."""
+"""A count or number, within the range of databases and numpy."""
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
-"""How long something took. Times since the common start may be a little before it."""
+"""A duration. Times since the common start may be slightly negative."""
 Instant = Annotated[float, Field(ge=-1e9, le=1e9)]
 """Seconds since the common start."""
 
@@ -28,8 +28,8 @@ def _fail_fast(schema: Any) -> None:
 
 
 class Bounded:
-    """Base of models whose validation ends at the first wrong entry of a list: in a stranger's file each
-    of a million may be wrong, and a gigabyte of problems would be kept, of which one is shown."""
+    """Base of models whose validation stops at the first wrong entry of a list: an untrusted file may have a
+    million wrong ones, which would take a gigabyte to report only one."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
@@ -39,8 +39,7 @@ class Bounded:
 
 
 class Message(Bounded, BaseModel):
-    """Base of all messages: unknown fields and numbers that aren't finite are refused, and no error shows
-    a value."""
+    """Base of all messages: refuses unknown fields and non-finite numbers, and shows no values in errors."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
@@ -49,18 +48,17 @@ class Message(Bounded, BaseModel):
 
 
 class Measure(StrEnum):
-    """What a limit of a run is about."""
+    """What a limit applies to."""
 
     P50 = "p50"
     P90 = "p90"
     P99 = "p99"
     P99_9 = "p99_9"
-    """These are percentiles of response times: from when a request was due; in a closed loop from when it was
-    sent."""
+    """Percentiles of response times: from when a request was due; in a closed loop, from when it was sent."""
     SERVICE_P99 = "service_p99"
     """The p99 of service times: from when a request was sent."""
     ERROR_SHARE = "error_share"
-    """Requests that failed, cured by a retry or not, ÷ all that were sent."""
+    """Failed requests, including those cured by a retry, ÷ all requests sent."""
 
     @property
     def is_time(self) -> bool:
@@ -69,12 +67,12 @@ class Measure(StrEnum):
 
     @property
     def percent(self) -> float | None:
-        """Which percentile it is; None for a share."""
+        """The percentile; None for a share."""
         return _PERCENTS.get(self)
 
     @property
     def least_requests(self) -> int:
-        """How many requests it needs: of fewer, the slowest one alone decides a percentile."""
+        """How many requests it needs: with fewer, the slowest one alone decides a percentile."""
         return 1 if self.percent is None else round(100 / (100 - self.percent))
 
 
@@ -85,22 +83,22 @@ _PERCENTS = {
 
 
 class RunLimit(Bounded, BaseModel):
-    """What a run must not exceed."""
+    """A limit of a run."""
 
     measure: Measure
     query: str | None = None
-    """Of this query; None: of the inserts."""
+    """The query it applies to; None: the inserts."""
     at_most: float
     """Milliseconds, or a share."""
 
     @property
     def name(self) -> str:
-        """As it is written on a command line, `p99` or `query:NAME:p99`."""
+        """Its command-line form, `p99` or `query:NAME:p99`."""
         return self.measure if self.query is None else f"query:{self.query}:{self.measure}"
 
     @property
     def heading(self) -> str:
-        """As it is read, `inserts p99` or `NAME p99`."""
+        """Its readable form, `inserts p99` or `NAME p99`."""
         return f"{self.query or 'inserts'} {self.measure}"
 
     def __str__(self) -> str:
@@ -112,7 +110,7 @@ class RunLimit(Bounded, BaseModel):
         return f"{self.name}={100 * self.at_most:.10g}%"
 
     def show(self, value: float) -> str:
-        """A value that was measured, with its unit."""
+        """A measured value with its unit."""
         if self.measure.is_time:
             return f"{value:.3g} ms" if value < 999.5 else f"{value:,.0f} ms"
         return f"{100 * value:.3g}%"

@@ -1,4 +1,4 @@
-"""What collector, workers and executor tell each other while a run goes on."""
+"""Messages between collector, workers and executor during a run."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .settings import Role
 
 RUN_HEADER, TOKEN_HEADER = "X-Run-Id", "X-Run-Token"
 AFTER_HEADER = "X-After"
-"""With the word that a run is over: what the next one goes on from, a `CarriedState` as JSON."""
+"""Sent with the end of a run: the state for the next one, a `CarriedState` as JSON."""
 OFFSET_HEADER = "X-Offset"
-"""With a part of a recording: where in the packed file it begins. The answer says how much is there."""
+"""Sent with a part of a recording: its offset in the packed file. The answer says how much has arrived."""
 
 TOO_EARLY = 425
-"""HTTP status of a collector that is busy with another run of its series: ask again."""
+"""HTTP status of a collector that is busy with another run of its series: try again."""
 
 
 # --- worker -> collector --------------------------------------------------------------------------
@@ -31,15 +31,15 @@ class Stage(StrEnum):
     """What a worker is ready for."""
 
     PREPARED = "prepared"
-    """Ready to connect, once the tables are there."""
+    """Ready to connect, once the tables exist."""
     RUN = "run"
     """Ready to start the measured run together with all others."""
     CHECK = "check"
-    """Ready to hand in answers, once all have handed in what they measured."""
+    """Ready to submit answers, once all have submitted their measurements."""
 
 
 class Ready(Message):
-    """POST /ready: held open until the stage begins, or some seconds (then ask again)."""
+    """POST /ready: held open until the stage begins, or for some seconds (then try again)."""
 
     worker: Count
     stage: Stage
@@ -49,7 +49,7 @@ class Ready(Message):
 
 @dataclass(frozen=True)
 class StoredPart:
-    """Events of one worker that are in the database: numbered from `first` on."""
+    """Events of one worker in the database, numbered from `first`."""
 
     worker: Count
     first: Count
@@ -57,25 +57,25 @@ class StoredPart:
 
 
 class Go(Message):
-    """Answer to `Ready`. `go` false and no `failure`: ask again."""
+    """Answer to `Ready`. `go` false without `failure`: try again."""
 
     go: bool
     start_in_s: Instant = 0.0
     first_event: Count = 0
-    """Number of the worker's first event, its prefill's among them (stage PREPARED)."""
+    """Number of the worker's first event, including its prefill (stage PREPARED)."""
     prefill: Count = 0
-    """Events that the worker is to insert before the start (stage PREPARED)."""
+    """Events that the worker must insert before the start (stage PREPARED)."""
     stored: list[StoredPart] = Field(default_factory=list)
-    """What queries with drawn parameters can be drawn for, if there are such queries (stage PREPARED)."""
+    """The events that query parameters can be drawn from, if there are such queries (stage PREPARED)."""
     sharing_workers: Count | None = None
-    """How many workers shared the devices of these events, if the workload has devices in all."""
+    """How many workers shared the devices of these events, if the workload has a total number of devices."""
     before_ms: int | None = None
-    """Drawn times lie before this one, in ms since 1970: of later ones, events are added meanwhile."""
+    """Drawn times are before this one, in ms since 1970: later events are still being added."""
     failure: str | None = None
 
 
 class QueryProgress(Message):
-    """One query, as a reader has asked it so far."""
+    """A reader's executions of one query so far."""
 
     latency: Histogram | None = None
     failed: Count = 0
@@ -94,21 +94,21 @@ class Progress(Message):
     failed: Count = 0
     """Queries without an answer."""
     backlog: Count | None = None
-    """Events or queries that are due and not done; None of a closed loop."""
+    """Events or queries due but not done; None in a closed loop."""
     latency: Histogram | None = None
     """Of the requests of the window so far, with two significant digits."""
     rows: Count = 0
     bytes: Count = 0
     """Of the answers of the window so far."""
     queries: dict[str, QueryProgress] = Field(default_factory=dict)
-    """Of each query apart, if limits may end the run."""
+    """Per query, if limits may end the run."""
 
 
 class ProgressAnswer(Message):
     """Answer to `Progress`."""
 
     ends_in_s: Seconds | None = None
-    """When the worker is to end, before its own end; None: it isn't."""
+    """When the worker must end early; None: it needn't."""
 
 
 class GivenAnswer(Message):
@@ -118,15 +118,15 @@ class GivenAnswer(Message):
     devices: list[str] | None = None
     start_ms: int | None = None
     end_ms: int | None = None
-    """These three as in `simulator.workloads.drawing.BoundQuery`."""
+    """This and the next two: as in `simulator.workloads.drawing.BoundQuery`."""
     columns: list[list[Any]] = Field(default_factory=list)
     """Plain values, as `simulator.oracle.answers.normalize` gives them."""
     malformed: str | None = None
-    """Why it has none, if its form is wrong."""
+    """Why there are none, if the form is wrong."""
 
 
 class WorkerAnswers(Message):
-    """POST /answers, once of each reader that said that it will."""
+    """POST /answers, once from each reader that announced it."""
 
     # A database may well answer NaN: that must not arrive as a missing value. What counts is the config of
     # the whole message.
@@ -135,7 +135,7 @@ class WorkerAnswers(Message):
     worker: Count
     answers: list[GivenAnswer]
     unchecked: dict[str, str] = Field(default_factory=dict)
-    """Query whose answer isn't handed in -> why."""
+    """Query whose answer isn't submitted -> why."""
 
 
 class WorkerResult(Message):
@@ -144,28 +144,27 @@ class WorkerResult(Message):
     worker: Count
     node: str
     elapsed_s: Instant
-    """Since the common start, when this was sent: shows how far the worker's clock is off."""
+    """Since the common start, when this was sent: shows the offset of the worker's clock."""
     late_at_most_s: Instant | None = None
-    """How late the worker can have started at most, by the round trip in which it was told when; None
-    if it was told too late to ask again."""
+    """The maximum by which the worker can have started late, from the round trip that told it when; None if
+    it was too late to measure."""
     machine: Machine | None = None
-    """How busy the worker's machine was while it wrote or read."""
+    """How busy the worker's machine was during the load."""
     figures: WorkerFigures | None = None
-    """What it measured; None of one that measures nothing."""
+    """Its measurements; None if it measures nothing."""
     failure: str | None = None
     """Why the worker gave up during the run; what it had measured by then is here."""
     chunk: tuple[Count, Count] | None = None
-    """Of a writer: first number and size of the chunk of events that it was sending last. All before it are
-    sent, and of it as many as come to the worker's count, in the order in which they are encoded."""
+    """For a writer: first number and size of the last chunk of events. All earlier ones are sent, and of the
+    chunk as many as complete the worker's count, in encoding order."""
     lacking: dict[str, Count] = Field(default_factory=dict)
-    """Nullable column -> how many of the events that the worker stored, a prefill's among them, have no value
-    in it."""
+    """Nullable column -> how many of the worker's stored events, including a prefill, have no value in it."""
     answers_follow: bool = False
-    """Whether the worker will hand in `WorkerAnswers`."""
+    """Whether the worker will submit `WorkerAnswers`."""
 
     @property
     def done(self) -> int:
-        """Events acknowledged, or queries answered. Failed ones, too, where their number ends the run."""
+        """Events acknowledged, or queries answered; including failed ones if their number ends the run."""
         if self.figures is None:
             return 0
         return self.figures.count + sum(
@@ -174,7 +173,7 @@ class WorkerResult(Message):
 
 
 class Failure(Message):
-    """POST /failure: a worker, or the executor for a worker that died, gives the run up."""
+    """POST /failure: a worker, or the executor for a dead worker, aborts the run."""
 
     worker: Count | None
     reason: str
@@ -195,7 +194,7 @@ class Phase(StrEnum):
     PREFILL = "prefill"
     BARRIER = "barrier"
     INDEX = "index"
-    """Before what is measured, or behind it."""
+    """Phases before or after the measurement."""
     RUN = "run"
     VERIFY = "verify"
     CHECK = "check"
@@ -205,44 +204,44 @@ class Phase(StrEnum):
 
 
 QUIET_S = 10.0
-"""After this long without anything from the database, that is reported."""
+"""The silence of the database that is reported."""
 
 
 class GroupStatus(Message):
-    """What the workers that do the same have done in this phase, all together."""
+    """What all workers of a role have done in this phase."""
 
     role: Role
     done: int
     """Events or queries."""
     total: int | None = None
-    """How many it will be in the end; None if the clock ends the run."""
+    """The final number; None for a run with a duration."""
     rate_per_s: float | None = None
-    """Over the last seconds; None as long as nothing is known."""
+    """Over the last seconds; None while unknown."""
     p99_ms: float | None = None
-    """Of all requests of the window so far."""
+    """Over all requests of the window so far."""
     is_open: bool = False
     """Whether there is a schedule, so that times are response times and not service times."""
     recent_p50_ms: float | None = None
     recent_p99_ms: float | None = None
-    """Of those that were answered in the last seconds."""
+    """Over those answered in the last seconds."""
     rows_per_s: float | None = None
     bytes_per_s: float | None = None
-    """Of readers' answers, over the last seconds; None of writers."""
+    """In readers' answers, over the last seconds; None for writers."""
     backlog: int | None = None
-    """Due and not done; None of a closed loop."""
+    """Due but not done; None in a closed loop."""
     retries: int = 0
     failed: int = 0
     """Queries without an answer."""
     minute: MinuteLatency | None = None
-    """The latest that is over; told for some seconds after its end."""
+    """The latest completed one, for some seconds after its end."""
 
 
 class DatabaseUse(Message):
-    """What the database uses of its machines' CPUs at the moment."""
+    """The database's current CPU use."""
 
     cpus_used: float
     cpus: float | None = None
-    """What it may use."""
+    """The CPUs available to it."""
 
 
 class Status(Message):
@@ -253,19 +252,19 @@ class Status(Message):
     age_s: float
     """Since the collector process began."""
     groups: list[GroupStatus] = Field(default_factory=list)
-    """Who is at work in this phase: writers, readers, or those that prefill."""
+    """The roles active in this phase: writers, readers, or prefilling workers."""
     elapsed_s: float | None = None
-    """Since the common start, in the phase that it begins."""
+    """Since the common start, in the measured phase."""
     warm_up_s: float = 0.0
     duration_s: float | None = None
-    """When the run ends by the clock, counted from the common start."""
+    """When a run with a duration ends, since the common start."""
     workers_ready: int = 0
     waiting_for: list[int] = Field(default_factory=list)
-    """Workers that the barrier waits for (at most 20 named)."""
+    """Workers that the barrier is waiting for (at most 20)."""
     quiet_s: float = 0.0
-    """For how long nothing has come back from the database."""
+    """How long nothing has come back from the database."""
     failure: str | None = None
     database: DatabaseUse | None = None
-    """Added by the executor, which sees it; None while it doesn't."""
+    """Added by the executor; None while unknown."""
     marks: list[Mark] = Field(default_factory=list)
-    """What was done to the database so far, added by who does it."""
+    """Disturbances so far, added by the code that performs them."""

@@ -1,4 +1,4 @@
-"""What a run came to: the models of `result.json`."""
+"""The outcome of a run: the models of `result.json`."""
 
 from __future__ import annotations
 
@@ -53,88 +53,89 @@ class Client(Message):
     bound_reason: str | None = None
 
     def describe_pause(self) -> str | None:
-        """What the readers' pauses mean for the database; None if they aren't known."""
+        """The effect of the readers' pauses on the database; None if unknown."""
         if self.pause_share is None:
             return None
         share = f"{self.pause_share:.0%}"
         if self.in_flight == 1:
             return f"between an answer and the next query the database waited {share} of the time"
         return (
-            f"places in flight were idle between an answer and the next query {share} of the time"
+            f"in-flight capacity was idle between an answer and the next query {share} of the time"
         )
 
 
 class Verification(Message):
-    """Whether the database holds what was acknowledged."""
+    """Whether the database holds what it acknowledged."""
 
     expected: int
     stored: int | None
-    """Events with all their values, as far as counts tell: no more than this."""
+    """Events with all their values: an upper bound from counts."""
     ok: bool
     partial: int = 0
-    """Events with only a part of their values, at least, in a database that keeps values apart."""
+    """Events with only some of their values: a lower bound, for a database that stores values separately."""
     columns: dict[str, tuple[int, int]] = Field(default_factory=dict)
-    """Column with too few or too many values -> how many there are, and how many there should be."""
+    """Column with too few or too many values -> actual and expected number."""
 
 
 class Lookup(Message):
-    """What was acknowledged, looked up by device and time in what the database holds."""
+    """Acknowledged events, looked up by device and time in the database."""
 
     events: int | None = None
-    """How many were looked for; None if they couldn't be."""
+    """How many were looked up; None if impossible."""
     missing: int | None = None
     incomplete: int = 0
-    """Of the missing ones, those of which some values are there."""
+    """Missing ones of which some values are stored."""
     doubled: int | None = None
-    """Stored twice, or by nobody that was acknowledged."""
+    """Stored twice, or never acknowledged."""
     per_group: int | None = None
-    """So many consecutive events of a device were counted together: of a large run not each by itself."""
+    """How many consecutive events of a device were counted together: large runs aren't looked up one by
+    one."""
     reason: str | None = None
-    """Why they couldn't be."""
+    """Why it was impossible."""
 
 
 class Lateness(Message):
-    """Shares of late events, where fewer came than were to: the others would have come after the run."""
+    """Shares of late events, if fewer came than expected: the others would have come after the run."""
 
     asked: float
     came: float
 
 
 class Queryable(Message):
-    """How fast events could be queried, of a database that acknowledges them before that."""
+    """How soon events were queryable, for a database that acknowledges them earlier."""
 
     lag_s: float
-    """Time from the last worker's end until all events could be counted; as exact as the interval
-    between two counts."""
+    """Time from the last worker's end until all events could be counted, to the precision of the counting
+    interval."""
     events_per_s: float
     """Acknowledged events ÷ (window + lag)."""
 
 
 class WrongAnswer(Message):
-    """An answer that isn't the right one."""
+    """A wrong answer."""
 
     query: str
     workers: list[int]
-    """Who got it."""
+    """The workers that got it."""
     parameters: str
     """Devices and window of this execution, in words."""
     difference: str
-    """The first row that differs, and how."""
+    """The first difference."""
 
 
 class Answers(Message):
-    """The first answer to each query of each reader, beside the right one."""
+    """The first answer to each query of each reader, compared with the right one."""
 
     checked: int
-    """Right or wrong."""
+    """Checked answers, right or wrong."""
     unchecked: int = 0
     reasons: dict[str, list[str]] = Field(default_factory=dict)
-    """Why answers weren't checked -> to which queries."""
+    """Why answers weren't checked -> the queries concerned."""
     wrong: list[WrongAnswer] = Field(default_factory=list)
 
 
 class LongWindows(Message):
-    """Queries whose windows are longer than the time of the stored events: they get these only."""
+    """Queries whose windows exceed the time span of the stored events."""
 
     stored_ms: int
     queries: dict[str, int]
@@ -142,58 +143,58 @@ class LongWindows(Message):
 
 
 def _leave_out(data: Any, *computed: str) -> Any:
-    """A model's fields without those that are computed: they are written for other readers of the file."""
+    """A model's fields without computed ones, which are written for other readers of the file."""
     if not isinstance(data, dict):
         return data
     return {name: value for name, value in data.items() if name not in computed}
 
 
 class GroupResult(Measured):
-    """What the writers, or the readers, of a run measured. Figures are None if the run failed."""
+    """The measurements of a run's writers or readers. Figures are None if the run failed."""
 
     role: Role
     workers: int
     invalid_reasons: list[str] = Field(default_factory=list)
     count: int | None = None
-    """Events that were acknowledged, or queries that were answered, in all."""
+    """Total events acknowledged, or queries answered."""
     window_s: float | None = None
     rate_per_s: float | None = None
     """Events or queries of the window ÷ (last worker's end − first worker's start)."""
     rate_per_s_mean_duration: float | None = None
     """Acknowledged events ÷ mean worker duration: the formula of the published comparison."""
     metrics_per_s: float | None = None
-    """Measured values per second: `rate_per_s` times those of an event (workload cpu: ten)."""
+    """Measured values per second: `rate_per_s` × values per event (workload cpu: ten)."""
     overlap: float | None = None
-    """Share of the window in which all workers were active; None if that can't be said."""
+    """Share of the window in which all workers were active; None if unknown."""
     warm_up_s: float = 0.0
-    """How much of the beginning is in no figure."""
+    """How much of the beginning is excluded from all figures."""
     client: Client | None = None
     minutes: list[MinuteLatency] = Field(default_factory=list)
-    """Latencies over time, of a run of more than a minute."""
+    """Latencies over time, for runs of more than a minute."""
     deletion_cost: DeletionCost | None = None
-    """Of a run with a retention in which something was deleted."""
+    """For a run with deletions by retention."""
     slowest_worker: WorkerTimeline | None = None
-    """The worker with the lowest rate; the others' timelines are only in the sum."""
+    """The worker with the lowest rate; the other timelines are only in the sum."""
     per_worker: list[WorkerSpan] = Field(default_factory=list)
     # Of writers.
     verification: Verification | None = None
     outages: list[Outage] = Field(default_factory=list)
-    """What each of the run's marks did."""
+    """The effect of each of the run's marks."""
     lookup: Lookup | None = None
-    """Of a run in which something was done to the database."""
+    """For a run with disturbances."""
     lateness: Lateness | None = None
-    """Only if fewer events came late than were to."""
+    """Only if fewer events came late than expected."""
     storage: Storage | None = None
-    """What the tables take on disk after the run."""
+    """Disk space of the tables after the run."""
     storage_during: Storage | None = None
-    """The same about the middle of it, when nothing is flushed; None if it was too short for that."""
+    """The same around the middle of it, without a flush; None if it was too short."""
     storage_compacted: Storage | None = None
     """The same after `--compact`."""
     queryable: Queryable | None = None
-    """Only for a database in which events can be queried later than they are acknowledged."""
+    """Only for a database in which events become queryable after they are acknowledged."""
     # Of readers.
     answers: Answers | None = None
-    """None if they weren't to be checked."""
+    """None if checking was off."""
     long_windows: LongWindows | None = None
 
     @computed_field  # type: ignore[prop-decorator]
@@ -209,55 +210,54 @@ class GroupResult(Measured):
 
 
 class EarlyEnd(Message):
-    """A run that was ended since it could not keep a limit any more."""
+    """A run that ended early because it could no longer keep a limit."""
 
     limit: str
-    """As it was given."""
+    """The limit as given."""
     at_s: float
     """Since the common start."""
     reason: str
-    """How that showed."""
+    """The evidence."""
 
     def __str__(self) -> str:
         return f"ended after {self.at_s:.1f} s: {self.limit} can no longer be kept ({self.reason})"
 
 
 class RunResult(Message):
-    """One run, as in `result.json`: what all runs have, and a group of writers, of readers, or both."""
+    """One run, as in `result.json`: common fields, and a group of writers, of readers, or both."""
 
     run: int = 1
     fill_level: int | None = None
-    """Events in the database when the measured window began, if they were counted; of readers alone, counted
-    after it."""
+    """Events in the database when the measured window began, if counted; for readers alone, counted
+    afterwards."""
     prefilled: int | None = None
-    """Events that were inserted before the start, outside of all figures; `phases_s` has their time."""
+    """Events inserted before the start, outside of all figures; `phases_s` has the time it took."""
     began_at: str | None = None
     ended_at: str | None = None
     """The measured window by the collector's clock, in UTC (ISO 8601)."""
     index_build_s: float | None = None
-    """How long it took to build indexes outside of the measured window: once the events were loaded, or
-    between prefill and start."""
+    """Time to build indexes outside of the measured window: after loading, or between prefill and start."""
     machines: list[Machine] = Field(default_factory=list)
-    """Those on which the workers ran."""
+    """The machines on which the workers ran."""
     resources: Resources | None = None
-    """What the database used meanwhile."""
+    """The database's resource use meanwhile."""
     marks: list[Mark] = Field(default_factory=list)
-    """What was done to the database meanwhile."""
+    """Disturbances of the database meanwhile."""
     undone: list[SkippedFault] = Field(default_factory=list)
-    """What was to be done to the database, and wasn't."""
+    """Planned disturbances that were not done."""
     retention: RetentionResult | None = None
-    """Of a run whose events are deleted when they are too old."""
+    """For a run that deletes old events."""
     phases_s: dict[str, float] = Field(default_factory=dict)
     step_s: int = 1
-    """How long each entry of its timelines is, which begins with its second: longer than one second in runs
-    of more than an hour, so that a timeline has 3,600 entries at most."""
+    """The length of each entry of its timelines, which begins at its second: more than one second in runs of
+    more than an hour, so that a timeline has at most 3,600 entries."""
     aborted: EarlyEnd | None = None
-    """Only of a run that was ended early: that is among its `invalid_reasons`, too, since its figures are of
-    a shorter time than was asked for."""
+    """Only for a run that ended early, which is also among its `invalid_reasons`, since its figures cover a
+    shorter time than requested."""
     groups: list[GroupResult]
 
     def group(self, role: Role) -> GroupResult | None:
-        """That of these workers, if there is one."""
+        """The group with this role, if any."""
         return next((group for group in self.groups if group.role is role), None)
 
     @property
@@ -273,12 +273,12 @@ class RunResult(Message):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def invalid_reasons(self) -> list[str]:
-        """Those of all groups, each once."""
+        """The reasons of all groups, each once."""
         return list(dict.fromkeys(text for group in self.groups for text in group.invalid_reasons))
 
     @property
     def failures(self) -> list[str]:
-        """The same, but that it was ended early on purpose."""
+        """The same, without an early end on purpose."""
         return [text for text in self.invalid_reasons if text != str(self.aborted)]
 
     @computed_field  # type: ignore[prop-decorator]
@@ -301,7 +301,7 @@ class Report(Message):
     """`client` and `database`, as found by the collector."""
     carried: CarriedState
     window_s: tuple[float, float] | None = None
-    """What was measured, as `began_at` and `ended_at` of the run, by `simulator.machine.read_clock_s` of the
-    collector's machine: for who looks at the same machine, however its wall clock is set meanwhile."""
+    """The measured window, like `began_at` and `ended_at` of the run, by `simulator.machine.read_clock_s` of
+    the collector's machine: for observers on the same machine, independent of wall-clock changes."""
     failure: str | None = None
-    """Why the run was given up; what had been measured by then is here, and no further run can be made."""
+    """Why the run was aborted; it has what was measured by then, and no further run is possible."""

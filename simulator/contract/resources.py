@@ -1,5 +1,5 @@
-"""What was seen beside a run: what the database used, and takes on disk, how busy the workers' machines were,
-when the load generator stood still, and what was done to the database.
+"""Observations around a run: the database's resource use and disk space, how busy the workers' machines were,
+stalls of the load generator, and disturbances of the database.
 """
 
 from __future__ import annotations
@@ -12,85 +12,84 @@ from .message import Count, Instant, Message, Seconds
 
 
 class Resources(Message):
-    """Use in the measured window, of all processes or pods together. None for what could not be seen."""
+    """Use in the measured window, of all processes or pods together. None for what could not be observed."""
 
     source: str = ""
-    """By what they were seen: the kubelets, the metrics API, this machine's processes."""
+    """How they were observed: by the kubelets, the metrics API, or this machine's processes."""
     names: list[str] = Field(default_factory=list)
-    """The pods, or the processes."""
+    """The number of pods or processes."""
     nodes: list[str] = Field(default_factory=list)
-    """Of the pods. Empty: the processes are on the workers' machine."""
+    """The pods' nodes. Empty: the processes are on the workers' machine."""
     covered_share: float | None = None
-    """Share of the window of which the figures of pods tell; the rest is taken to be like it."""
+    """Share of the window covered by the pods' figures; the rest is assumed to be alike."""
     cpu_s: float | None = None
     cpus: float | None = None
-    """What they may use: the sum of their limits, or the CPUs of their machines."""
+    """CPUs available to them: the sum of their limits, or the CPUs of their machines."""
     cpu_share: float | None = None
     """CPU seconds ÷ (window × `cpus`)."""
     busiest: str | None = None
     busiest_share: float | None = None
-    """Of several pods the one that used most of what it may, and how much of it."""
+    """Of several pods, the one with the highest CPU share, and that share."""
     cpu_us_per_event: float | None = None
     """CPU ÷ events acknowledged in the window."""
     memory_peak_bytes: int | None = None
     memory_bytes: int | None = None
-    """What they may use: the memory of their machine, caches included; None for pods."""
+    """Memory available to them: that of their machine, including caches; None for pods."""
     disk_read_bytes: int | None = None
     disk_written_bytes: int | None = None
     disk_busy_share: float | None = None
-    """Share of the window in which the busiest of their disks was at work."""
+    """Share of the window in which the busiest of their disks was busy."""
     received_bytes: int | None = None
     sent_bytes: int | None = None
-    """By the network: of pods by their interfaces, of processes by TCP connections to where they listen."""
+    """Over the network: of pods by interface, of processes by TCP connections to their listening sockets."""
     link_share: float | None = None
-    """Bytes in the busier direction ÷ what a link of known speed could carry, of the busiest pod."""
+    """Bytes in the busier direction ÷ the capacity of a link of known speed, for the busiest pod."""
     restarts: int = 0
-    """How often one of them began anew meanwhile: its counters began at 0 again."""
+    """How often one of them restarted meanwhile, so that its counters began at 0 again."""
     timeline: list[tuple[int, float, int]] = Field(default_factory=list)
-    """(second since the common start, CPUs in use, bytes of memory). Of each `step_s` of the run: the mean of
-    the looks at the CPUs, and the most memory."""
+    """(second since the common start, CPUs in use, bytes of memory). For each `step_s` of the run: the mean
+    of the CPU samples, and the maximum memory."""
     reason: str | None = None
-    """Why there is nothing here."""
+    """Why there are no figures."""
 
 
 class Machine(Message):
-    """How busy a machine on which workers ran was meanwhile. Shares are of the CPU time of all its
-    CPUs; None for what could not be seen."""
+    """How busy a machine of the workers was meanwhile. Shares are of the CPU time of all its CPUs; None for
+    what could not be observed."""
 
     node: str
     cpus: int | None = None
     load_average_1m: float | None = None
-    """Over the minute before the run's start: what the tool itself did then is in it."""
+    """Over the minute before the run's start, including the tool's own activity."""
     busy_share: float | None = None
-    """By whomever. This and `steal_share`: from the common start on, warm-up and all."""
+    """By all programs. This and `steal_share`: from the common start, including the warm-up."""
     steal_share: float | None = None
-    """Given to other machines by the hypervisor, while this one had work."""
+    """Given to other machines by the hypervisor while this one had work."""
     others_share: float | None = None
-    """By processes (on Kubernetes: pods) that are neither of the run nor of the database, in the
-    measured window."""
+    """By processes (on Kubernetes: pods) other than the run's and the database's, in the measured window."""
     others: dict[str, float] = Field(default_factory=dict)
-    """Those of them that took most, by name."""
+    """The most active of them, by name."""
     link_share: float | None = None
-    """Bytes by whomever over the busiest of its links of known speed, in the busier direction, ÷ what that
-    could carry."""
+    """All bytes over the busiest of its links of known speed, in the busier direction, ÷ the link's
+    capacity."""
 
 
 class Mark(Message):
-    """Something that was done to the database during the run."""
+    """A disturbance of the database during the run."""
 
     at_s: float
     """When it began, since the common start."""
     ended_s: float | None = None
-    """When it was done; None if it was still under way at the run's end."""
+    """When it ended; None if it was still in progress at the end of the run."""
     action: str
-    """What was asked for, as in `30s delete-pods app=postgresql`."""
+    """The disturbance, as in `30s delete-pods app=postgresql`."""
     ok: bool = True
     said: str | None = None
-    """What it said if it failed, or how it was ended."""
+    """Its output if it failed, or how it was ended."""
 
 
 class SkippedFault(Message):
-    """Something that was to be done to the database during the run, and wasn't."""
+    """A planned disturbance that was not done."""
 
     due_s: float
     """Since the common start."""
@@ -100,7 +99,7 @@ class SkippedFault(Message):
 
 
 class Outage(Message):
-    """What a mark did to the rate of acknowledged events."""
+    """The effect of a mark on the rate of acknowledged events."""
 
     gap_s: float
     """The longest time after it without an acknowledged event."""
@@ -110,40 +109,40 @@ class Outage(Message):
     """From the mark until 90 % of the rate before it (median of the ten seconds before) was reached again;
     None if it never was."""
     shared_with: int | None = None
-    """The place in `marks` of another one to which the gap is put down: the last that came before it."""
+    """The index in `marks` of another one that the gap is attributed to: the last one before it."""
 
 
 # --- times in which a process of the load generator stood still ------------------------------------
 
 STALL_S = 0.25
-"""A process that stands still for less isn't told from one that waits its turn on a busy machine."""
+"""Shorter stalls look like waiting for a CPU on a busy machine."""
 MOST_STALLED_SHARE = 0.02
-"""Up to this share of its window, a run keeps its figures: a rate is then too low by as much at most."""
+"""Up to this share of its window, a run keeps its figures: a rate is then too low by at most this much."""
 
 
 class Stall(Message):
-    """A time in which a worker or the collector did nothing at all."""
+    """A period in which a worker or the collector did nothing at all."""
 
     worker: Count | None
-    """Which worker; None: the collector."""
+    """The worker; None: the collector."""
     begins_s: Instant
     """Since the common start."""
     length_s: Seconds
     asleep_s: Seconds = 0.0
-    """For how long of this the machine slept: no clock by which requests are measured went on."""
+    """How much of this the machine slept: the clocks that measure requests stopped."""
     cpu_s: Seconds = 0.0
-    """CPU time of the process meanwhile: if it is most of the time, it didn't stop but computed."""
+    """CPU time of the process meanwhile: if it is most of the time, the process didn't stop but computed."""
     waited_s: Seconds = 0.0
-    """For how long of this it was ready to go on, and others had the CPU; 0 where only Linux would tell."""
+    """How much of this it was runnable while others had the CPU; 0 except on Linux."""
 
     @property
     def stood_s(self) -> float:
-        """For how long it stood still for another reason than a busy machine, which is told by who used its
-        CPUs, and on which a local database has its share of them."""
+        """How long it stalled for other reasons than a busy machine, which CPU use shows, and on which a
+        local database has its share."""
         return max(0.0, self.length_s - self.waited_s)
 
     def cut(self, late_s: float, began_s: float, ended_s: float) -> Stall | None:
-        """The part of it within a window; None if that is too short to count. `late_s`: how late this process
+        """The part within a window; None if that is too short to count. `late_s`: how late this process
         started."""
         begins_s = self.begins_s + late_s
         ends_s = begins_s + self.length_s - self.asleep_s
@@ -167,7 +166,7 @@ def _by_process(stalls: Iterable[Stall]) -> Collection[list[Stall]]:
 
 
 def _find_worst(stalls: Iterable[Stall]) -> list[Stall]:
-    """Those of the process that stood still for longest: one of many is enough to hold a run back."""
+    """The stalls of the process that stalled longest: one of many is enough to hold a run back."""
     return max(_by_process(stalls), key=_sum_s, default=[])
 
 
@@ -180,23 +179,23 @@ def _sum_stood_s(stalls: Iterable[Stall]) -> float:
 
 
 def sum_stalls_s(stalls: Iterable[Stall]) -> float:
-    """For how long the process stood still that did for longest."""
+    """How long the worst process stalled."""
     return _sum_s(_find_worst(stalls))
 
 
 def _measure_whole_s(worst: Iterable[Stall], window_s: float) -> float:
-    """How long a window really was: no clock of the run has counted what its machine slept."""
+    """The real length of a window: the run's clocks don't count the machine's sleep."""
     return window_s + sum(stall.asleep_s for stall in worst)
 
 
 def is_stalled(stalls: Iterable[Stall], window_s: float) -> bool:
-    """Whether a process stood still for so much of a window that the figures are the client's."""
+    """Whether a process stalled for so much of a window that the figures show the client."""
     worst = max(_by_process(stalls), key=_sum_stood_s, default=[])
     return _sum_stood_s(worst) > MOST_STALLED_SHARE * _measure_whole_s(worst, window_s)
 
 
 def describe_stalls(stalls: Collection[Stall], window_s: float) -> str:
-    """For how long the load generator stood still, which process did, and why as far as that shows."""
+    """How long the load generator stalled, which process, and why if known."""
     worst = _find_worst(stalls)
     stood_s, worker = _sum_s(worst), worst[0].worker
     others = len({stall.worker for stall in stalls}) - 1
@@ -211,89 +210,88 @@ def describe_stalls(stalls: Collection[Stall], window_s: float) -> str:
     else:
         why = "stopped, or left without CPU"
     whole_s = _measure_whole_s(worst, window_s)
-    return f"the load generator stood still for {stood_s:.1f} s of {whole_s:.3g} s ({who}: {why})"
+    return f"the load generator stalled for {stood_s:.1f} s of {whole_s:.3g} s ({who}: {why})"
 
 
 # --- what a database takes on disk, and what an event takes, told from growth ------------------------
 
 MANY_UNITS = 10
-"""Two fill levels tell what an event takes if each is so many units of allocation, and so is what lies
-between them: what is allocated ahead, or not yet merged, is then a tenth of the growth at most."""
+"""Two fill levels show bytes per event if each, and their difference, is this many units of allocation:
+preallocated or unmerged space is then at most a tenth of the growth."""
 
 MOST_ABOVE_MEAN = 1.5
-"""All bytes ÷ all events is about the most that an event takes: what doesn't grow is in it, too. Growth that
-is so many times as much is what was allocated between the levels for events to come."""
+"""Total bytes ÷ total events is roughly an upper bound on bytes per event, since it includes fixed space.
+Growth beyond this multiple of it is space allocated for future events."""
 
 MIB = 1024 * 1024
 
 
 class Level(Message):
-    """A fill level: bytes, and the events in them."""
+    """A fill level: bytes, and the events they hold."""
 
     size_bytes: int
     events: int
 
 
 class Allocation(Message, frozen=True):
-    """What a database allocates, or writes and merges later, at a time."""
+    """The unit that a database allocates, or writes and merges later."""
 
     unit_bytes: int
-    """Of one table, in one copy, unless the module reads it from the server."""
+    """For one copy of one table, unless the module reads it from the server."""
     cause: str
-    """What goes in such units, as a clause: it is a reason for a figure that is missing."""
+    """What comes in such units, as a clause: it explains a missing figure."""
     enough_events: int | None = None
-    """So many show growth, where the module knows it better than by the unit."""
+    """How many events show growth, if the module knows better than by the unit."""
 
     def times(self, units: int) -> Allocation:
-        """The allocation of so many: tables, shards or copies together."""
+        """The allocation of this many tables, shards or copies together."""
         return self.model_copy(update={"unit_bytes": self.unit_bytes * units})
 
 
 ANY_ALLOCATION = Allocation(
     unit_bytes=MIB, cause="the size of a small table says little about its events"
 )
-"""The allocation of modules that name none."""
+"""The default allocation of modules."""
 
 
 class Storage(Message):
-    """Bytes on disk as the database reports them, of all its copies together; None for what it doesn't
-    tell."""
+    """Bytes on disk as reported by the database, over all copies; None for what it doesn't report."""
 
     total_bytes: int | None = None
     data_bytes: int | None = None
     index_bytes: int | None = None
-    """Of what is kept beside the events to find them by, where it is kept apart."""
+    """Bytes of index structures, if stored separately from events."""
     indexes: Mapping[str, int] = Field(default_factory=dict)
-    """Index, as `Indexing.describe_schema` calls it -> its bytes; none where the database doesn't tell them
-    apart."""
+    """Index, named as in `Indexing.describe_schema` -> its bytes; empty if the database doesn't report them
+    separately."""
     copies: int = 1
-    """How many of each event are in these figures."""
+    """How many copies of each event these figures include."""
     events: int | None = None
-    """Stored when the figures were taken."""
+    """Events stored when the figures were taken."""
     level: Level | None = None
-    """What growth is told from, where it isn't `total_bytes` and `events`: files that aren't allocated ahead
-    of their events, or parts and the events that the database counts in them."""
+    """The basis of growth, if not `total_bytes` and `events`: files without preallocation, or parts with the
+    events that the database counts in them."""
     allocation: Allocation | None = None
-    """In what units growth comes; None: `ANY_ALLOCATION`."""
+    """The unit of growth; None: `ANY_ALLOCATION`."""
     event_bytes: int | None = None
-    """An event's values at 8 bytes each: an estimate, by which it is said how many events growth takes."""
+    """An event's values at 8 bytes each: an estimate for how many events are needed to see growth."""
     shared: bool = False
-    """There are others' data in the figures, so those of separate runs can't be compared."""
+    """The figures include others' data, so separate runs can't be compared."""
     source: str = ""
-    """Where they come from, and what they leave out."""
+    """The source of the figures, and what they leave out."""
     reason: str | None = None
     """Why there are none."""
 
     def find_level(self) -> Level | None:
-        """What growth is told from, if it is known."""
+        """The basis of growth, if known."""
         if self.level is not None or self.total_bytes is None or self.events is None:
             return self.level
         return Level(size_bytes=self.total_bytes, events=self.events)
 
 
 def measure_growth(levels: Sequence[Level], allocation: Allocation) -> float | None:
-    """Bytes per event between the lowest and the highest level that are large enough; None if there
-    aren't two, too little is between them, or more than the events there take."""
+    """Bytes per event between the lowest and the highest sufficient level; None if there aren't two, or if
+    the difference is too small or implausibly large."""
     least = MANY_UNITS * allocation.unit_bytes
     large = sorted(
         (level for level in levels if level.size_bytes >= least), key=lambda level: level.events
@@ -309,9 +307,9 @@ def measure_growth(levels: Sequence[Level], allocation: Allocation) -> float | N
 
 
 def estimate_events(storage: Storage, allocation: Allocation) -> int | None:
-    """About how many events a run needs to show growth from its middle to its end: each half is many units
-    then. An event is assumed to take the smaller of the size of its values and all bytes ÷ all events, which
-    is too much where the database allocates ahead."""
+    """The approximate number of events a run needs to show growth from its middle to its end, with many units
+    in each half. Assumes per event the smaller of the size of its values and total bytes ÷ total events,
+    which preallocation inflates."""
     if allocation.enough_events is not None:
         return allocation.enough_events
     estimates = [float(storage.event_bytes)] if storage.event_bytes else []
@@ -325,27 +323,27 @@ def estimate_events(storage: Storage, allocation: Allocation) -> int | None:
 
 
 STEPS = 20
-"""All events of a retention go in this many steps, or a few more."""
+"""All events of a retention are deleted in this many steps, or a few more."""
 
 _SECOND_MS = 1000
 _UNITS_MS = (86_400_000, 3_600_000, 60_000, _SECOND_MS)
-"""Days, hours, minutes, seconds: what partitions are cut by."""
+"""Days, hours, minutes, seconds: the units of partitions."""
 
 SHORTEST_S = STEPS
-"""The shortest retention: its steps are of a second."""
+"""The shortest retention, with steps of a second."""
 
 
 class Retention(Message):
-    """How long events are kept, by the time that they have. Limits are multiples of the step since 1970."""
+    """How long events are kept, by their own time. Limits are multiples of the step since 1970."""
 
     period_ms: int
     step_ms: int
-    """How much of event time is deleted at once: an event is kept for the period, and a step more at most."""
+    """How much event time is deleted at once: an event is kept for the period plus at most a step."""
     until_ms: int | None = None
-    """About where the run's events end; None: that depends on how fast the database is."""
+    """Approximate end of the run's events; None: it depends on the database's speed."""
 
     def find_limit(self, clock_ms: int) -> int:
-        """What is older than that is too old, when events of this time are being inserted."""
+        """The limit of age while events of this time are being inserted."""
         return (clock_ms - self.period_ms) // self.step_ms * self.step_ms
 
 
@@ -357,13 +355,13 @@ def find_step_ms(period_ms: int) -> int:
 
 
 class Deletion(Message):
-    """One deletion while writers were at work. Times count from the common start."""
+    """One deletion while writers were active. Times count from the common start."""
 
     before_ms: int
-    """Of the events that it was about, the time that the youngest lies before, in ms since 1970."""
+    """The limit that all its events are older than, in ms since 1970."""
     began_s: Instant
     ended_s: Instant
-    """When the database said that they are gone."""
+    """When the database confirmed it."""
 
     @property
     def took_s(self) -> float:
@@ -372,17 +370,17 @@ class Deletion(Message):
 
 
 class IntervalFigures(Message):
-    """What a group did in some whole seconds of its window."""
+    """A group's figures in certain whole seconds of its window."""
 
     seconds: Count
     rate_per_s: float | None = None
     """Events acknowledged, or queries answered; None without such seconds."""
     p99_ms: float | None = None
-    """Of the requests that were due in them (in a closed loop: sent); at most 1 % off."""
+    """Of the requests due in them (in a closed loop: sent); within 1 %."""
 
 
 class DeletionCost(Message):
-    """What a group did before the first deletion began, while one ran, and between them."""
+    """A group's figures before the first deletion, during deletions, and between them."""
 
     before: IntervalFigures
     during: IntervalFigures
@@ -390,19 +388,19 @@ class DeletionCost(Message):
 
 
 class RetentionResult(Message):
-    """What was deleted in a run, and whether it is what should have been."""
+    """What was deleted in a run, and whether it was right."""
 
     period_s: Seconds
     step_s: Seconds
     way: str = ""
     """How the database deletes, in words."""
     clock_factor: Count = 1
-    """The workload's option: how many times as fast as by itself events' time passed."""
+    """The workload's option: the speed-up of event time."""
     deletions: list[Deletion]
-    """Those while writers were at work."""
+    """The deletions while writers were active."""
     kept_from_ms: int | None = None
-    """After the run's last deletion nothing older should be there; None: nothing became too old."""
+    """The limit of the run's final deletion, in ms since 1970; None: nothing became too old."""
     deleted: Count = 0
-    """Events that were acknowledged and should be gone."""
+    """Acknowledged events that should be gone."""
     remaining: Count | None = None
-    """Events that should be gone and are there; None: that can't be asked."""
+    """Events that should be gone but aren't; None: unknown."""

@@ -1,4 +1,4 @@
-"""What a run is told: its data set, and groups of workers with a load each."""
+"""The settings of a run: its data set, and groups of workers with a load each."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CommaList = Annotated[list[str], BeforeValidator(split_list)]
 
 
 class PrimaryKey(StrEnum):
-    """Who makes the primary key, and how."""
+    """What generates the primary key, and how."""
 
     SQL = "sql"
     """The database: standard identity column, its sequence cached for one batch."""
@@ -44,28 +44,28 @@ class PrimaryKey(StrEnum):
 
 
 class Tables(StrEnum):
-    """One table, or four to which the events are dealt in turn."""
+    """One table, or four that take events in turn."""
 
     SINGLE = "single"
     MULTIPLE = "multiple"
 
 
 class Timestamps(StrEnum):
-    """Whether a run on existing data goes on in time or starts again at the first timestamp."""
+    """Whether a run on existing data continues in time or starts again at the first timestamp."""
 
     CONTINUE = "continue"
     RESTART = "restart"
 
 
 class Arrivals(StrEnum):
-    """How the requests of an open loop follow each other."""
+    """How the requests of an open loop are spaced."""
 
     EVEN = "even"
     """At equal intervals, the workers' interleaved."""
     POISSON = "poisson"
-    """Independently of each other, as those of many devices that aren't in step."""
+    """Independently, like those of many unsynchronized devices."""
     RECORDED = "recorded"
-    """As those of the recording that is sent."""
+    """As in the recording."""
 
 
 class Role(StrEnum):
@@ -76,7 +76,7 @@ class Role(StrEnum):
     FILL = "fill"
     """Insert the prefill, and nothing after it."""
     READ = "read"
-    """Ask queries."""
+    """Run queries."""
     CHECK = "check"
     """Connect, and change nothing."""
 
@@ -88,7 +88,7 @@ MOST_STAGES = 100
 
 
 class RateStage(Message):
-    """So long at this rate."""
+    """A time at this rate."""
 
     duration_s: float = Field(gt=0)
     rate_per_s: float = Field(ge=0)
@@ -99,7 +99,8 @@ class RateStage(Message):
 
 
 class FleetPause(Message):
-    """So long the fleet of devices is cut off: events go on becoming due, and are sent once it is back."""
+    """A time in which the fleet of devices is cut off: events keep becoming due, and are sent once it is
+    back."""
 
     begins_s: Seconds
     """Since the common start."""
@@ -112,7 +113,7 @@ class FleetPause(Message):
 
 
 def parse_stages(text: str) -> list[RateStage]:
-    """`2m:1000,10m:5k`; ValueError says how to write them."""
+    """Parses `2m:1000,10m:5k`; ValueError explains the syntax."""
     stages = [_parse_stage(part.strip()) for part in text.split(",")]
     if len(stages) > MOST_STAGES:
         raise ValueError(f"{len(stages)} stages: {MOST_STAGES} at most")
@@ -145,16 +146,16 @@ Stages = Annotated[
     BeforeValidator(_read_stages),
     PlainSerializer(format_stages, return_type=str, when_used="json"),
 ]
-"""Stages, in files and messages as they are written on a command line."""
+"""Stages, written in files and messages as on a command line."""
 
 
 def sum_durations_s(stages: Sequence[RateStage]) -> float:
-    """How long all stages take."""
+    """The total length of all stages."""
     return round(sum(stage.duration_s for stage in stages), 9)
 
 
 def find_mean_rate(stages: Sequence[RateStage]) -> float:
-    """What is due in all stages ÷ the time that they take."""
+    """The mean rate of all stages."""
     return sum(stage.duration_s * stage.rate_per_s for stage in stages) / sum_durations_s(stages)
 
 

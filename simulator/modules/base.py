@@ -1,8 +1,8 @@
-"""The contract of a database module.
+"""The contract of a database module. A module is a package with one class. It declares what it can do
 
-A module is a package with one class. It says what it can do (`CAPABILITIES`), which options it takes
-(`options_model`), prepares tables, counts, compiles queries, and hands out a `Writer`, which
-builds payloads and sends them (`sending`).
+(`CAPABILITIES`) and its options (`options_model`), prepares tables, counts, compiles queries, and provides a
+
+`Writer`, which builds and sends payloads (`sending`).
 """
 
 from __future__ import annotations
@@ -72,10 +72,10 @@ __all__ = [
 _COUNT_INTERVAL_S = 0.25
 
 TUNED = "-tuned"
-"""Ends the name of a query that asks the same in the way that suits a database best."""
+"""Suffix of a query variant that suits the database best."""
 
 Query = Callable[[], Rows]
-"""A statement of a `CallingAsker`: asks and decodes."""
+"""A statement of a `CallingAsker`: runs the query and decodes."""
 
 
 class Module(ABC, Generic[OptionsT]):
@@ -84,32 +84,32 @@ class Module(ABC, Generic[OptionsT]):
     name: ClassVar[str]
     CAPABILITIES: ClassVar[Capabilities]
     PACKAGES: ClassVar[tuple[str, ...]] = ()
-    """Distributions by which this module talks to its database; the result keeps their versions."""
+    """Distributions that this module uses to talk to its database; the result stores their versions."""
     IMPORTED_LATE: ClassVar[tuple[str, ...]] = ()
-    """What is imported only to connect and to write, since it takes 0.1 s of CPU and more: whoever asks what
-    modules can do has no use for it. `load_module` makes sure that it is installed."""
+    """Imported only to connect and to write, since it takes 0.1 s of CPU or more and isn't needed to list
+    capabilities. `load_module` makes sure that it is installed."""
     OLDEST: ClassVar[Mapping[str, str]] = {}
-    """Product that the server may be, or have -> the oldest version of it that is supported."""
+    """Product that the server is, or contains -> its oldest supported version."""
     UPGRADE: ClassVar[str] = "upgrade it"
-    """What to do about an older one."""
+    """The remedy for an older one."""
     CLIENTS: ClassVar[Mapping[str, Client]]
-    """What `Options.client` can be: `lean`, which each module has, `official`, and others of the vendor's."""
+    """The values of `Options.client`: `lean`, which each module has, `official`, and other vendor clients."""
     options: OptionsT
     options_model: type[OptionsT]
     ENCODINGS: ClassVar[Sequence[Encoding]]
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {}
-    """Setting that `server_info` tells -> what it changes; the others are of the database alone."""
+    """Setting reported by `server_info` -> what it affects; the others only describe the database."""
     settle_s: float = 0.0
-    """For a database that acknowledges events before they can be queried: how long a count must have
-    stood still below the expected number before it is believed."""
+    """For a database that acknowledges events before they are queryable: how long a count must remain below
+    the expected number before it is believed."""
 
     own_names: Sequence[str] = ()
-    """What `list_own_names` gives."""
+    """Cache of `list_own_names`."""
     own_tables: Sequence[str] = ()
-    """The workload's own statements that make the tables; none: the module makes them."""
+    """The workload's own statements that create the tables; empty: the module creates them."""
 
     _fetcher: Asker | None = None
-    """Asks what isn't measured; made when it is first needed."""
+    """Runs queries that aren't measured; created on first use."""
 
     def __init__(self, options: OptionsT, job: Job) -> None:
         """Connects to nothing. Raises OptionError for a combination that can't work."""
@@ -138,8 +138,8 @@ class Module(ABC, Generic[OptionsT]):
             self.CAPABILITIES.ageing.require(job.retention, self.name)
 
     def list_own_names(self) -> list[str]:
-        """By which names a workload may have statements of its own for the module, its own name before that
-        of the module that it extends."""
+        """The names under which a workload may have its own statements for the module, its own name before
+        that of the module it extends."""
         return [vars(kind)["name"] for kind in type(self).__mro__ if "name" in vars(kind)]
 
     @property
@@ -158,7 +158,7 @@ class Module(ABC, Generic[OptionsT]):
         return {name: client for name, client in cls.CLIENTS.items() if name != LEAN}
 
     def _check_client(self) -> None:
-        """OptionError if what the load does can't go by the client that the options name."""
+        """OptionError if the client in the options can't do what the load does."""
         name, load = self.options.client, self.job.load
         if name not in self.CLIENTS:
             raise OptionError(
@@ -176,19 +176,18 @@ class Module(ABC, Generic[OptionsT]):
         if load.role is Role.READ:
             if not client.asker:
                 raise OptionError(
-                    f"client={name} asks no queries in module {self.name}: use client={LEAN} for"
-                    " them"
+                    f"client={name} can't query in module {self.name}: use client={LEAN} for that"
                 )
             return
         mode, ways = self.mode, client.ways
         if mode not in ways:
             alternatives = f"{' or '.join(ways)}, or " if ways else ""
             raise OptionError(
-                f"client={name} has no way to insert in mode {mode}: use {alternatives}client={LEAN}"
+                f"client={name} can't insert in mode {mode}: use {alternatives}client={LEAN}"
             )
         if found := list(find_refused_texts(client.refused_texts, self.job.schema)):
             raise OptionError(
-                *(f"client={name} can't insert such events: there is {each}" for each in found)
+                *(f"client={name} can't insert these events: there is {each}" for each in found)
             )
         if not client.in_flight and self.options.in_flight(load) > 1:
             raise OptionError(
@@ -197,12 +196,12 @@ class Module(ABC, Generic[OptionsT]):
             )
 
     def _check_in_flight(self) -> None:
-        """OptionError if more requests are to be in flight than the module can hold."""
+        """OptionError if the load has more requests in flight than the module can handle."""
         load = self.job.load
         if load.role is Role.READ:
             if (load.in_flight or 1) > 1 and self.client.asker == CALLING:
                 raise OptionError(
-                    f"module {self.name} asks one query at a time, not {load.in_flight}: use more readers"
+                    f"module {self.name} runs one query at a time, not {load.in_flight}: use more readers"
                     " instead"
                 )
             return
@@ -217,14 +216,14 @@ class Module(ABC, Generic[OptionsT]):
 
     @classmethod
     def find_durability(cls, version: str) -> Durability | None:
-        """What an acknowledgement is worth with this version, as `server_info` tells it; empty: whatever the
-        module is for."""
+        """Durability facts of this version, as reported by `server_info`; empty: as declared by the
+        module."""
         return cls.CAPABILITIES.durability
 
     @classmethod
     @abstractmethod
     def encoder(cls, options: OptionsT, job: Job) -> Encoder:
-        """An encoder for the job's requests. Of the options it needs those that are marked with `PAYLOAD`."""
+        """An encoder for the job's requests. It only needs the options marked with `PAYLOAD`."""
 
     @abstractmethod
     def open(self) -> None:
@@ -235,39 +234,39 @@ class Module(ABC, Generic[OptionsT]):
         self.close_fetcher()
 
     def check(self) -> None:
-        """SimulatorError, with a remedy, if the server can't do what a run needs, or doesn't let us: before a
-        run makes its tables, and for `doctor`. Changes nothing."""
+        """SimulatorError, with a remedy, if the server can't do what a run needs, or denies it: before a run
+        creates its tables, and for `doctor`. Changes nothing."""
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other runs off the same database meanwhile, where the database has a way to.
+        """Exclude other runs from the same database meanwhile, if the database supports it. SimulatorError if
 
-        Raises SimulatorError if another run holds it.
+        another run holds it.
         """
         yield
 
     @abstractmethod
     def prepare(self) -> None:
-        """Drop the tables if `job.clean`, then make those that don't exist. May be repeated. What somebody
-        else has made is neither dropped nor written into: SimulatorError if it is in the way."""
+        """Drop the tables if `job.clean`, then create missing ones. May be repeated. Anything created by
+        others is neither dropped nor written to: SimulatorError if it is in the way."""
 
     def claim_tables(self) -> list[str]:
-        """The job's tables that are there, if this tool has made them. Raises SimulatorError if somebody else
-        has: they must not be changed."""
+        """The job's existing tables, if this tool created them. SimulatorError if someone else did: they must
+        not be changed."""
         return []
 
     def times_taken(self) -> tuple[int, int] | None:
-        """The first and the last time of an event, in ms since 1970, that the database stores now; None: any.
-        Events of other times would be dropped without a word. Called after `open`."""
+        """The first and the last event time, in ms since 1970, that the database stores now; None: any.
+        Events outside would be dropped silently. Called after `open`."""
         return None
 
     @abstractmethod
     def prepare_queries(self) -> None:
-        """Check that there is something to query; create the indices if the options ask for them."""
+        """Check that there is something to query; create the indexes if the options require them."""
 
     @property
     def must_have_events(self) -> bool:
-        """Whether there must be some to query: in a run with writers there may be none yet."""
+        """Whether tables must exist: in a run with writers there may be none yet."""
         return self.job.load.role is Role.READ
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
@@ -276,65 +275,66 @@ class Module(ABC, Generic[OptionsT]):
         raise OptionError(f"module {self.name} has no tags table")
 
     def count_devices(self) -> int | None:
-        """Rows of the tags' table; None if there is none."""
+        """The number of rows in the tags' table; None if there is none."""
         return None
 
     @abstractmethod
     def count(self) -> int | None:
-        """Events stored in the job's tables, after whatever makes them visible.
+        """The number of events in the job's tables, after making them visible. None for a module that stores
 
-        None from a module that stores nothing: then nothing can be verified.
+        nothing: then nothing can be verified.
         """
 
     def list_kept_apart(self) -> Sequence[str]:
-        """The columns whose values the database keeps apart from the rest of their event, so that one may be
-        lost alone: each of them is counted and looked up. Such a module compiles COUNT with a column."""
+        """The columns whose values the database stores separately from the rest of their event, so that one
+        may be lost alone: each is counted and looked up. Such a module compiles COUNT with a column."""
         return ()
 
     def make_visible(self) -> None:
-        """Make visible what was acknowledged, as `count` does, for whoever counts by a query."""
+        """Make acknowledged events visible, as `count` does, for counting by a query."""
 
     def storage(self) -> Storage:
-        """What the job's tables take on disk, after whatever makes that figure true (a flush, a
-        checkpoint); `events` is filled in by the caller. Raises Retryable or SimulatorError if the
+        """Disk space of the job's tables, after whatever makes that figure accurate (a flush, a checkpoint);
+        the caller fills in `events`. Raises Retryable or SimulatorError if the
         database doesn't say."""
         return Storage(reason=f"module {self.name} can't measure it yet")
 
     def storage_during(self) -> Storage:
-        """What the job's tables take while others write, without anything that would disturb them, such as a
-        flush. `level` is filled in by the caller unless the database counts the events in the figures."""
-        return Storage(reason="this database can't report its size during the run without a flush")
+        """Disk space of the job's tables during writes, without disturbing them, as a flush would. The caller
+        fills in `level` unless the database counts the events in the figures."""
+        return Storage(reason="this database can't report its size during a run without a flush")
 
     def compact(self) -> bool:
-        """Have the database do what a night would do for the job's tables, and wait for it; False if
-        there is nothing of the kind."""
+        """Run the database's long-term maintenance (compaction) for the job's tables, and wait for it; False
+        if there is none."""
         return False
 
     def delete_older(self, before_ms: int) -> None:
         """Delete all events of the job's tables that are older, in ms since 1970, and wait until they are
-        gone: as `CAPABILITIES.ageing` says, while others insert. `before_ms` is one of the limits of
+        gone: in the way declared in `CAPABILITIES.ageing`, while others
+        insert. `before_ms` is one of the limits of
         `Job.retention`; may be repeated. Raises Retryable or SimulatorError."""
         raise OptionError(f"module {self.name} doesn't delete by age")
 
     def describe_schema(self) -> list[str]:
-        """What `prepare` makes, as it is sent, for a person to read; none: nothing is made before the events.
-        Needs no connection. OptionError if the module can't show it."""
+        """The statements of `prepare`, for people to read; empty: nothing is created before the events. Needs
+        no connection. OptionError if the module can't show them."""
         raise OptionError(f"module {self.name} can't show what it creates")
 
     @abstractmethod
     def server_info(self) -> dict[str, Any]:
-        """Version, and the settings that change a result: durability, replication, consistency."""
+        """Version, and the settings that affect a result: durability, replication, consistency."""
 
     def read_versions(self) -> Mapping[str, str]:
-        """Product of `OLDEST` -> its version; those that are here and tell it. Called after `open`."""
+        """Product of `OLDEST` -> its version, if present and reported. Called after `open`."""
         return {product: self.server_info()["version"] for product in self.OLDEST}
 
     def for_prefill(self) -> Self:
-        """The module for what is inserted before a run, by the fastest way."""
+        """The module for inserts before a run, in the fastest way."""
         return type(self)(self.options.for_prefill(), self.job.for_prefill())
 
     def writer(self) -> Writer:
-        """A writer for the job's requests, by the client that the options name."""
+        """A writer for the job's requests, using the client in the options."""
         writer: Writer = resolve_name(self.client.writer)(self)
         return writer
 
@@ -346,23 +346,23 @@ class Module(ABC, Generic[OptionsT]):
         return {}
 
     def compile(self, bound: BoundQuery) -> Any:
-        """The statement, in the database's language, that asks what is bound: what the module's asker takes.
-        Only called for queries that are made of `CAPABILITIES.shapes`."""
+        """The statement for a bound query, in the form that the module's asker takes. Only called for queries
+        within `CAPABILITIES.shapes`."""
         raise OptionError(f"module {self.name} compiles no queries")
 
     def take_statement(self, text: str, bound: BoundQuery) -> Any:
-        """What the module's asker takes of a workload's own statement, with what is bound for its parameters.
-        Only called with what is in the language of `CAPABILITIES.statements`."""
+        """A workload's own statement with bound parameters, in the form that the module's asker takes. Only
+        called with the language of `CAPABILITIES.statements`."""
         raise OptionError(refuse_statements(self.name))
 
     def make_statement(self, bound: BoundQuery) -> Any:
-        """The statement that asks what is bound: the workload's own, or else what `compile` gives."""
+        """The statement for a bound query: the workload's own, or else from `compile`."""
         text = find_own_statement(self.own_names, bound.query)
         return self.compile(bound) if text is None else self.take_statement(text, bound)
 
     def describe_statement(self, statement: Any) -> str:
-        """What `compile` gave, as it is sent, for a person to read. Needs no connection. OptionError if the
-        module can't show it."""
+        """The result of `compile` as sent, for people to read. Needs no connection. OptionError if the module
+        can't show it."""
         if isinstance(statement, str):
             return statement
         if isinstance(statement, dict | list):
@@ -370,20 +370,20 @@ class Module(ABC, Generic[OptionsT]):
         raise OptionError(f"module {self.name} can't show what it sends")
 
     def answer(self, statement: Any) -> Rows:
-        """Ask and decode what `compile` gave: for a module without an asker of its own."""
+        """Run and decode the result of `compile`: for a module without its own asker."""
         rows: Rows = statement()
         return rows
 
     def asker(self, in_flight: int = 1, client: str | None = None) -> Asker:
-        """What asks a reader's queries, with so many of them under way at once. `client`: None: the one that
-        the options name."""
+        """The asker for a reader's queries, with this many in flight. `client`: None: the one in the
+        options."""
         name = self.CLIENTS[client or self.options.client].asker
         asker: Asker = resolve_name(name)(self, in_flight)
         return asker
 
     def fetch(self, statement: Any) -> Rows:
-        """The rows of a statement's answer, decoded: for whoever isn't measured. After `open`. Raises
-        Retryable if the database has gone away since then, or SimulatorError."""
+        """The decoded rows of a statement's answer, outside of measurements. After `open`. Retryable if the
+        database has gone away since then, or SimulatorError."""
         try:
             if self._fetcher is None:
                 self._fetcher = self.asker(client=LEAN)
@@ -394,16 +394,13 @@ class Module(ABC, Generic[OptionsT]):
             raise
 
     def close_fetcher(self) -> None:
-        """Disconnect what `fetch` asks by."""
+        """Disconnect the asker of `fetch`."""
         if self._fetcher is not None:
             self._fetcher.close()
             self._fetcher = None
 
     def queries(self) -> Mapping[str, Any]:
-        """The statements to ask that are the same in each execution.
-
-        Raises OptionError for a name that there isn't.
-        """
+        """The statements that are the same in each execution. OptionError for an unknown name."""
         own = self.workload_queries()
         statements = {}
         for name in self.choose_queries(own):
@@ -415,7 +412,7 @@ class Module(ABC, Generic[OptionsT]):
         return statements
 
     def drawn_queries(self) -> Mapping[str, Description]:
-        """The queries to ask whose parameters are drawn for each execution; OptionError as `queries`."""
+        """The queries whose parameters are drawn for each execution; OptionError as for `queries`."""
         drawn = {name: query for name, query in self._described().items() if query.is_drawn}
         # Without any, the database needn't be asked what `workload_queries` may have to know.
         return (
@@ -423,10 +420,11 @@ class Module(ABC, Generic[OptionsT]):
         )
 
     def choose_queries(self, own: Collection[str] | None = None) -> list[str]:
-        """Names of all queries to ask: those for the workload, or those that the job's load names.
+        """Names of all queries to run: those of the workload, or those in the job's load. `own`: names of
 
-        `own`: names of `workload_queries`, if the caller has them. Raises OptionError for a name that isn't
-        among them, or that the module can't ask.
+        `workload_queries`, if the caller has them. OptionError for a name that is unknown, or that the module
+
+        can't run.
         """
         schema, described = self.job.schema, self._described()
         own_names = self.workload_queries() if own is None else own
@@ -452,17 +450,17 @@ class Module(ABC, Generic[OptionsT]):
         return schema.description(name) or schema.description(name.removesuffix(TUNED))
 
     def _described(self) -> dict[str, Description]:
-        """The described queries that can be asked."""
+        """The described queries that can be run."""
         return {query.name: query for query in self.job.schema.descriptions if self.can_ask(query)}
 
     def can_ask(self, query: Description) -> bool:
-        """Whether it can be compiled, or has a statement of the workload's own."""
+        """Whether it can be compiled, or has the workload's own statement."""
         if find_own_statement(self.own_names, query) is not None:
             return True
         return self.job.schema.shapes_of(query) <= frozenset(self.CAPABILITIES.shapes)
 
     def explain_query(self, name: str, available: Sequence[str]) -> str:
-        """Why a query can't be asked; `available`: the queries that can."""
+        """Why a query can't be run; `available`: the queries that can."""
         schema = self.job.schema
         hint = f"(known: {', '.join(available)})"
         description = schema.description(name)
@@ -471,22 +469,22 @@ class Module(ABC, Generic[OptionsT]):
         return f"{self.refuse_query(description)} {hint}"
 
     def refuse_query(self, query: Description) -> str:
-        """Why a described query can't be asked."""
+        """Why a described query can't be run."""
         lacking = self.job.schema.shapes_of(query) - frozenset(self.CAPABILITIES.shapes)
         if impossible := lacking & frozenset(self.CAPABILITIES.impossible_shapes):
             return (
-                f"module {self.name} can't ask {query.name}: the database has no queries with"
+                f"module {self.name} can't run {query.name}: the database has no queries with"
                 f" {', '.join(sorted(impossible))}"
             )
         return (
-            f"module {self.name} can't ask {query.name} yet: it compiles no queries with"
+            f"module {self.name} can't run {query.name} yet: it supports no queries with"
             f" {', '.join(sorted(lacking))}"
         )
 
 
 def connect_again(connect: Callable[[], None]) -> None:
-    """Connect to a server to which there has been a connection: one that is away for a while comes back, so
-    that is Retryable where it would be a SimulatorError."""
+    """Reconnect to a server that was reachable before: since it may come back, a SimulatorError becomes
+    Retryable."""
     try:
         connect()
     except SimulatorError as error:
@@ -494,7 +492,7 @@ def connect_again(connect: Callable[[], None]) -> None:
 
 
 def await_count(count: Callable[[], int | None], expected: int, settle_s: float) -> int | None:
-    """Count until `expected` events are there, or no more have appeared for `settle_s` seconds."""
+    """Count until `expected` events are visible, or no more have appeared for `settle_s` seconds."""
     stored = count()
     grown = time.monotonic()
     while stored is not None and stored < expected and time.monotonic() < grown + settle_s:
@@ -514,7 +512,7 @@ ConnectedT = TypeVar("ConnectedT", bound=AnyModule | Asker | Writer)
 
 @contextmanager
 def connect(client: ConnectedT) -> Iterator[ConnectedT]:
-    """Connect a module, an asker or a writer, and close it in the end."""
+    """Connect a module, an asker or a writer, and close it at the end."""
     try:
         client.open()
         yield client

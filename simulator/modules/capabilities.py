@@ -1,4 +1,4 @@
-"""What a module says it can do, and what it can't."""
+"""What a module declares it can and can't do."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ class Support(StrEnum):
     UNSUPPORTED = "unsupported"
     """The database can't."""
     MISSING = "missing"
-    """The database could, this module doesn't yet."""
+    """The database can, but this module doesn't support it yet."""
 
 
 @dataclass(frozen=True)
 class RefusedText:
-    """What texts can't have."""
+    """What texts can't contain."""
 
     pattern: str
     """A regular expression for it."""
     what: str
-    """In words, after `it has`, and before the column."""
+    """In words, between `it has` and the column."""
     why: str
-    """After the column: why not, or else."""
+    """After the column: the reason or remedy."""
     tags_only: bool = False
-    """Whether texts of events can have it."""
+    """Whether texts of events can contain it."""
 
 
 def find_refused_texts(refused_texts: Iterable[RefusedText], schema: Schema) -> Iterator[str]:
-    """What of that the workload's texts have, after `it has`, as far as they are known: once a column."""
+    """Which of that the workload's known texts contain, after `it has`: once per column."""
     for column in schema.columns:
         describes = column.tag or column.name == schema.device
         for refused in refused_texts:
@@ -54,24 +54,24 @@ def find_refused_texts(refused_texts: Iterable[RefusedText], schema: Schema) -> 
 
 @dataclass(frozen=True)
 class Client:
-    """By what a module inserts and asks (`Options.client`): its own path, `lean`, or a vendor's client."""
+    """A client that inserts and queries (`Options.client`): the module's own path, `lean`, or a vendor's
+    client."""
 
     writer: str = ""
-    """`package.module:name` of what makes the writer, of the module; imported only to be used.
-    Empty: it inserts nothing."""
+    """`package.module:name` that creates the writer from the module; imported only on use. Empty: it can't
+    insert."""
     asker: str = ""
-    """The same for what makes the asker, of the module and how many queries may be under way.
-    Empty: it asks nothing."""
+    """The same for the asker, from the module and the number of queries in flight. Empty: it can't query."""
     packages: tuple[str, ...] = ()
-    """Its distributions, besides `Module.PACKAGES`; the result keeps their versions."""
+    """Its distributions, besides `Module.PACKAGES`; the result stores their versions."""
 
     # What else is to be said of a vendor's client.
     ways: Mapping[str, str] = field(default_factory=dict)
-    """Insert mode, as `Options.mode` calls it -> the bulk way that the vendor documents for it."""
+    """Insert mode, as in `Options.mode` -> the bulk method that the vendor documents for it."""
     in_flight: bool = False
     """Whether a worker can have several inserts in flight: its threads share the client."""
     refused_texts: Collection[RefusedText] = ()
-    """What texts of events that it inserts can't have."""
+    """What texts of inserted events can't contain."""
 
 
 @dataclass(frozen=True)
@@ -85,17 +85,17 @@ class Encoding:
 
 @dataclass(frozen=True)
 class Ageing:
-    """How a module deletes what has become too old."""
+    """How a module deletes old events."""
 
     way: str = ""
-    """In words, after `older events go by`; empty: it doesn't."""
+    """In words, after `older events are deleted by`; empty: it doesn't."""
     reason: str = "it doesn't delete by age yet"
     """Why it doesn't, after the module's name."""
     unit_ms: int = 1
     """Limits must be multiples of this."""
 
     def require(self, retention: Retention, module: str) -> None:
-        """OptionError if the module can't keep to a retention."""
+        """OptionError if the module can't do a retention."""
         if not self.way:
             raise OptionError(f"module {module} can't do --retention: {self.reason}")
         if retention.step_ms % self.unit_ms:
@@ -106,12 +106,12 @@ class Ageing:
 
 
 class Needed(NamedTuple):
-    """What a setting must be for an acknowledged event to be on disk."""
+    """The value a setting needs for an acknowledged event to be on disk."""
 
     values: tuple[str, ...]
-    """Each of them will do, in capitals or not; the first is what is advised."""
+    """Accepted values, case-insensitive; the first is recommended."""
     otherwise: str
-    """When it is on disk with another value, after these words: a format of settings. Empty: not known."""
+    """When it is on disk with another value: a format string of settings. Empty: unknown."""
 
     def has(self, value: object) -> bool:
         """Whether a setting's value is one of them."""
@@ -119,34 +119,34 @@ class Needed(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """What an acknowledgement is worth with certain settings."""
+    """The durability of an acknowledgement with certain settings."""
 
     on_disk: bool | None
-    """Whether an event is on disk by then; None: not known."""
+    """Whether an event is on disk by then; None: unknown."""
     when: str
-    """When it is on disk, after these words; where that isn't known, why not."""
+    """When it is on disk, or why that is unknown."""
     places: int | None
-    """In how many places it is by then; None: not known."""
+    """How many copies exist by then; None: unknown."""
     remedy: Mapping[str, str]
-    """Setting -> the value that would have it on disk; none if there is no such setting."""
+    """Setting -> the value that would put it on disk; empty if there is none."""
 
 
 @dataclass(frozen=True)
 class Durability:
-    """When an acknowledged event is on disk, and in how many places: by settings, which are options of the
-    module or what `server_info` tells."""
+    """When an acknowledged event is on disk, and in how many copies, by settings: options of the module, or
+    from `server_info`."""
 
     needed: Mapping[str, Needed] = field(default_factory=dict)
-    """Setting -> what it must be; all of them must."""
+    """Setting -> its requirement; all must be met."""
     never: str = ""
-    """If there is no such setting: when an event is on disk, after these words; a format of settings."""
+    """If there is no such setting: when an event is on disk; a format string of settings."""
     unknown: str = ""
-    """If nothing tells it: why not."""
+    """If it is unknown: why."""
     count_places: Callable[[Mapping[str, Any]], int | None] = lambda settings: 1
-    """Settings -> in how many places an event is before it is acknowledged; None: not known."""
+    """Settings -> the number of copies before an event is acknowledged; None: unknown."""
 
     def judge(self, settings: Mapping[str, Any]) -> Acknowledged:
-        """What an acknowledgement is worth. What isn't among the settings isn't known."""
+        """The durability of an acknowledgement. Missing settings are unknown."""
         counted = self.count_places(settings)
         # A result may be a stranger's.
         places = counted if isinstance(counted, int) else None
@@ -171,93 +171,92 @@ class Durability:
 
 
 def _fill(text: str, settings: Mapping[str, Any]) -> str:
-    """A text with settings in it; one that isn't told stands there by its name."""
+    """A text with settings filled in; a missing one appears by name."""
     # No `str.format`, for which a dot in a name is an attribute.
     return re.sub(r"\{([^}]+)\}", lambda match: str(settings.get(match[1], match[1])), text)
 
 
 @dataclass(frozen=True)
 class OwnSchema:
-    """Whether a workload may make a module's tables by statements of its own."""
+    """Whether a workload may create a module's tables with its own statements."""
 
     language: str = ""
-    """Of these statements; empty: it takes none."""
+    """The language of these statements; empty: it takes none."""
     reason: str = "it doesn't take statements for its tables yet"
     """Why it takes none, after the module's name."""
     options: Collection[str] = ()
     """Options that shape the module's own tables, besides those that change the schema."""
     ages: bool = False
-    """Whether old events are deleted from whatever tables such statements make."""
+    """Whether old events can be deleted from tables that such statements create."""
 
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a module can do. Messages of the command line and the README's table come from it."""
+    """What a module can do. Command-line messages and the reference are generated from it."""
 
     insert_modes: Mapping[str, Support]
     primary_keys: Mapping[PrimaryKey, Support]
     indices: Support
     column_types: Collection[ColumnType] | Mapping[ColumnType, str]
-    """The types of columns that the module has a type of its database for, best with that type's name."""
+    """Supported column types, preferably with the database's type."""
     multiple_tables: Support = Support.FULL
-    """Whether events can be dealt to several tables (`--tables multiple`)."""
+    """Whether events can be distributed over several tables (`--tables multiple`)."""
     queries: Mapping[str, Support] = field(default_factory=dict)
     """The queries of all workloads (`Schema.queries`), and variants that the module adds; by default what
     `shapes` allow."""
     tag_types: Mapping[ColumnType, str] = field(default_factory=dict)
-    """Further types, which only the device and tags can have, as the database keeps them for a series and not
-    for each event, with the database's type."""
+    """Further types, with the database's type, that only the device and tags can have, since the database
+    stores them per series and not per event."""
     in_flight: Mapping[str, Support] = field(default_factory=dict)
-    """The insert modes, as `Options.mode` calls them, in which a worker can have several requests in
-    flight. A mode that isn't named holds one."""
+    """The insert modes, as in `Options.mode`, in which a worker can have several requests in flight. Others
+    allow one."""
     repeated_timestamps: Support = Support.FULL
     """Whether a device may have several events at one time, as with `--timestamps restart`."""
     int32_range: tuple[int, int] = (-(2**31), 2**31 - 1)
-    """The smallest and the largest number that the type for INT32 holds."""
+    """The range of the type for INT32."""
     int64_range: tuple[int, int] = (-(2**63), 2**63 - 1)
-    """The smallest and the largest number that the type for INT64 holds."""
+    """The range of the type for INT64."""
     float64_digits: int | None = None
-    """How many significant digits of a FLOAT64 are kept at least; None: all. A FLOAT64 without decimals has
-    more."""
+    """The significant digits of a FLOAT64 that are kept; None: all. A FLOAT64 without decimals has more."""
     most_columns: int | None = None
-    """How many columns a table can have for a workload; None: as many as a definition."""
+    """The most columns of a workload's table; None: as many as in a definition."""
     system_columns: Collection[str] = ()
-    """Columns that every table has, so that none of a workload's can be called so."""
+    """Columns that every table has, whose names a workload can't use."""
     not_finite: bool = False
     """Whether NaN and infinite numbers are stored as they are."""
     missing_values: bool = True
     """Whether events without a value in a nullable column can be stored."""
     empty_texts: bool = True
-    """Whether an empty text of a column differs from a missing one, also in answers."""
+    """Whether an empty text differs from a missing one, also in answers."""
     refused_texts: Collection[RefusedText] = ()
-    """What texts can't have, as far as a workload's are known beforehand."""
+    """What texts can't contain, as far as a workload's are known in advance."""
     needs_value: bool = False
-    """Whether an event must have a value besides its time, its device and tags."""
+    """Whether an event must have a value besides time, device and tags."""
     tags_table: Support = Support.MISSING
-    """Whether tags can be stored in a table of their own, which queries join."""
+    """Whether tags can be stored in a separate table, which queries join."""
     rounded: Collection[Function] = ()
-    """What the database computes of whole numbers in floats of 64 bits: beyond 2**53 it is rounded, which is
-    no wrong answer."""
+    """What the database computes from integers in 64-bit floats: rounding beyond 2**53 isn't a wrong
+    answer."""
     percentiles: Percentiles = EXACT_PERCENTILES
-    """How it finds percentiles, if it has any."""
+    """How it computes percentiles, if at all."""
     impossible_shapes: Collection[Shape] = ()
     """Shapes that the database itself can't answer."""
     ageing: Ageing = Ageing()
     """How it deletes what is older than `--retention`."""
     durability: Durability | None = None
-    """What an acknowledgement is worth; None: the module doesn't say."""
+    """The durability of an acknowledgement; None: not declared."""
     allocation: Allocation = ANY_ALLOCATION
-    """What the database allocates at a time for a table, unless `Module.storage` knows it better."""
+    """The database's unit of allocation for a table, unless `Module.storage` knows it better."""
     shapes: Collection[Shape] = ()
-    """What described queries may be made of, so that `Module.compile` can put them into the database's
-    language. None: only the module's own queries can be asked."""
+    """The shapes of queries that `Module.compile` supports. None: only the module's own queries can be
+    run."""
     dialects: Collection[str] = ()
-    """Further names by which a workload may have statements of its own for the module, each for one kind of
+    """Further names under which a workload may have its own statements for the module, each for one kind of
     server."""
     statements: str | None = None
-    """The language of statements that a workload may have of its own for the module; None: it takes none."""
+    """The language of a workload's own statements for the module; None: it takes none."""
     own_schema: OwnSchema = OwnSchema()
-    """Whether a workload may make the tables by statements of its own."""
+    """Whether a workload may create the tables with its own statements."""
 
     def __post_init__(self) -> None:
         if not self.queries and self.shapes:
@@ -269,7 +268,7 @@ class Capabilities:
         return Exactness(self.rounded, self.percentiles)
 
     def _claim_queries(self) -> dict[str, Support]:
-        """Which of the workloads' own queries can be asked by these shapes."""
+        """Which of the workloads' own queries these shapes support."""
 
         def claim(needed: frozenset[Shape]) -> Support:
             if needed & frozenset(self.impossible_shapes):
@@ -284,7 +283,7 @@ class Capabilities:
         }
 
     def workload(self, schema: Schema) -> Support:
-        """Whether events of this schema can be stored: it depends on their columns, and where tags are."""
+        """Whether events of this schema can be stored: it depends on their columns, and on where tags are."""
         if schema.tags is Tags.TABLE and self.tags_table is not Support.FULL:
             return self.tags_table
         if any(self._find_limits(schema)):
@@ -292,7 +291,7 @@ class Capabilities:
         return Support.MISSING if any(self._find_gaps(schema)) else Support.FULL
 
     def _find_limits(self, schema: Schema) -> Iterator[str]:
-        """What the database itself can't store, after `it has`: once for each column."""
+        """What the database itself can't store, after `it has`: once per column."""
         yield from find_refused_texts(self.refused_texts, schema)
         if schema.repeated_instants and self.repeated_timestamps is not Support.FULL:
             yield (
@@ -308,8 +307,8 @@ class Capabilities:
                 continue
             if column.type in self.tag_types:
                 yield (
-                    f"a column of type {column.type}, {column.name}, which the database can't store: only the"
-                    " device and tags can have it"
+                    f"a column of type {column.type}, {column.name}, which the database can't store: only"
+                    " the device and tags can have that type"
                 )
             exact = column.type is not ColumnType.FLOAT64 or column.decimals is not None
             if self.float64_digits is not None and not exact:
@@ -320,7 +319,7 @@ class Capabilities:
                 )
 
     def _find_number_limits(self, column: Column) -> Iterator[str]:
-        """What of a column's known numbers the database can't store, after `it has`."""
+        """Which known numbers of a column the database can't store, after `it has`."""
         if column.not_finite and not self.not_finite:
             yield (
                 f"{column.not_finite:,} NaN or infinite numbers in {column.name}, which the database can't"
@@ -333,7 +332,7 @@ class Capabilities:
         if column.least < least or most < column.most:
             yield (
                 f"numbers from {column.least} to {column.most} in {column.name}, but the database's end at"
-                f" {least} and {most}: take it `as: text`, or skip it"
+                f" {least} and {most}: use `as: text`, or skip it"
             )
 
     def _find_gaps(self, schema: Schema) -> Iterator[str]:
@@ -358,7 +357,7 @@ class Capabilities:
             yield "no column besides time, device and tags that is never missing"
 
     def require_workload(self, schema: Schema, name: str, module: str) -> None:
-        """OptionError, with everything that is in the way, if the workload's events can't be stored."""
+        """OptionError, with all reasons, if the workload's events can't be stored."""
         if problems := [*self._find_limits(schema), *self._find_gaps(schema)]:
             raise OptionError(
                 *(f"module {module} can't do workload {name}: it has {each}" for each in problems)
@@ -366,13 +365,13 @@ class Capabilities:
         self.require_tags(schema, module)
 
     def require_tags(self, schema: Schema, module: str) -> None:
-        """OptionError if tags are to be in a table of their own, and the module can't join it."""
+        """OptionError if tags are in a separate table that the module can't join."""
         if schema.tags is Tags.TABLE:
             require(self.tags_table, "joins, for tags=table", module)
 
 
 def support_keys(*kinds: PrimaryKey) -> dict[PrimaryKey, Support]:
-    """Support for these kinds of keys, and for no others, as the database hasn't any."""
+    """Support for only these kinds of keys, since the database has no others."""
     return {kind: Support.FULL if kind in kinds else Support.UNSUPPORTED for kind in PrimaryKey}
 
 

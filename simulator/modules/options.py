@@ -1,5 +1,5 @@
-"""What a module is told: its options, as a target has them, and the job that a run has for it. Options are
-read from strings and YAML values, with errors that name key and remedy."""
+"""A module's input: its options, from a target, and the job of a run. Options are parsed from strings and
+YAML values, with errors that name key and remedy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ..workloads import name_events
 from ..workloads.schema import Schema, Tags
 
 LEAN = "lean"
-"""Value of the option `client`: inserts and queries go by the module's own path, and by nobody's client."""
+"""Value of the option `client`: inserts and queries use the module's own path, not a vendor's client."""
 
 AnyOptions = TypeVar("AnyOptions", bound=BaseModel)
 OptionsT = TypeVar("OptionsT", bound="Options")
@@ -30,12 +30,12 @@ HIDDEN = "***"
 
 
 class InsertMode(StrEnum):
-    """How events are sent. Each database has some of these ways."""
+    """How events are sent. Each database has some of these modes."""
 
     SINGLE = "single"
     """A request per event."""
     BATCH = "batch"
-    """One request per batch, where any number of events is sent in the same way."""
+    """One request per batch, for databases with a single method for any number of events."""
     COPY = "copy"
     """COPY FROM STDIN, one per batch."""
     VALUES_LISTS = "values_lists"
@@ -43,9 +43,9 @@ class InsertMode(StrEnum):
     TRANSACTION = "transaction"
     """An INSERT per event, committed once per batch."""
     STATEMENT = "statement"
-    """An INSERT per event, each committed at once, where `single` is another way."""
+    """An INSERT per event, each committed at once, where `single` means something else."""
     BULK = "bulk"
-    """One bulk request per batch, whose events are stored or refused each alone."""
+    """One bulk request per batch, whose events succeed or fail individually."""
     UNNEST = "unnest"
     """INSERT … SELECT FROM UNNEST with a list of values per column."""
     DOCUMENT = "document"
@@ -53,7 +53,7 @@ class InsertMode(StrEnum):
     IMPORT = "import"
     """An import API with JSON lines, one request per batch and collection."""
     QUEUED = "queued"
-    """Files that the database loads when it has collected enough."""
+    """Files that the database loads once it has collected enough."""
     STREAMING = "streaming"
     """Requests that are stored at once."""
 
@@ -71,7 +71,7 @@ def among(*modes: InsertMode) -> BeforeValidator:
 
 
 PAYLOAD = object()
-"""Marks an option that says what payloads look like: with those alone, an encoder can be made."""
+"""Marks an option that affects payloads: an encoder only needs these."""
 
 _LOOPBACK = re.compile(r"^(?:127\.[\d.]+|\[?::1\]?)(?=:\d|$)")
 
@@ -82,24 +82,24 @@ class Options(Written):
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     IN_FLIGHT: ClassVar[str | None] = None
-    """The option by which a target says how many requests each worker may have in flight, if the module
-    has one. `--in-flight` stands for it in every module."""
+    """The option for how many requests each worker may have in flight, if the module has one. `--in-flight`
+    is the same for every module."""
 
     MODE: ClassVar[str] = "insert_mode"
-    """The option that says how events are sent, of a module that has several ways."""
+    """The option for the insert mode, for a module that has several."""
 
     ADDRESSES: ClassVar[str] = "endpoint"
-    """The option that says where the servers are: URLs, `host:port`, host names, or a libpq connection
-    string. Two commands must not be at work on one of them."""
+    """The option with the servers' addresses: URLs, `host:port`, host names, or a libpq connection string.
+    Two commands must not use the same server at once."""
 
     client: Annotated[str, Condition.CLIENT] = Field(
         LEAN,
         description="how inserts and queries are sent: lean (the shortest path that the database"
-        " documents) or official (the vendor's client, as its documentation advises),"
-        " if the module has it",
+        " documents) or official (the vendor's client, as its documentation recommends), if the module has"
+        " it",
     )
     max_retries: Annotated[int, Condition.CLIENT] = Field(
-        8, ge=0, description="retries of one request before the run is given up"
+        8, ge=0, description="retries of one request before the run fails"
     )
     database_timeout_s: Annotated[float, Condition.NONE] = Field(
         900,
@@ -109,13 +109,13 @@ class Options(Written):
 
     @classmethod
     def option_names(cls, values: Mapping[str, Any]) -> list[str]:
-        """Names of all options that go with these values, which may be wrong."""
+        """Names of all options that apply with these values, which may be wrong."""
         return list(cls.model_fields)
 
     @classmethod
     def list_addresses(cls, values: Mapping[str, Any]) -> list[str]:
-        """`host`, `host:port` or a socket's folder, of each server that these values name, which may be
-        wrong: the same words for the same server."""
+        """`host`, `host:port` or a socket's folder of each server in these values, which may be wrong: always
+        the same text for the same server."""
         value = values.get(cls.ADDRESSES)
         texts = value if isinstance(value, list) else [] if value is None else [value]
         names = [name.strip().lower() for text in texts for name in cls._split_addresses(str(text))]
@@ -132,19 +132,18 @@ class Options(Written):
         return [secret for name in self._hidden() if (secret := getattr(self, name))]
 
     def mode(self, load: Load) -> InsertMode:
-        """How a load's events are sent; OptionError if the options don't go with it."""
+        """The insert mode of a load; OptionError if the options conflict with it."""
         return InsertMode.BATCH if load.batch else InsertMode.SINGLE
 
     def for_prefill(self) -> Self:
-        """The options for what is inserted by the fastest way: neither by single events nor by a vendor's
-        client."""
+        """The options for the fastest inserts: neither by single events nor by a vendor's client."""
         changes: dict[str, Any] = {"client": LEAN}
         if getattr(self, self.MODE, None) == InsertMode.SINGLE:
             changes[self.MODE] = None
         return self.model_copy(update=changes)
 
     def login(self) -> dict[str, str]:
-        """The headers that let an HTTP request in."""
+        """The authentication headers of an HTTP request."""
         return {}
 
     def in_flight(self, load: Load) -> int:
@@ -174,7 +173,7 @@ class Options(Written):
         return requested
 
     def public(self) -> dict[str, Any]:
-        """The options as they may be shown and stored: secrets starred out."""
+        """The options as they may be shown and stored, with secrets masked."""
         shown = self.model_dump(mode="json", exclude_none=True)
         return shown | {name: HIDDEN for name in self._hidden() if name in shown}
 
@@ -189,10 +188,11 @@ def parse_options(
     where: Callable[[str], str],
     more_known: Iterable[str] = (),
 ) -> AnyOptions:
-    """Validated options; OptionError naming each wrong key, beginning with `where(key)`.
+    """Validated options; OptionError naming each wrong key, beginning with `where(key)`. Unknown keys come
 
-    A key that there isn't comes before those that are missing: it's likely to be one of them, misspelt.
-    The error never shows a value: it could be a secret.
+    before missing ones, since they are probably misspellings of these. The error never shows a value, which
+
+    could be a secret.
     """
     try:
         return model.model_validate(dict(values))
@@ -218,7 +218,7 @@ def parse_options(
 
 @cache
 def _take_payload_fields(model: type[Options]) -> type[Options]:
-    """A model of the options of every module, and those that are marked with `PAYLOAD`."""
+    """A model of the options of every module plus those marked with `PAYLOAD`."""
     marked: dict[str, Any] = {
         name: (field.annotation, field)
         for name, field in model.model_fields.items()
@@ -238,7 +238,7 @@ def parse_payload_options(
     where: Callable[[str], str] = str,
     more_known: Iterable[str] = (),
 ) -> OptionsT:
-    """Options for an encoder, which needs no server: only those that are marked with `PAYLOAD`.
+    """Options for an encoder, which needs no server: only those marked with `PAYLOAD`.
     Errors as in `parse_options`."""
     parsed: Options = parse_options(_take_payload_fields(model), values, where, more_known)
     options: Any = model.model_construct(parsed.model_fields_set, **dict(parsed))
@@ -249,9 +249,9 @@ def parse_payload_options(
 def choose_mode(
     option: str, mode: InsertMode | None, load: Load, single: InsertMode, default: InsertMode
 ) -> InsertMode:
-    """The mode for a load: what is asked for, or else `single` or `default`.
+    """The mode for a load: the requested one, or else `single` or `default`. OptionError, naming the option,
 
-    Raises OptionError, which names the option, if the one asked for doesn't fit the batch.
+    if the requested one doesn't fit the batch.
     """
     if load.batch and mode is single:
         raise OptionError(f"{option}={mode} sends one event per request: leave --batch out")
@@ -268,7 +268,7 @@ TABLE_COUNT = 4
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a run asks of a module, apart from the module's own options."""
+    """A run's job for a module, apart from the module's own options."""
 
     schema: Schema
     load: Load = field(default_factory=Load)
@@ -276,13 +276,13 @@ class Job:
     run_id: str = "none"
     clean: bool = True
     target: str = "TARGET"
-    """The target's name, for commands that messages advise."""
+    """The target's name, for commands suggested in messages."""
     workload: str = "WORKLOAD"
     """What follows --workload in those commands."""
     program: str = "python run.py"
-    """How those commands begin."""
+    """The beginning of those commands."""
     reads_by_clock: bool = False
-    """Whether readers ask in an open loop."""
+    """Whether readers run in an open loop."""
     retention: Retention | None = None
     """How long events are kept; None: nothing is deleted."""
 
@@ -307,16 +307,16 @@ class Job:
         )
 
     def change(self, **load: Any) -> Job:
-        """The job with another load: what of it is different."""
+        """The job with these changes to its load."""
         return replace(self, load=self.load.model_copy(update=load))
 
     def for_prefill(self) -> Job:
-        """The job of what is inserted before a run, in large requests."""
+        """The job of inserts before a run, in large requests."""
         return self.change(role=Role.FILL, batch=max(PREFILL_BATCH, self.load.batch))
 
     @property
     def stamps_arrivals(self) -> bool:
-        """Whether the kernel is to say when answers arrive (`modules/sending.py`)."""
+        """Whether to use the kernel's time stamps of answers (`modules/sending.py`)."""
         return self.reads_by_clock or self.load.rate_per_s is not None
 
     @property
@@ -328,11 +328,11 @@ class Job:
 
     @property
     def all_table_names(self) -> list[str]:
-        """All tables that any run may have left."""
+        """All tables that any run may have left behind."""
         numbered = [f"{self.schema.table}{number}" for number in range(TABLE_COUNT)]
         return [*numbered, self.schema.table]
 
     @property
     def tags_tables(self) -> list[str]:
-        """The table of the tags, if they have one of their own."""
+        """The tags' table, if they have one."""
         return [self.schema.tags_table] if self.schema.tags is Tags.TABLE else []

@@ -103,13 +103,13 @@ def check_own_schema(
     if job.retention is not None and not can.ages:
         raise OptionError(
             f"module {name} can't do --retention with the workload's own schema: it deletes from partitions"
-            " that it makes itself"
+            " that it creates itself"
         )
     for option, default in list_shaping(type(options), can).items():
         if getattr(options, option) != default:
             raise OptionError(
-                f"option {option} shapes the table that module {name} makes, and the workload has a schema of"
-                " its own: leave the option out, and write it there"
+                f"option {option} shapes the table that module {name} creates, but the workload has its own"
+                " schema: leave the option out, and put it in the schema"
             )
 
 
@@ -126,7 +126,7 @@ def refuse_schema(module: str, can: OwnSchema) -> str:
     """What to say of a workload's own schema for a module that takes none."""
     return (
         f"module {module} takes no schema from a workload: {can.reason}; leave it out, so that the module"
-        " makes its own"
+        " creates its own"
     )
 
 

@@ -116,7 +116,7 @@ class Checker:
             difference = answer.malformed or compare_columns(right[answer.bound], answer.columns)
             if difference:
                 if find_own_statement(self._module.own_names, answer.bound.query) is not None:
-                    difference += " (asked with the workload's own statement)"
+                    difference += " (using the workload's own statement)"
                 _log.error("query %s: wrong answer: %s", answer.query, difference)
                 self._found.wrong.append(
                     WrongAnswer(

@@ -139,7 +139,7 @@ def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:
         raise UnknownEvents("events of earlier runs have gaps")
     parts = begin.list_prefilled()
     if not parts:
-        raise UnknownEvents("no known events are stored before the run begins: set --prefill")
+        raise UnknownEvents("no known events are stored before the run: set --prefill")
     return RecognizedEvents(workload, parts)
 
 
@@ -258,7 +258,7 @@ def _require(module: AnyModule, query: Query) -> None:
     lacking = module.job.schema.shapes_of(query) - frozenset(module.CAPABILITIES.shapes)
     if lacking:
         raise UnknownEvents(
-            f"module {module.name} can't ask which events are stored: it compiles no queries with"
+            f"module {module.name} can't find out which events are stored: it supports no queries with"
             f" {', '.join(sorted(lacking))}"
         )
 

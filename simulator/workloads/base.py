@@ -1,5 +1,5 @@
-"""What a workload is: a schema and a function from (seed, worker, event number) to events; and the queries
-that every workload with numbers has."""
+"""A workload: a schema and a function from (seed, worker, event number) to events; and the queries that every
+workload with numbers has."""
 
 from __future__ import annotations
 
@@ -25,61 +25,61 @@ if TYPE_CHECKING:
 MAX_DEVICES = DEVICES_APART
 MAX_CLOCK_FACTOR = 10**7
 CLOCK_FACTOR = "clock_factor"
-"""The option of all workloads by which their clock is compressed."""
+"""The option of all workloads that compresses their clock."""
 
 SHARING_WORKERS = "sharing_workers"
-"""The option of a workload with devices in all that says how many workers share them."""
+"""The option for how many workers share the total number of devices."""
 
 SCATTERED = 256
-"""For fewer consecutive events than this, `pick` is faster by single events."""
+"""For fewer consecutive events than this, `pick` is faster event by event."""
 
 _DEALT_STEP = 16_384
 DEVICE_ROWS = 10_000
-"""Rows of the tags' table that are stored at once."""
+"""Rows of the tags' table stored at a time."""
 
 
 class WorkloadOptions(Written):
-    """Options of a workload: keys of a target and of `--extra-option`, as a module's are."""
+    """Options of a workload: keys of a target and of `--extra-option`, like a module's."""
 
     model_config = ConfigDict(extra="forbid", hide_input_in_errors=True, allow_inf_nan=False)
 
     device_spread: int = Field(
-        1, ge=1, le=MAX_DEVICES, description="devices per worker; they get events in turn"
+        1, ge=1, le=MAX_DEVICES, description="devices per worker, which get events in turn"
     )
     clock_factor: Annotated[int, Condition.WORKLOAD] = Field(
         1,
         ge=1,
         le=MAX_CLOCK_FACTOR,
-        description="factor on the workload's time between a device's events, so that days pass"
-        " in a run of a minute",
+        description="factor on the interval between a device's events, so that days pass in a run of a"
+        " minute",
     )
     tags: Annotated[Tags, Condition.SCHEMA] = Field(
         Tags.ROW,
-        description="where a device's name and tags are stored: row (with each event) or table"
-        " (once per device in a separate table, if the database has joins)",
+        description="where to store a device's name and tags: row (with each event) or table (once per"
+        " device in a separate table, if the database has joins)",
     )
 
 
 class Workload(ABC):
-    """Generates events: event i of worker w depends on (seed, w, i) alone. So the same event comes out in any
-    process and any block size, and a run can be repeated, continued and checked. The option `device_spread`
+    """Generates events: event i of worker w depends only on (seed, w, i). So any process and block size gives
+    the same event, and a run can be repeated, continued and checked. The option `device_spread`
     is the number of devices per worker; event i belongs to device i modulo `device_spread`."""
 
     name: ClassVar[str]
     options_model: ClassVar[type[WorkloadOptions]] = WorkloadOptions
     schema: Schema
-    """An instance's own. The class has the one that goes with the default options."""
+    """The schema of an instance. The class has that of the default options."""
     queries: ClassVar[tuple[Query, ...]] = ()
-    """What is asked of it beside the queries that all workloads have. The schema gets their names."""
+    """Its queries besides those that all workloads have. The schema gets their names."""
     high: ClassVar[tuple[str, float] | None] = None
-    """A field and a value that few of its values exceed: what conditions of queries ask for."""
+    """A field and a value that few of its values exceed, for conditions of queries."""
     event_interval_ms: ClassVar[float] = 1000
     """The mean time from one event of a worker to the next, if its devices take turns."""
     disorder: int = 4096
-    """How many events of a worker may lie between two that aren't in the order of time, at most."""
+    """The maximum number of a worker's events between two that are out of time order."""
 
     def __init_subclass__(cls) -> None:
-        """Raises OptionError if a query can't be asked of the workload's events."""
+        """OptionError if a query can't be run on the workload's events."""
         super().__init_subclass__()
         if "block" in cls.__dict__ and "locate" not in cls.__dict__:
             # What a base class knows of events holds for blocks as the base class makes them.
@@ -111,7 +111,7 @@ class Workload(ABC):
         )
         if self.options.tags is Tags.TABLE and any(column.name == ID for column in schema.columns):
             raise OptionError(
-                f"workload {self.name} has a column {ID}, which tags=table makes: rename it"
+                f"workload {self.name} has a column {ID}, which tags=table creates: rename it"
             )
 
     def remake(self, **changes: Any) -> Workload:
@@ -120,12 +120,12 @@ class Workload(ABC):
 
     @classmethod
     def begins_now(cls, options: WorkloadOptions) -> bool:
-        """Whether its first event is to have the time of the command that inserts it."""
+        """Whether its first event has the time of the command that inserts it."""
         return False
 
     @classmethod
     def begin_at(cls, options: WorkloadOptions, now_ms: int) -> WorkloadOptions:
-        """The options, with this time for the beginning of a workload that begins now."""
+        """The options, with this time as the beginning of a workload that begins now."""
         return options
 
     @property
@@ -135,11 +135,11 @@ class Workload(ABC):
 
     @property
     def late_share(self) -> float:
-        """Share of the events that are to come late."""
+        """Share of events that should come late."""
         return 0.0
 
     def find_late_share(self, worker: int, first: int, count: int) -> float:
-        """Share of these events of a worker that are sent late: behind others of a later time."""
+        """Share of these events of a worker that are sent late: after others with a later time."""
         return 0.0
 
     @property
@@ -152,12 +152,12 @@ class Workload(ABC):
         return since_ms / self.device_interval_ms
 
     own_rate_per_s: float | None = None
-    """How many events all devices have per second by a clock of their own, at its speed; None: they have
-    none, and are due when the load says."""
+    """Events per second of all devices by their own clock, at its speed; None: they have none, and the load
+    decides when events are due."""
     own_length_s: float = 0.0
-    """How long that goes on before it begins anew."""
+    """The length of that clock before it starts over."""
     own_speed: float = 1.0
-    """How many times as fast they are sent if nobody says otherwise."""
+    """The default speed-up."""
     ends: bool = False
     """Whether a worker has no more events than its `turn`: a recording that isn't repeated."""
 
@@ -170,19 +170,19 @@ class Workload(ABC):
         """Events [first, first + count) of a worker. Event `time_origin` gets the first timestamp."""
 
     def pick(self, worker: int, numbers: NDArray[np.int64]) -> EventBlock:
-        """Events of a worker, one at least, by rising numbers: those of `block`, but none is late. Here
-        consecutive ones are made at once; override it for a quicker way to scattered ones."""
+        """At least one event of a worker, by ascending numbers: as in `block`, but none late. This generates
+        consecutive ones at once; override it for a faster way to scattered ones."""
         runs = np.split(numbers, np.flatnonzero(np.diff(numbers) != 1) + 1)
         return join_blocks([self.block(worker, int(run[0]), len(run)) for run in runs])
 
     def order_until(self, tick: int) -> None:  # noqa: B027 - without late events there is nothing to do
-        """Let late events begin with this tick of the devices: older ones are asked for by `pick` alone."""
+        """Let late events begin with this tick of the devices: only `pick` is used for older ones."""
 
     def locate(
         self, workers: NDArray[np.int64], numbers: NDArray[np.int64]
     ) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        """Device and time (ms) of events, one at least: number `numbers[i]` of worker `workers[i]`. Override
-        it to know them without making everything else."""
+        """Device and time (ms) of at least one event: number `numbers[i]` of worker `workers[i]`. Override it
+        to avoid generating the rest."""
         pairs = zip(workers.tolist(), numbers.tolist(), strict=True)
         blocks = [self.block(worker, number, 1) for worker, number in pairs]
         times = np.concatenate([block.columns[self.schema.time] for block in blocks])
@@ -190,19 +190,19 @@ class Workload(ABC):
 
     @property
     def instants_are_distinct(self) -> bool:
-        """Whether no device has two events of one time."""
+        """Whether no device has two events at one time."""
         return set(self.schema.key) <= {self.schema.device, self.schema.time}
 
     def devices(self, worker: int) -> NDArray[np.bytes_]:
-        """Ids of the worker's devices, all of one width, each with the worker's number in it."""
+        """IDs of the worker's devices, of equal width, each containing the worker's number."""
         return _device_ids(worker, self.device_spread)
 
     def device_count(self, worker: int) -> int:
-        """How many devices the worker has."""
+        """The number of the worker's devices."""
         return self.device_spread
 
     def turn(self, worker: int) -> int:
-        """How many consecutive events of the worker have all of its devices, if none is late."""
+        """How many consecutive events of the worker cover all of its devices, if none is late."""
         return self.device_count(worker)
 
     def devices_among(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
@@ -282,7 +282,7 @@ def _dealt_device_ids(worker: int, spread: int, length: int) -> NDArray[np.bytes
 # --- the queries that every workload with numbers has ---------------------------------------------
 
 MOST_FIELDS = 10
-"""How many fields a common query asks for at most."""
+"""The most fields in a common query."""
 
 
 def describe_queries(
@@ -291,10 +291,9 @@ def describe_queries(
     device_interval_ms: float,
     high: tuple[str, float] | None = None,
 ) -> tuple[Query, ...]:
-    """All queries of a workload: its own, and the common ones whose names it hasn't given to others. An hour
-    and a day stand for as many events as a device with an event a minute has in them, if the workload's
-    devices (an event each in `device_interval_ms`) are slower. `high`: a field and a value that few of its
-    values exceed."""
+    """All queries of a workload: its own, and the common ones it doesn't replace. For slower devices (an
+    event per `device_interval_ms`), an hour and a day are extended to as many events as with an event a
+    minute. `high`: a field and a value that few of its values exceed."""
     names = {query.name for query in own}
     common = _describe_common(schema, device_interval_ms, high) if schema.fields else ()
     possible = (query for query in common if not any(schema.find_query_problems(query)))

@@ -43,7 +43,7 @@ QUERIES = (
     ),
     Query(
         name="high-cpu",
-        about="the events of all hosts in the first twelve hours whose usage_user is above 90",
+        about="the events of all hosts in the first twelve hours with usage_user above 90",
         window=Window(span=12 * HOUR_MS, at=At.FIRST),
         where=Where(column="usage_user", above=HIGH_CPU_ABOVE),
         events=("tags", "ts", *METRICS),

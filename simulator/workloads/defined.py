@@ -60,7 +60,7 @@ class DefinedOptions(WorkloadOptions):
     """Options of a workload that is made from a definition."""
 
     device_spread: int = Field(
-        0, ge=0, le=MAX_DEVICES, description="devices per worker; they get events in turn"
+        0, ge=0, le=MAX_DEVICES, description="devices per worker, which get events in turn"
     )
     devices: int | None = Field(
         None, ge=1, le=MAX_DEVICES, description="total number of devices, divided among the workers"

@@ -79,9 +79,9 @@ class _Statement:
         bare = self.bare
         if match := _CREATE.match(bare):
             if match["table"] not in (f":{TABLE}", f":{TAGS}"):
-                return f"it makes a table of a fixed name: write CREATE TABLE :{TABLE} (…)"
+                return f"it creates a table with a fixed name: write CREATE TABLE :{TABLE} (…)"
             if re.search(r"\bselect\b", bare, re.IGNORECASE):
-                return "it fills the table, which is for the run to do: leave SELECT out"
+                return "it fills the table, which only the run may do: leave SELECT out"
         elif match := _INDEX.match(bare):
             if match["table"].partition("(")[0] not in (f":{TABLE}", f":{TAGS}"):
                 return f"its index is on another table: write ON :{TABLE}"
@@ -94,8 +94,8 @@ class _Statement:
             )
         if refused := _REFUSED.search(bare):
             return (
-                f"{refused[0].upper()} does more than make a table: leave it out, or put it in quotes"
-                " if it is a name"
+                f"{refused[0].upper()} does more than create a table: leave it out, or put it in quotes if"
+                " it is a name"
             )
         if {TAGS} < set(self.parsed.names):
             return f"it is about two tables: write a statement for :{TABLE} and one for :{TAGS}"

@@ -1,9 +1,9 @@
-"""Queries as data: what is asked of the stored events, in no database's language. Modules compile it, or send
-a statement that the workload has of its own.
+"""Queries as data, independent of any database's language. Modules compile them, or send the workload's own
+statement.
 
 An answer's rows are tuples: the values of `per` in order (a bucket of time is its start in ms since
-1970), then what is computed, or the events' columns. A row of `newest` begins with the device, and a
-document that names the device stands for its name. Rows come in any order unless the query gives one.
+1970), then what is computed, or the events' columns. A row of `newest` begins with the device, and a document
+that names the device stands for its name. Rows come in any order unless the query specifies one.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ HOUR_MS = 3_600_000
 _NAME = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")
 
 WRITTEN = "written"
-"""The validation context of a query that people have written: durations have units."""
+"""The validation context of a query written by people: durations have units."""
 
 
 def _read_span(value: object, info: ValidationInfo) -> object:
-    """Milliseconds. In code, a number is that already."""
+    """Milliseconds, as are plain numbers in code."""
     if isinstance(value, str) or info.context == WRITTEN:
         return read_duration_ms(value)
     return value
@@ -49,12 +49,12 @@ class Part(Written):
 
 
 class Function(StrEnum):
-    """What is computed. A missing value enters none but COUNT and LAST. Percentiles are called `p` with
-    their percent."""
+    """What is computed. Missing values only enter COUNT and LAST. Percentiles are named `p` plus their
+    percent."""
 
     COUNT = "count"
-    """Of events. In code also of a column's values, which queries that people write can't ask for: they would
-    be those of the events."""
+    """Of events. In code also of a column's values, which isn't available to user queries, where it would
+    equal the events."""
     MIN = "min"
     MAX = "max"
     AVG = "avg"
@@ -69,22 +69,21 @@ class Function(StrEnum):
 
     @property
     def percent(self) -> float | None:
-        """Which percentile it is, such as 99.9; None: none."""
+        """The percentile, such as 99.9; None: it isn't one."""
         return float(self[1:]) if self[1:2].isdigit() else None
 
 
 @dataclass(frozen=True)
 class Percentiles:
-    """How a database finds the p-th percentile of a group's n values, put in order from 0 on: exactly, at
-    place (n - 1) * p / 100, by a straight line between the two values there (SQL's `percentile_cont`); or by
-    an estimate of that."""
+    """How a database finds the p-th percentile of a group's n sorted values: exactly, at position (n - 1) * p
+    / 100 from 0, interpolating linearly (SQL's `percentile_cont`); or by an estimate."""
 
     estimate: str = ""
-    """What estimates it, in a few words; empty: it is exact."""
+    """The estimator, in a few words; empty: exact."""
     rank_error: float = 0
-    """By which share of n an estimate's place may be off, besides one place."""
+    """The maximum error of an estimate's position, as a share of n, plus one position."""
     relative_error: float = 0
-    """By which share of itself an estimate may be off besides."""
+    """The maximum additional relative error of an estimate."""
 
     def __str__(self) -> str:
         if not self.estimate:
@@ -104,20 +103,19 @@ class Exactness:
     """How exactly a database computes."""
 
     rounded: Collection[Function] = ()
-    """What it computes of whole numbers in floats of 64 bits: beyond 2**53 it is rounded, which is no wrong
-    answer."""
+    """What it computes from integers in 64-bit floats: rounding beyond 2**53 isn't a wrong answer."""
     percentiles: Percentiles = EXACT_PERCENTILES
 
 
 class Aggregate(Part):
-    """One value computed of many events."""
+    """One value computed from many events."""
 
     function: Function
     """`count` (of events), `min`, `max`, `avg`, `sum`, `last` (of a device's newest event), or a percentile:
-    `p50`, `p90`, `p95`, `p99`, `p99.9`. A missing value enters none but `count` and `last`."""
+    `p50`, `p90`, `p95`, `p99`, `p99.9`. Missing values only enter `count` and `last`."""
     column: str | None = None
-    """What it is computed of; `count` has none. `payload.a.b` is what is at `a`, `b` in the documents of
-    column `payload`."""
+    """Its column; `count` has none. `payload.a.b` is the value at `a`, `b` in the documents of column
+    `payload`."""
 
     @model_validator(mode="after")
     def _check(self) -> Aggregate:
@@ -130,9 +128,9 @@ class At(StrEnum):
     """Where a window of event time lies."""
 
     FIRST = "first"
-    """From the workload's first timestamp on."""
+    """From the workload's first timestamp."""
     DRAWN = "drawn"
-    """Anywhere in the time of the stored events, drawn anew for each execution."""
+    """Anywhere in the time span of the stored events, redrawn for each execution."""
     NEWEST = "newest"
     """Up to the newest event."""
 
@@ -143,8 +141,8 @@ class Window(Part):
     span: DurationMs
     """How long it is, such as 1h."""
     at: At = At.DRAWN
-    """`drawn` anew for each execution, `newest` (up to the newest event) or `first` (from the workload's
-    first time on)."""
+    """`drawn` for each execution, `newest` (up to the newest event) or `first` (from the workload's first
+    time)."""
 
 
 def _read_texts(value: object) -> object:
@@ -163,10 +161,10 @@ Texts = Annotated[
 
 
 class Where(Part):
-    """A condition on a number, in the column's own precision, or on a text. A missing value fulfils none."""
+    """A condition on a number, in the column's own precision, or on a text. Missing values never match."""
 
     column: str
-    """The column that is compared, or a path into its documents, such as `payload.a.b`."""
+    """The column to compare, or a path into its documents, such as `payload.a.b`."""
     above: float | None = None
     """Numbers must be higher than this."""
     below: float | None = None
@@ -185,7 +183,7 @@ class Where(Part):
 
     @property
     def texts(self) -> tuple[str, ...]:
-        """What texts must or must not be; empty: it is a condition on a number."""
+        """The texts to match or exclude; empty: it is a condition on a number."""
         return self.one_of or self.none_of or ()
 
     @property
@@ -205,16 +203,16 @@ class Every(Part):
 
 
 class Order(Part):
-    """Rows in the order of one of their values, equal ones in the order of `per`; nothing comes last."""
+    """Rows sorted by one of their values, ties by `per`; missing values come last."""
 
     by: int = Field(ge=0)
-    """Place of the value in a row, from 0 on."""
+    """Index of the value in a row, from 0."""
     descending: bool = False
     """Whether the highest come first."""
 
 
 class Shape(StrEnum):
-    """What a query is made of. Modules declare by it which queries they can compile."""
+    """The parts of a query. Modules declare with them which queries they can compile."""
 
     DEVICES = "some devices"
     WINDOW = "a window of time"
@@ -237,7 +235,7 @@ class Shape(StrEnum):
 
 
 class Parameter(StrEnum):
-    """What a statement of a workload's own may have in it, as in `:start`."""
+    """The parameters of a workload's own statement, as in `:start`."""
 
     TABLE = "table"
     DEVICE = "device"
@@ -268,7 +266,7 @@ def _read_devices(value: object) -> object:
 def _read_statements(value: object) -> object:
     if not isinstance(value, Mapping):
         raise ValueError(
-            "write a statement for each module that is to ask otherwise, as in {postgres: SELECT ...}"
+            "write a statement for each module that needs its own, as in {postgres: SELECT ...}"
         )
     return value
 
@@ -280,43 +278,43 @@ def _read_statement(value: object) -> object:
 
 
 class Query(Part):
-    """What is asked, before the parameters of an execution are drawn."""
+    """A query before the parameters of an execution are drawn."""
 
     name: Annotated[str, BeforeValidator(_read_name)]
-    """Small letters, digits and hyphens. A name of one of the common queries takes that one's place."""
+    """Lowercase letters, digits and hyphens. The name of a common query replaces that query."""
     about: str = ""
-    """What is asked, in a few words."""
+    """A short description."""
     devices: Annotated[
         Literal["all"] | Annotated[int, Field(ge=1)] | tuple[str, ...],
         BeforeValidator(_read_devices),
     ] = "all"
-    """`all`, how many are drawn anew for each execution, or a list of their names."""
+    """`all`, the number to draw for each execution, or a list of their names."""
     window: Window | None = None
-    """A span of event time; all time if left out."""
+    """A span of event time; default: all."""
     instant: bool = False
-    """One device's event at one time: both are those of a stored event that is drawn. With
-    `devices: 1` and `events`."""
+    """One device's event at one time, both from a randomly drawn stored event. Use with `devices: 1` and
+    `events`."""
     where: Where | None = None
-    """A condition that events must fulfil."""
+    """A condition on events."""
     compute: tuple[Aggregate, ...] = ()
-    """What is computed of the events, one value each."""
+    """Computed values."""
     events: tuple[str, ...] = ()
-    """Columns of the events themselves, instead of something computed."""
+    """Columns of the events themselves, instead of computed values."""
     per: tuple[str | Every, ...] = ()
-    """What there is a row for each of: the device's column, tags, columns of texts, paths to texts
-    (`payload.a.b`), or buckets of time (`{every: 1h}`)."""
+    """The grouping: the device's column, tags, columns of texts, paths to texts (`payload.a.b`), or buckets
+    of time (`{every: 1h}`)."""
     newest: bool = False
-    """Each device's newest event only; with `events`, without `window` and `where`."""
+    """Only each device's newest event; with `events`, without `window` and `where`."""
     order: Order | None = None
-    """The order of the rows; any if left out."""
+    """The order of the rows; default: any."""
     limit: int | None = Field(None, ge=1)
-    """How many rows at most; needs an order."""
+    """The maximum number of rows; needs an order."""
     statement: Annotated[
         Mapping[str, Annotated[str, BeforeValidator(_read_statement)]],
         BeforeValidator(_read_statements),
     ] = Field(default_factory=dict)
-    """For each module, the workload's own statement, which is sent instead of what the module makes of the
-    description. Parameters and right answers stay those of the description."""
+    """For each module, a statement to send instead of the one built from the description. Parameters and
+    right answers still follow from the description."""
 
     def __hash__(self) -> int:
         # A mapping has none. A workload's queries have different names.
@@ -362,12 +360,12 @@ class Query(Part):
 
     @property
     def keys(self) -> int:
-        """How many of a row's first values tell it from all other rows; 0: events are not told apart."""
+        """How many of a row's first values identify it; 0: rows are events without identity."""
         return len(self.per) + self.newest
 
     @property
     def is_drawn(self) -> bool:
-        """Whether each execution has parameters of its own, or depends on what is stored."""
+        """Whether each execution has its own parameters, or depends on what is stored."""
         at_stored = self.window is not None and self.window.at is not At.FIRST
         return isinstance(self.devices, int) or at_stored or self.instant
 
@@ -415,21 +413,21 @@ _CHANGING = re.compile(
     r"|upsert)\b",
     re.IGNORECASE,
 )
-"""Words of statements that do more than ask."""
+"""Keywords of statements that do more than read."""
 _PASSWORD = re.compile(r"\b(?:password|passwd|passphrase|pwd)\b(?:\s*=\s*\S|\s+')", re.IGNORECASE)
 
 
 class Parsed(NamedTuple):
-    """A statement with its parameters told apart."""
+    """A statement split at its parameters."""
 
     parts: tuple[str, ...]
-    """What stands before, between and behind them."""
+    """The text before, between and after them."""
     names: tuple[str, ...]
-    """The parameter behind each part but the last."""
+    """The parameter after each part except the last."""
     bare: str
-    """All of it without what stands in quotes, and without comments."""
+    """The statement without quoted text and comments."""
     problem: str | None
-    """What is wrong with it as a text."""
+    """Problems of its text."""
 
     def fill(self, values: Mapping[str, str]) -> str:
         """The statement with these for its parameters."""
@@ -439,7 +437,7 @@ class Parsed(NamedTuple):
 
 @lru_cache(maxsize=64)
 def parse_statement(text: str) -> Parsed:
-    """Tell parameters, and what only looks like one, apart."""
+    """Split a statement at its parameters, ignoring lookalikes."""
     parts, names, bare = [""], list[str](), list[str]()
     problem, at = None, 0
     text = text.strip()
@@ -449,7 +447,7 @@ def parse_statement(text: str) -> Parsed:
         parts[-1] += before
         bare.append(before)
         if match["open"]:
-            problem = f"{token} is never closed (inside a text, write a quote twice)"
+            problem = f"{token} is never closed (inside a text, double a quote)"
             parts[-1] += token
         elif match["end"]:
             rest = _TOKENS.sub(lambda more: "" if more["comment"] else more[0], text[at:])
@@ -469,8 +467,8 @@ def parse_statement(text: str) -> Parsed:
 
 
 def find_text_problems(text: str, parameters: Collection[str], whose: str) -> Iterator[str]:
-    """All that is wrong with a text that is to be one statement, which may have these parameters; `whose`
-    they are, in words."""
+    """All problems of a text that should be one statement with these parameters; `whose`: their owner, in
+    words."""
     parsed = parse_statement(text)
     if not parsed.bare.strip() and not parsed.problem:
         yield "the statement is empty: write one, or leave the key out"
@@ -485,7 +483,7 @@ def find_text_problems(text: str, parameters: Collection[str], whose: str) -> It
 
 
 def find_problems(text: str, parameters: Collection[str]) -> Iterator[str]:
-    """All that is wrong with a query's statement, which may have these parameters."""
+    """All problems of a query's statement, which may have these parameters."""
     yield from find_text_problems(text, parameters, "this query")
     if changing := _CHANGING.search(parse_statement(text).bare):
         yield (

@@ -27,14 +27,14 @@ class ReplayOptions(WorkloadOptions):
     """Options of a recording."""
 
     device_spread: int = Field(
-        0, ge=0, le=MAX_DEVICES, description="devices per worker, copies among them"
+        0, ge=0, le=MAX_DEVICES, description="devices per worker, including copies"
     )
     devices: int | None = Field(
         None,
         ge=1,
         le=MAX_DEVICES,
-        description="total number of devices, divided among the workers: some of those that are recorded, or"
-        " all and copies of them",
+        description="total number of devices, divided among the workers: some of the recorded ones, or all"
+        " plus copies",
     )
     sharing_workers: int = Field(
         1, ge=1, le=MAX_DEVICES, description="number of workers that share the devices"
@@ -68,7 +68,7 @@ class Replayed(Workload):
         if in_all < (sharing := chosen.sharing_workers):
             raise OptionError(
                 f"workload {self.name} has {in_all} devices in all, too few for {sharing} workers:"
-                " set the option devices, which makes copies of them"
+                " set the option devices, which adds copies"
             )
         self._playback = Playback(self.recording, min(sampled, in_all), in_all, sharing)
         self.device_spread = -(-in_all // sharing)

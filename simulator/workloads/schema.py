@@ -1,5 +1,5 @@
-"""What a workload's events are made of: columns and what they mean, tags, and blocks of events column by
-column, as they are generated and encoded.
+"""The structure of a workload's events: columns and their meaning, tags, and blocks of events by column, as
+generated and encoded.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ ID = "tags_id"
 
 
 class Tags(StrEnum):
-    """Where a device's name and its tags are stored."""
+    """Where a device's name and tags are stored."""
 
     ROW = "row"
     """In the row of each event."""
     TABLE = "table"
-    """Once per device, in a table of their own."""
+    """Once per device, in a separate table."""
 
 
 # 2024-01-01T00:00:00Z. Fixed, so that a run can be repeated to the byte on another day.
@@ -60,20 +60,21 @@ NUMBERS = (ColumnType.INT64, ColumnType.INT32, *FLOATS)
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `decimals` (FLOAT32 and FLOAT64 only) is the number of digits after the point that
-    every database is sent, so that no database gets a longer payload than another."""
+    """One column. `decimals` (FLOAT32 and FLOAT64 only) is the number of decimals sent to every database, so
+    that all get payloads of equal precision."""
 
     name: str
     type: ColumnType
     decimals: int | None = None
     nullable: bool = False
-    """Some events have no value: see `EventBlock.missing`. Never of the key, the time or the device."""
+    """Whether some events have no value: see `EventBlock.missing`. Never for the key, the time or the
+    device."""
     tag: bool = False
-    """It describes the device and follows from its name alone."""
+    """Whether it describes the device and depends only on its name."""
     texts: tuple[str, ...] = ()
-    """The texts that a TEXT or JSON column takes, as far as they are known."""
+    """The possible texts of a TEXT or JSON column, as far as known."""
     least: float | None = None
-    """The lowest number that it takes, if that is known."""
+    """Its lowest possible number, if known."""
     most: float | None = None
     """The highest one."""
     not_finite: int = 0
@@ -108,22 +109,22 @@ class Schema:
     key: tuple[str, ...]
     device_path: str | None = None
     queries: tuple[str, ...] = ()
-    """Names of what is asked of the stored events unless others are named."""
+    """Names of the default queries."""
     descriptions: tuple[Query, ...] = ()
-    """All that can be asked, the queries that every workload with numbers has among them."""
+    """All possible queries, including those that every workload with numbers has."""
     devices_per_worker: int = 1
     epoch_ms: int = FIRST_TIMESTAMP_MS
     """The first timestamp."""
     json_keys: int = 0
-    """How many members its JSON column has, if they are known."""
+    """How many members its JSON column has, if known."""
     tags: Tags = Tags.ROW
     """Where the device's name and the tags are stored."""
     tags_of: str | None = None
-    """The table by whose name the tags' table is called; None: `table`."""
+    """The table after which the tags' table is named; None: `table`."""
     given_indexes: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Name and columns of each index, where they don't follow from the queries."""
+    """Name and columns of each index, if they don't follow from the queries."""
     repeated_instants: int = 0
-    """Recorded events of a device and time that it had before."""
+    """Recorded events that repeat a device and time."""
     statements: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     """Module -> the workload's own statements that make the tables."""
 
@@ -140,7 +141,7 @@ class Schema:
         raise KeyError(name)
 
     def list_paths(self, document: str) -> list[Column]:
-        """What queries ask for in the documents of a column."""
+        """The paths that queries use in the documents of a column."""
         names = [name for query in self.descriptions for name in query.columns if "." in name]
         columns = map(self.column, dict.fromkeys(names))
         return [column for column in columns if column.path and column.stored_as == document]
@@ -154,12 +155,12 @@ class Schema:
 
     @property
     def tags_table(self) -> str:
-        """The table of the tags, if they have one of their own."""
+        """The tags' table, if they have one."""
         return f"{self.tags_of or self.table}_tags"
 
     @property
     def row(self) -> tuple[Column, ...]:
-        """The columns of an event's row: with a tags' table, the id in the device's place."""
+        """The columns of an event's row; with a tags' table, the id instead of the device."""
         return tuple(
             Column(ID, ColumnType.INT64) if self._is_apart(column) else column
             for column in self.columns
@@ -214,7 +215,7 @@ class Schema:
 
     @property
     def metrics(self) -> int:
-        """How many measured values an event has."""
+        """The number of measured values per event."""
         return len(self.fields)
 
     @property
@@ -225,12 +226,12 @@ class Schema:
     # --- what can be asked ----------------------------------------------------------------------
 
     def has_one_device_per_row(self, query: Query) -> bool:
-        """Whether each row of a query's answer is computed of one device's events."""
+        """Whether each row of a query's answer is computed from one device's events."""
         is_named = isinstance(query.devices, tuple) and len(query.devices) == 1
         return self.device in query.per or query.devices == 1 or is_named
 
     def orders_texts(self, query: Query) -> bool:
-        """Whether the rows of a query's answer are in the order of a text."""
+        """Whether the rows of a query's answer are sorted by a text."""
         if query.order is None:
             return False
         device = (self.device,) if query.newest else ()
@@ -238,7 +239,7 @@ class Schema:
         return isinstance(value, str) and self.column(value).type in _TEXTS
 
     def shapes_of(self, query: Query) -> frozenset[Shape]:
-        """The shapes that a query is made of."""
+        """The shapes of a query."""
         where = query.where
         ranked = [self.column(name).least for name in query.ranked]
         alone = self.has_one_device_per_row(query)
@@ -267,12 +268,12 @@ class Schema:
         return frozenset(shape for shape, applies in shapes.items() if applies)
 
     def check_query(self, query: Query) -> None:
-        """OptionError, which names what is wrong, if such events can't be asked it."""
+        """OptionError, with the problems, if a query can't be run on such events."""
         for way, problem in self.find_query_problems(query):
             raise OptionError(f"query {query.name}: {way[0]}: {problem}")
 
     def find_query_problems(self, query: Query) -> Iterator[Problem]:
-        """All that keeps a query from being asked of such events."""
+        """All reasons why a query can't be run on such events."""
         if query.where and query.where.texts:
             yield from self._require_text(query.where.column, "where", "column")
         elif query.where:
@@ -331,7 +332,7 @@ class Schema:
             yield way, f"{name} is of type {column.type}, not a number"
         elif column and column.not_finite:
             problem = (
-                f"{name} has NaN or infinite numbers, with which each database computes otherwise"
+                f"{name} has NaN or infinite numbers, with which databases compute differently"
             )
             yield way, problem
 
@@ -391,7 +392,9 @@ def find_in_documents(column: Column, path: tuple[str, ...]) -> Column:
     kinds = {type(value) for value in values}
     if dict in kinds:
         names = sorted({key for value in values if isinstance(value, dict) for key in value})
-        raise PathError(f"{name} is a document: go on to one of its members ({list_names(names)})")
+        raise PathError(
+            f"{name} is a document: continue with one of its members ({list_names(names)})"
+        )
     if not values:
         above = read_path(column.texts, path[:-1])
         names = sorted({key for value in above if isinstance(value, dict) for key in value})

@@ -1,6 +1,6 @@
-"""The signals of a definition, what a column's values are made of: values as sensors give them, each a pure
-function of (seed, column, device, event time). Nothing has a state, so the value of any event can be computed
-without those before it, in any order.
+"""The signals of a definition, which generate a column's values: like those of sensors, each a pure function
+of (seed, column, device, event time). There is no state, so the value of any event can be computed on its
+own, in any order.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Numbers(Part):
     @property
     @abstractmethod
     def span(self) -> tuple[float, float]:
-        """The lowest and the highest value that it may take."""
+        """The lowest and the highest possible value."""
 
     @abstractmethod
     def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
@@ -86,7 +86,7 @@ class _Between(Numbers):
 
 
 class Uniform(_Between):
-    """Evenly spread noise."""
+    """Uniform noise."""
 
     kind: Literal["uniform"]
 
@@ -124,16 +124,16 @@ class Normal(Numbers):
 
 
 class _Drifting(Numbers):
-    """Made of a sum of lattice noises."""
+    """A sum of lattice noises."""
 
     period: DurationMs | None
-    """The slowest noise is drawn anew every period, such as 2h, and interpolated linearly. Values two
-    periods apart don't depend on each other."""
+    """The slowest noise is redrawn every period, such as 2h, and interpolated linearly. Values two periods
+    apart are independent."""
     roughness: float = Field(0.5, ge=0, le=1)
-    """The amplitude of each further noise, as a part of the one before: 0 is smooth."""
+    """The amplitude of each further noise relative to the previous one: 0 is smooth."""
     octaves: int = Field(4, ge=1, le=12)
-    """How many noises are added up. Each has half the period of the one before, the shortest a second at
-    least."""
+    """How many noises are added up. Each has half the period of the previous one; the shortest must be at
+    least a second."""
 
     @model_validator(mode="after")
     def _periods_are_seconds(self) -> Self:
@@ -176,7 +176,7 @@ class _Drifting(Numbers):
 
 @lru_cache(maxsize=16)
 def _sample_drift(roughness: float, octaves: int) -> Noise:
-    """Drifts of many devices at a time: how they are spread doesn't depend on the period."""
+    """A sample of drifts of many devices: their distribution doesn't depend on the period."""
     keys = device_keys(0, 0, np.arange(_SAMPLED, dtype=np.int64))
     values = {"low": -1, "high": 1, "period": f"{2**octaves}s"}
     signal = Wander.model_validate(
@@ -186,7 +186,7 @@ def _sample_drift(roughness: float, octaves: int) -> Noise:
 
 
 class Wander(_Drifting, _Between):
-    """Drifts up and down, as most sensors' values do: a sum of lattice noises."""
+    """Drifts up and down, like most sensors' values: a sum of lattice noises."""
 
     kind: Literal["wander"]
     period: DurationMs
@@ -197,8 +197,8 @@ class Wander(_Drifting, _Between):
 
 
 class Percentiles(_Drifting):
-    """Spread as its percentiles say, on a straight line between two of them. With a `period` it drifts as
-    `wander` does; without, each event's value is drawn by itself."""
+    """Distributed by percentiles, linearly interpolated. With a `period` it drifts like `wander`; without,
+    each event's value is drawn independently."""
 
     kind: Literal["percentiles"]
     values: Mapping[str, float]
@@ -239,11 +239,11 @@ class Cycle(_Between):
 
     kind: Literal["cycle"]
     period: DurationMs = Field("1d", validate_default=True, ge=1000)
-    """The length of a period; a day if left out."""
+    """The length of a period; default: a day."""
     shift: Share = 0
-    """Each device's periods begin earlier by its own part of a period, up to this share."""
+    """The maximum phase shift between devices, as a share of a period."""
     noise: float = Field(0, ge=0)
-    """Evenly spread noise of up to so much is added or subtracted."""
+    """The amplitude of uniform noise that is added or subtracted."""
 
     @property
     def span(self) -> tuple[float, float]:
@@ -272,20 +272,20 @@ class Cycle(_Between):
 
 
 class Counter(Numbers):
-    """Rises by `step` each `every`; devices begin up to `spread` above `start`, once or whenever it
-    `resets`."""
+    """Rises by `step` in each `every`; devices begin up to `spread` above `start`, once or at each reset
+    (`resets`)."""
 
     kind: Literal["counter"]
     start: float = 0
     """The value at the workload's first time."""
     step: float = Field(1, gt=0)
-    """By how much it rises in each `every`, steadily."""
+    """The steady rise in each `every`."""
     every: DurationMs
     """The time in which it rises by `step`, such as 12s."""
     spread: float = Field(0, ge=0)
-    """Each device begins higher by its own number, up to this."""
+    """The maximum by which a device's start is higher."""
     resets: DurationMs | None = Field(None, ge=1000)
-    """It begins anew after so long, each device at its own time; never if left out."""
+    """The time between resets, with each device at its own phase; default: never."""
 
     @property
     def span(self) -> tuple[float, float]:
@@ -322,12 +322,12 @@ def _scale(noise: Noise, middle: float, half: float, exact: bool) -> NDArray[Any
 
 class _Several(Part):
     values: tuple[Any, ...] = Field(min_length=1, max_length=MAX_VALUES)
-    """The values, of the column's type: 1,000 at most."""
+    """The values, of the column's type; at most 1,000."""
 
 
 class _Weighed(_Several):
     weights: tuple[float, ...] | None = None
-    """How often each value is drawn, relative to the others; all equally if left out."""
+    """How often each value is drawn, relative to the others; default: all equally."""
 
     @model_validator(mode="after")
     def _weigh_each(self) -> Self:
@@ -344,21 +344,21 @@ class _Weighed(_Several):
 
 
 class Choice(_Weighed):
-    """One of several values; of a tag, the device's for good."""
+    """One of several values; for a tag, fixed for each device."""
 
     kind: Literal["choice"]
 
     def draw(self, points: Points, salt: int) -> Words:
-        """A random word for each event, by which its value is picked."""
+        """A random word for each event, which selects its value."""
         return event_words(points, salt)
 
 
 class Hold(_Weighed):
-    """One of several values, drawn anew every `lasts`."""
+    """One of several values, redrawn every `lasts`."""
 
     kind: Literal["hold"]
     lasts: DurationMs = Field(ge=1000)
-    """How long a value lasts, such as 20m; a second at least."""
+    """How long a value lasts, such as 20m; at least a second."""
 
     def draw(self, points: Points, salt: int) -> Words:
         """As `Choice.draw`."""
@@ -367,8 +367,8 @@ class Hold(_Weighed):
 
 
 class Follows(_Several):
-    """What goes with another column's value: the first of `values` with the first of that column's, and so
-    on, as a country goes with a city."""
+    """Determined by another column's value: the first of `values` goes with the first of that column's, and
+    so on, like countries with cities."""
 
     kind: Literal["follows"]
     column: str

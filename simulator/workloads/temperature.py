@@ -25,7 +25,7 @@ QUERIES = (
     ),
     Query(
         name="temperature-min-max",
-        about="lowest and highest temperature of all",
+        about="lowest and highest temperature overall",
         compute=(_LOWEST, _HIGHEST),
     ),
     Query(

@@ -47,7 +47,7 @@ def read_document(
         root, document, str(path), find_problem=find_problem, base=path.parent, tell=tell
     )
     if definition["name"] in taken:
-        problem = f"{definition['name']} is a workload of this tool: take another name"
+        problem = f"{definition['name']} is a built-in workload: use another name"
         raise OptionError(name_place(path, root, ["name"]) + problem)
     return definition
 

@@ -377,7 +377,7 @@ def test_timestamps_cannot_start_again_where_that_would_overwrite_events() -> No
 @pytest.mark.parametrize(
     ("module", "settings", "workload", "text"),
     [
-        (Blackhole, BlackholeOptions(), "temperature", "stores nothing that could be queried"),
+        (Blackhole, BlackholeOptions(), "temperature", "stores nothing to query"),
         (Limited, POSTGRES, "cpu", CANT_MAP),
         (
             Postgres,
@@ -410,7 +410,7 @@ class Unconditional(Postgres):
 
 def test_own_queries_that_are_not_asked_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     check_query(Load(), DataSet(workload="cpu"), Unconditional, POSTGRES)
-    said = "can't ask high-cpu yet: it compiles no queries with a condition on a value"
+    said = "can't run high-cpu yet: it supports no queries with a condition on a value"
     assert capsys.readouterr().err == f"warning: module unconditional {said}\n"
     check_query(Load(queries=["last-point"]), DataSet(workload="cpu"), Unconditional, POSTGRES)
     assert not capsys.readouterr().err

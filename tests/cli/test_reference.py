@@ -114,7 +114,7 @@ def test_options_of_commands_below_commands_are_there() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "| `settle` | number | `0.0` | Seconds between two jobs. |",
+        "| `settle` | number | `0.0` | Pause between jobs, in seconds. |",
         "| `devices` | [Devices](#workload-devices) |",
         "### Campaign: Requirements",
     ],

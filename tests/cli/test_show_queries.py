@@ -77,7 +77,7 @@ def test_postgres_is_asked_what_the_module_compiles(config: str) -> None:
 
 @pytest.mark.parametrize(
     ("when", "heading"),
-    [("before", "made with the tables"), ("after", "made when the events are loaded")],
+    [("before", "created with the tables"), ("after", "created when the events are loaded")],
 )
 def test_indexes_are_shown_where_they_are_asked_for(config: str, when: str, heading: str) -> None:
     text = show(config, "postgres", "--extra-option", f"create_indices={when}")
@@ -178,7 +178,7 @@ def test_only_the_targets_queries_are_shown(config: str) -> None:
 
 def test_a_query_that_can_not_be_asked_says_why(config: str) -> None:
     sections = split(show(config, "victoriametrics", workload="trucks"))
-    assert "nothing is made before the events" in next(iter(sections.values()))
+    assert "nothing is created before the events" in next(iter(sections.values()))
     assert (
         "the database has no queries with a condition on a value" in sections["Query range-filter"]
     )
@@ -245,7 +245,7 @@ def test_a_module_that_shows_nothing_says_so() -> None:
         (["machines", "--target", "postgres"], "go with --show-queries"),
         (["machines", "--show-queries", "--plot", "--target", "postgres"], "choose one"),
         (["machines", "--show-queries", "--target", "postgre"], "did you mean postgres?"),
-        (["machines", "--show-queries", "--target", "blackhole"], "stores nothing that could be"),
+        (["machines", "--show-queries", "--target", "blackhole"], "stores nothing to query"),
         (["machines", "--show-queries", "--target", "victoriametrics"], "can't do workload machines"),
         (
             ["machines", "--show-queries", "--target", "postgres", "--extra-option", "queries=pont"],

@@ -43,7 +43,7 @@ def test_a_table_with_other_columns_is_said_before_the_run(server: PostgresUnder
         (Column("in", ColumnType.TEXT), "in is jsonb, not varchar"),
     ):
         others = tuple(other for other in schema.columns if other.name not in ("select", "in"))
-        with pytest.raises(SimulatorError, match=f"where was made for other columns: {problem}"):
+        with pytest.raises(SimulatorError, match=f"where was created for other columns: {problem}"):
             prepare(server, replace(schema, columns=(*others, column)), clean=False)
 
 
@@ -95,7 +95,7 @@ def test_a_table_with_another_key_is_said_before_the_run(server: PostgresUnderTe
             with pytest.raises(SimulatorError) as refused:
                 prepare(server, Sundry.schema, clean=False, primary_key=requested)
             assert str(refused.value) == (
-                f"table where was made with another primary key than --primary-key {requested}:"
+                f"table where was created with a different primary key than --primary-key {requested}:"
                 f" run without --no-clean, or with {names}"
             )
 

@@ -101,7 +101,7 @@ def test_a_statement_of_its_own_is_asked_and_a_wrong_one_found_out(tool: Tool) -
     failed = tool.run_here(*ask)
     assert failed.status == 1
     assert "query means gave a wrong answer to worker" in failed.out
-    assert "(asked with the workload's own statement)" in failed.out
+    assert "(using the workload's own statement)" in failed.out
     assert "query counts" not in failed.out
     file.write_text(STATED.replace(" GROUP BY 1;", " GROUP BY 2;"))
     refused = tool.run_here(*ask)

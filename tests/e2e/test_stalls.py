@@ -42,7 +42,7 @@ def test_a_closed_loop_is_invalid(tool: Tool, name: str, worker: int | None) -> 
     process = f"worker {worker}" if worker is not None else "the collector"
     (reason,) = run["invalid_reasons"]
     assert reason == (
-        f"the load generator stood still for {stall['length_s']:.1f} s of {run['window_s']:.3g} s"
+        f"the load generator stalled for {stall['length_s']:.1f} s of {run['window_s']:.3g} s"
         f" ({process}: stopped, or left without CPU)"
     )
     assert reason in done.out
@@ -56,5 +56,5 @@ def test_an_open_loop_is_client_bound(tool: Tool) -> None:
     assert [stall["worker"] for stall in run["stalls"]] == [0]
     assert run["valid"]
     assert run["client"]["bound"]
-    assert "client-bound: 2 workers, run 1: the load generator stood still for 1." in done.out
+    assert "client-bound: 2 workers, run 1: the load generator stalled for 1." in done.out
     assert "this is your client's speed" in done.out

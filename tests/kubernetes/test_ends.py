@@ -147,7 +147,7 @@ def test_api_server_lost_until_the_run_is_over(tool: ClusterTool, proxy: Proxy) 
     time.sleep(5.0)
     proxy.mend()
     done = tool.fine(running.wait())
-    assert "the collector has been out of reach for" in done.err
+    assert "the collector has been unreachable for" in done.err
     assert "its report is waited for" in done.err
     assert "the collector answers again, after" in done.err
 

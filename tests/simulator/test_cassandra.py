@@ -63,9 +63,9 @@ def definition(job: Job, **values: Any) -> str:
         ({"contact_points": ""}, "contact_points"),
         (
             {"contact_points": "one,two:9042"},
-            "contact_points: write names or addresses alone, and the port",
+            "contact_points: write only names or addresses, and the port",
         ),
-        ({"contact_points": "[::1]:9042"}, "contact_points: write names or addresses alone"),
+        ({"contact_points": "[::1]:9042"}, "contact_points: write only names or addresses"),
         ({"username": "me"}, "username and password go together"),
         ({"password": SECRET}, "username and password go together"),
         ({"keyspace": "a b"}, "keyspace"),

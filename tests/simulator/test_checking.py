@@ -334,7 +334,7 @@ def test_an_event_with_another_value_does_not_make_them_another_seeds() -> None:
 def test_a_module_that_can_not_ask_says_what_it_lacks() -> None:
     module = make_module()
     module.CAPABILITIES = replace(Blackhole.CAPABILITIES)  # type: ignore[misc]
-    with pytest.raises(UnknownEvents, match=r"compiles no queries with a row per device, computed"):
+    with pytest.raises(UnknownEvents, match=r"supports no queries with a row per device, computed"):
         survey_devices(module, WORKLOAD)
 
 

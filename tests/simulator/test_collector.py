@@ -298,7 +298,7 @@ def test_answers_are_collected_when_all_is_measured_and_counted(database: FakeDa
         assert answers is not None
         assert (answers.checked, answers.unchecked) == (0, 4)
         assert answers.reasons["too long"] == ["b"]
-        assert any("can't ask which events" in reason for reason in answers.reasons)
+        assert any("can't find out which events" in reason for reason in answers.reasons)
         assert report.run.invalid_reasons == []
         assert "check" in report.run.phases_s
 

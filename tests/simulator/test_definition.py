@@ -65,7 +65,7 @@ def test_a_definition_is_read() -> None:
         ("interval: 1.5s", "interval: 1s\nepoch: soon", r":8: epoch: write a time as 2024-01-01T00"),
         ("table: boilers", "table: Boilers", r":3: table: 'Boilers' is not a valid name in all databases"),
         ("name: heat", "name: Wärme", r":11: columns\[Wärme\].name: 'Wärme' is not a valid name in all"),
-        ("name: heat", "name: id", r":11: .*'id' is a name that a database uses itself"),
+        ("name: heat", "name: id", r":11: .*'id' is reserved by a database"),
         ("name: heat", "name: at", r":11: columns\[at\]: there are two columns 'at'"),
         ("device: boiler", "device: pump", r":5: device: device names a column 'pump' that is not defined"),
         ("time: at", "time: heat", r":12: columns\[heat\].type: column 'heat' must be of type timestamp_ms"),

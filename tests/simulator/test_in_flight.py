@@ -147,7 +147,7 @@ def test_readers_have_questions_in_flight_as_their_asker_can() -> None:
     with pytest.raises(OptionError) as refused:
         OneByOne(options, job(in_flight=8, role=Role.READ))
     assert str(refused.value) == (
-        "module one-by-one asks one query at a time, not 8: use more readers instead"
+        "module one-by-one runs one query at a time, not 8: use more readers instead"
     )
     OneByOne(options, job(batch=10, role=Role.READ))
 
@@ -172,12 +172,12 @@ def test_a_client_that_asks_nothing_is_no_readers_client() -> None:
     with pytest.raises(OptionError) as refused:
         build("official", role=Role.READ)
     assert str(refused.value) == (
-        "client=official asks no queries in module sold: use client=lean for them"
+        "client=official can't query in module sold: use client=lean for that"
     )
     build("official")
     # A client that only asks needs no way to insert.
     build("other", role=Role.READ)
-    with pytest.raises(OptionError, match="client=other has no way to insert in mode single"):
+    with pytest.raises(OptionError, match="client=other can't insert in mode single"):
         build("other")
 
 

@@ -327,7 +327,7 @@ def test_it_takes_all_and_stores_nothing() -> None:
     recorder = insert_with(module, Temperature(), 105)
     assert recorder.events == 105
     assert module.count() is None
-    with pytest.raises(OptionError, match="stores nothing that could be queried"):
+    with pytest.raises(OptionError, match="stores nothing to query"):
         module.prepare_queries()
     with pytest.raises(OptionError, match="no queries"):
         module.queries()

@@ -319,4 +319,4 @@ def test_a_wrong_answer_is_said_to_be_the_statements() -> None:
     answer.malformed = "row 1 has 3 values instead of 2: (1, 2, 3)"
     checker.add(WorkerAnswers(worker=0, answers=[answer]))
     result = checker.check(RecognizedEvents(workload, [StoredPart(0, 0, 1000)]))
-    assert result.wrong[0].difference.endswith("(asked with the workload's own statement)")
+    assert result.wrong[0].difference.endswith("(using the workload's own statement)")

@@ -231,7 +231,7 @@ def test_an_answer_that_is_too_short_is_known_by_its_rows() -> None:
 
 
 def test_what_can_not_be_compiled_is_refused_by_its_shape() -> None:
-    text = r"can't ask threshold yet: it compiles no queries with a condition on a value \(known: count"
+    text = r"can't run threshold yet: it supports no queries with a condition on a value \(known: count"
     with pytest.raises(OptionError, match=text):
         make_module("threshold").queries()
 

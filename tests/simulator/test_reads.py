@@ -159,7 +159,7 @@ def bind(*readers: WorkerFigures, load: Load | None = None) -> str | None:
         ({"pause_s": 4.9}, None),
         (
             {"pause_s": 10.0, "in_flight": 2},
-            "places in flight were idle between an answer and the next query 50% of the time",
+            "in-flight capacity was idle between an answer and the next query 50% of the time",
         ),
         ({"pause_s": 9.9, "in_flight": 2}, None),
     ],

@@ -113,12 +113,12 @@ def test_numbers_since_1970_have_the_unit_that_their_size_says(
 @pytest.mark.parametrize(
     ("text", "settings", "problems"),
     [
-        ("ts,v\n20240131,1\n", {}, ["column ts: 20240131 is no time since 1970"]),
+        ("ts,v\n20240131,1\n", {}, ["column ts: 20240131 isn't a time since 1970"]),
         ("a,v\n1,1\n", {}, ["no column is the time"]),
         ("ts,a,b\n2024-01-01,x,y\n", {}, [r"which column names the device\? .* a, b"]),
         (
             "ts,v\n2024-01-01T00:00:00.0005,1\n,2\n", {},
-            ["column ts: 1 row without a time:", "column ts: 1 time with parts of a millisecond"],
+            ["column ts: 1 row without a time:", "column ts: 1 time with fractions of a millisecond"],
         ),
         ("ts,v\n2024-01-01,1\n2024-01-02,x\n", {"columns": {"w": {"skip": True}}}, ["no column 'w'"]),
         ("ts,v\n2024-01-01,1\n2024-01-02,2\n2024-01-03,x\n", {"device": "none"}, ["v: .* 'x'.*missing: "]),
@@ -186,7 +186,7 @@ def test_times_are_cut_to_the_millisecond_where_that_is_asked_for(tmp_path: Path
     with pytest.raises(OptionError) as refused:
         _read(file)
     assert str(refused.value) == (
-        "column ts: 3 times with parts of a millisecond, which are not kept; without them 2 events would"
+        "column ts: 3 times with fractions of a millisecond, which are not kept; without them 2 events would"
         " repeat a device and time: recorded.columns: {ts: {as: timestamp_ms}} cuts them"
     )
     cut = {"ts": {"as": "timestamp_ms"}}

@@ -139,7 +139,7 @@ def judge(*stalls: Stall, workers: int = 3, rate_per_s: float | None = None) -> 
 def test_a_closed_loop_that_stood_still_is_invalid(stalls: list[Stall], reason: str) -> None:
     """However many workers did: one is enough."""
     run = judge(*stalls)
-    assert run.invalid_reasons == [f"the load generator stood still for {reason}"]
+    assert run.invalid_reasons == [f"the load generator stalled for {reason}"]
     assert run.stalls == sorted(stalls, key=lambda stall: stall.begins_s)
 
 
@@ -166,7 +166,7 @@ def test_readers_that_stood_still_are_judged_alike() -> None:
     load = Load(role=Role.READ, duration_s=10.0)
     run = merged(part.model_dump(), load=load, verification=None)
     assert run.invalid_reasons == [
-        "the load generator stood still for 1.0 s of 10 s (worker 0: stopped, or left without CPU)"
+        "the load generator stalled for 1.0 s of 10 s (worker 0: stopped, or left without CPU)"
     ]
 
 
@@ -176,7 +176,7 @@ def test_an_open_loop_that_stood_still_shows_the_client() -> None:
     assert run.client is not None
     assert run.client.bound
     assert run.client.bound_reason == (
-        "the load generator stood still for 4.0 s of 10 s (worker 1: stopped, or left without CPU)"
+        "the load generator stalled for 4.0 s of 10 s (worker 1: stopped, or left without CPU)"
     )
     staged = Load(
         events=100, rate_per_s=25.0, duration_s=12.0, stages=[RateStage(rate_per_s=25.0, duration_s=12.0)]

@@ -114,7 +114,7 @@ def test_a_column_of_that_name_is_refused() -> None:
     column = "  - {name: tags_id, type: int32, signal: {kind: uniform, low: 0, high: 9}}\n"
     kind = define(parse_definition(begin_definition("mine", "thing") + column, "mine.yaml"))
     kind()
-    with pytest.raises(OptionError, match="has a column tags_id, which tags=table makes"):
+    with pytest.raises(OptionError, match="has a column tags_id, which tags=table creates"):
         kind(tags="table")
 
 

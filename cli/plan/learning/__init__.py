@@ -1,4 +1,4 @@
-"""A recording described as a definition, whose events are like the recorded ones. Pure functions on arrays:
-`samples.py` holds what was recorded, `clock.py` reads when devices send, `signals.py` finds each column's
-signal (`drift.py` those that drift or repeat), `describing.py` puts them together, `nearness.py` compares
-recorded with made values, `writing.py` writes the YAML."""
+"""Learns a definition that generates events like a recording's. Pure functions on arrays: `samples.py` holds
+the recorded data, `clock.py` finds when devices send, `signals.py` finds each column's signal (`drift.py`:
+drifting and periodic ones), `describing.py` puts them together, `nearness.py` compares recorded with
+generated values, `writing.py` writes the YAML."""

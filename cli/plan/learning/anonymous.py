@@ -1,4 +1,4 @@
-"""A signal without what was recorded: no texts, no listed numbers, no lowest and highest ones."""
+"""Makes a signal anonymous: no recorded texts, no listed numbers, no extremes."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .samples import Series
 from .signals import is_number, shorten
 
 _WIDER = 0.03
-"""By such a part of the width, spans go beyond the recorded one."""
+"""The share of the width by which ranges exceed the recorded one."""
 
 
 class Disguise:
-    """Hides values. The same text is the same wherever it stands."""
+    """Hides values. Equal texts stay equal everywhere."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -39,7 +39,7 @@ class Disguise:
         ends = {low: lowest, high: highest, shorten(low, 9): lowest, shorten(high, 9): highest}
 
         def move(value: float) -> float:
-            """Off the recorded ends."""
+            """Away from the recorded extremes."""
             return ends.get(value, value)
 
         listed = hidden.get("values")

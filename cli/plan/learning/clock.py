@@ -1,4 +1,4 @@
-"""When devices send: the interval, how far they keep it, and how late their events arrive."""
+"""When devices send: the interval, its jitter, and how late their events arrive."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from numpy.typing import NDArray
 from .samples import Sample
 
 _GAP = 1.5
-"""Of so many intervals a time without an event is a gap."""
+"""A time without events is a gap from this many intervals."""
 _LEAST_STRAY = 0.3
 """Without a clock, more steps than that are far from the usual one: 65 % of exponential ones. Of devices that
 rest at weekends a fifth are."""
 _TAIL = 3.0
-"""Of uniform delays the 99th percentile is twice the mean, of exponential ones 4.6 times."""
+"""The 99th percentile is twice the mean for uniform delays, and 4.6 times for exponential ones."""
 _MOST_LATE = 0.5
-"""If more events than that come after one of a later time, a clock is wrong or the file is put together."""
+"""If more events than this follow one with a later time, a clock is wrong or the file is a concatenation."""
 
 
 @dataclass(frozen=True)
 class Delays:
-    """How late events arrive that are late."""
+    """How late the late events arrive."""
 
     share: float
     most_ms: float
     mean_ms: float | None
-    """Of exponential delays; None: they are uniform."""
+    """For exponential delays; None: uniform."""
 
 
 @dataclass(frozen=True)
@@ -42,39 +42,39 @@ class Pauses:
 
 @dataclass(frozen=True)
 class Clock:
-    """When the recorded devices sent."""
+    """The clock of the recorded devices."""
 
     first_ms: int
     last_ms: int
     interval_ms: int
     jitter_ms: int
-    """By how much events come later than the earliest of their tick."""
+    """How much later events come than the earliest of their tick."""
     late: Delays | None
     gap_share: float
-    """The part of the time in which an event should have come and did not."""
+    """The share of the time in which expected events are missing."""
     gaps: int
     pauses: Pauses | None
     """Gaps that all devices have in common, if there are some."""
     duplicates: int
-    """Events of a device and time that it had before."""
+    """Events that repeat a device and time."""
     by_device: bool
-    """Whether the file has one device behind the other."""
+    """Whether the file lists one device after the other."""
 
 
 def read_clock(sample: Sample) -> Clock:
-    """The clock of a recording of two events at least."""
+    """The clock of a recording of at least two events."""
     times, devices = sample.sorted_times_ms, sample.sorted_devices
     same = devices[1:] == devices[:-1]
     steps = np.diff(times)[same]
     moved = steps[steps > 0]
     typical = float(np.median(moved)) if len(moved) else 1000.0
-    # How many ticks each step is; so the interval is known from whole spans, not from single steps.
+    # The ticks in each step, so that the interval follows from whole spans, not from single steps.
     ticks = np.maximum(np.rint(moved / typical), 1)
     near = ticks < 1000
     interval = float(moved[near].sum() / ticks[near].sum()) if near.any() else typical
     is_steady = not np.mean(np.abs(moved - typical) > typical / 2) > _LEAST_STRAY
     if not is_steady:
-        # Not by a clock, but when something happens: as often on average.
+        # Event-driven instead of clocked: the same mean rate.
         interval = float(moved[moved < 20 * moved.mean()].mean())
     interval = _round_near(interval)
     gap_steps = moved[moved > _GAP * interval]
@@ -98,7 +98,7 @@ def read_clock(sample: Sample) -> Clock:
 
 
 def _round_near(duration_ms: float) -> float:
-    """The duration in the largest unit of which it has a whole number, to a thousandth."""
+    """The duration in the largest unit that divides it, within a thousandth."""
     for unit_ms in (86_400_000, 3_600_000, 60_000, 1000, 100, 10, 1):
         rounded = round(duration_ms / unit_ms) * unit_ms
         if rounded and abs(rounded - duration_ms) <= duration_ms / 1000:
@@ -120,14 +120,14 @@ def _find_pauses(sample: Sample, interval_ms: int, jitter_ms: int) -> Pauses | N
 
 
 def _find_jitter(sample: Sample, interval: float) -> int:
-    """How far the times of a device's ticks are spread. Of a uniform jitter, which is what is made, the
-    middle eight tenths are as wide as eight tenths of it."""
+    """The spread of a device's tick times. For a uniform jitter, which is what is generated, the middle 80 %
+    are as wide as 80 % of it."""
     spreads, weights = [], []
     for start, stop in zip(sample.starts[:-1], sample.starts[1:], strict=True):
         if stop - start < 10:
             continue
         times = sample.sorted_times_ms[start : min(stop, start + 5000)].astype(np.float64)
-        # Some hundred ticks at a time: a clock that drifts is no jitter.
+        # A few hundred ticks at a time: a drifting clock isn't jitter.
         for first in range(0, len(times) - 9, 200):
             part = times[first : first + 200] - times[first]
             offsets = part - np.cumsum(np.rint(np.diff(part, prepend=0.0) / interval)) * interval
@@ -143,10 +143,13 @@ def _find_jitter(sample: Sample, interval: float) -> int:
 
 
 def _find_delays(sample: Sample, interval: float, by_device: bool) -> Delays | None:
-    """What the order of the file tells: an event is late by as much as the newest one before it is newer.
+    """Lateness from the order of the file: an event is late by as much as the newest one before it is newer.
 
-    A batch of devices sends at each tick, so a delay of less than an interval shows as a whole one, in that
-    part of the cases. So the mean of what shows is the mean delay, and fewer events show than are late.
+    A batch of devices sends at each tick, so a delay shorter than an interval shows as a whole interval in a
+
+    proportional share of the cases. So the mean visible delay is the mean delay, but fewer events appear late
+
+    than are.
     """
     if not by_device:
         lateness = np.maximum.accumulate(sample.times_ms) - sample.times_ms
@@ -168,7 +171,7 @@ def _find_delays(sample: Sample, interval: float, by_device: bool) -> Delays | N
 def _find_lateness_by_device(sample: Sample) -> NDArray[np.int64]:
     order = np.argsort(sample.devices, kind="stable")
     times, devices = sample.times_ms[order], sample.devices[order]
-    # Far enough apart that no device's newest time is above the next one's first.
+    # Far enough apart that each device's newest time is below the next one's first.
     apart = int(times.max() - times.min()) + 1
     lifted = times - times.min() + devices * apart
     return np.asarray(np.maximum.accumulate(lifted) - lifted)

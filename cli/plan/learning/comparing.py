@@ -1,4 +1,4 @@
-"""Recorded events against those that a learnt definition makes of as many devices."""
+"""Compares recorded events with those that a learnt definition generates for as many devices."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from .nearness import Portrait, portray
 from .samples import Choices, Sample, Series, Walk
 
 _MOST_DEVICES, _MOST_ROWS = 60, 240_000
-"""Devices of which events are made, and events of all of them."""
+"""Limits on generated devices, and on events of all of them."""
 _DRAWN = 200
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A column, recorded and made."""
+    """A column, recorded and generated."""
 
     name: str
     kind: str
-    """Of its signal."""
+    """The kind of its signal."""
     recorded: Portrait
     made: Portrait
 
 
 @dataclass(frozen=True)
 class Line:
-    """Some values of a device, from the recording's begin on."""
+    """Some values of a device, from the beginning of the recording."""
 
     seconds: NDArray[np.float64]
     values: NDArray[np.float64]
@@ -42,17 +42,17 @@ class Line:
 
 @dataclass(frozen=True)
 class Comparison:
-    """What was recorded, and what is made instead."""
+    """Recorded and generated data."""
 
     recorded: Clock
     made: Clock
     pairs: Sequence[Pair]
     lines: dict[str, tuple[Line, Line]]
-    """Column of numbers -> values of a recorded device, and of a made one."""
+    """Column of numbers -> values of a recorded device, and of a generated one."""
 
 
 def compare(learnt: Learnt) -> Comparison:
-    """Make events of the definition and put them beside the recorded ones."""
+    """Generate events from the definition and compare them with the recorded ones."""
     sample = learnt.sample
     devices = min(sample.device_count, _MOST_DEVICES)
     longest = int(np.diff(sample.starts).max())
@@ -82,7 +82,7 @@ def compare(learnt: Learnt) -> Comparison:
 
 
 def _draw(walk: Walk) -> Line:
-    """The values of the device in the middle, few enough to be drawn."""
+    """The values of the middle device, few enough to draw."""
     starts = walk.starts
     place = (len(starts) - 1) // 2
     rows = np.arange(starts[place], starts[place + 1])[: 4 * _DRAWN]
@@ -92,7 +92,7 @@ def _draw(walk: Walk) -> Line:
 
 
 def sample_block(block: EventBlock) -> Sample:
-    """Made events as if they had been recorded."""
+    """Generated events in the form of recorded ones."""
     schema = block.schema
     _, first, devices = np.unique(block.devices, return_index=True, return_inverse=True)
     columns = []

@@ -1,4 +1,4 @@
-"""A recording as a definition: its clock, tags and columns, each with what it was read from."""
+"""Turns a recording into a definition: its clock, tags and columns, each with the evidence."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ from .signals import (
 _LEAST_ROWS = 20
 _COARSER = "with these, values repeat as often as recorded"
 _IN_RUNS = 1.5
-"""Missing for so many intervals, values aren't missing one by one."""
+"""If gaps last this many intervals, values aren't missing independently."""
 _FEWER_CHOICES = (1000, MOST_CHOICES, 20, 5)
-"""How many values are listed at most: fewer, if the definition gets too large."""
+"""The most values to list; fewer if the definition gets too large."""
 _ALWAYS_TOGETHER = 0.9999
-"""The share of events in which a column's value must go with another's to follow it. All, but for a few that
-were written while it changed."""
+"""The share of events in which a column's value must match another's to follow it: all but a few written
+during a change."""
 
 Line = tuple[str, Any, str]
-"""A key, its value, and what it was read from."""
+"""A key, its value, and the evidence."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Learnt:
 
     definition: Definition
     head: Sequence[str]
-    """What the definition was learnt from, in lines."""
+    """The origin of the definition, in lines."""
     lines: Sequence[Line]
-    """Its keys, but for the columns."""
+    """Its keys except the columns."""
     columns: Sequence[Sequence[Line]]
     clock: Clock
     sample: Sample
@@ -68,8 +68,8 @@ class _Column:
 
 
 def learn(sample: Sample, *, name: str, anonymous: bool = False) -> Learnt:
-    """The definition whose events are like the recorded ones. `name`: the workload's, if it isn't to be
-    anonymous. OptionError if there are too few events."""
+    """The definition that generates events like the recorded ones. `name`: of the workload, unless anonymous.
+    OptionError if there are too few events."""
     if len(sample.times_ms) < _LEAST_ROWS:
         raise OptionError(
             f"{len(sample.times_ms)} events are too few to learn from: {_LEAST_ROWS} at least"
@@ -93,7 +93,7 @@ def _learn_column(sample: Sample, series: Series, clock: Clock) -> _Column:
         return _Column(series, find_tag(series), tag=True)
     walk, interval_ms = sample.walk(series), clock.interval_ms
     if not len(walk):
-        # Nothing but missing values: some value, which is always missing.
+        # Only missing values: any value, always missing.
         value: Any = 0 if is_number(series.type) else False
         if series.type in (ColumnType.TEXT, ColumnType.JSON):
             value = "" if series.type is ColumnType.TEXT else {}
@@ -109,7 +109,7 @@ def _learn_column(sample: Sample, series: Series, clock: Clock) -> _Column:
 
 
 def _find_missing(sample: Sample, missing: Mask, interval_ms: int) -> tuple[float, float | None]:
-    """The share of missing values, and for how long they are, unless they are missing one by one."""
+    """The share of missing values, and how long they are missing, unless independently."""
     share = float(missing.mean())
     if not 0 < share < 1:
         return share, None
@@ -120,17 +120,17 @@ def _find_missing(sample: Sample, missing: Mask, interval_ms: int) -> tuple[floa
     absent = walk.values[first] > 0
     if np.count_nonzero(absent) < 10:
         return share, None
-    # Within the same time the next is missing for sure, else by chance.
+    # Within the same time the next is certainly missing, otherwise by chance.
     again = float(walk.values[second][absent].mean())
     lasts_ms = interval_ms * (1 - share) / max(1 - again, 1e-6)
     return share, max(lasts_ms, 1000) if lasts_ms > _IN_RUNS * interval_ms else None
 
 
-# --- columns that go with others --------------------------------------------------------------------
+# --- columns that follow others --------------------------------------------------------------------
 
 
 def _let_follow(sample: Sample, columns: Sequence[_Column]) -> None:
-    """Let columns of few values follow another one, if each of its values goes with one of theirs."""
+    """Let columns of few values follow another one if each of its values determines theirs."""
     listed = [column for column in columns if column.found.signal["kind"] in ("choice", "hold")]
     leaders: list[_Column] = []
     for column in sorted(listed, key=lambda one: -len(one.found.signal["values"])):
@@ -142,13 +142,13 @@ def _let_follow(sample: Sample, columns: Sequence[_Column]) -> None:
                 )
                 break
         else:
-            # What nearly every device has its own of leads to everything.
+            # A nearly unique value per device would determine everything.
             if not column.tag or len(column.found.signal["values"]) <= sample.device_count / 2:
                 leaders.append(column)
 
 
 def _find_mapping(leader: _Column, column: _Column) -> list[Any] | None:
-    """The value of a column for each of its leader's; None if it doesn't follow it."""
+    """The column's value for each value of its leader; None if it doesn't follow it."""
     theirs, own = leader.series, column.series
     both = ~theirs.missing & ~own.missing
     first, second = theirs.values[both], own.values[both]
@@ -166,7 +166,7 @@ def _find_mapping(leader: _Column, column: _Column) -> list[Any] | None:
 
 
 def _is_mapped(first: Any, second: Any) -> bool:
-    """Whether equal values of the one go with equal values of the other."""
+    """Whether equal values of one imply equal values of the other."""
     _, left = np.unique(first, return_inverse=True)
     kinds, right = np.unique(second, return_inverse=True)
     together = np.bincount(left * len(kinds) + right)
@@ -186,7 +186,7 @@ def _assemble(
     disguise: Disguise | None,
     most: int,
 ) -> Learnt | None:
-    """All keys, with at most so many values of a choice; None if the definition is too large."""
+    """All keys, with at most this many values per choice; None if the definition is too large."""
     names = _name_columns(sample, columns, disguise)
     title = "recording" if disguise else name
     rows, devices = sample.recorded_rows, sample.recorded_devices
@@ -218,7 +218,7 @@ def _assemble(
         if clock.late.mean_ms is not None:
             late |= {"delay": "exponential", "mean": show_ms(clock.late.mean_ms)}
         late["most"] = show_ms(clock.late.most_ms)
-        lines.append(("late", late, "events that stand behind newer ones in the file"))
+        lines.append(("late", late, "events that come after newer ones in the file"))
     if disguise is None:
         second = np.datetime64(clock.first_ms // 1000, "s")
         lines.append(("epoch", f"{second}Z", "the first event's time"))
@@ -233,7 +233,7 @@ def _assemble(
         return None
     try:
         definition = Definition.read(document)
-    except ValidationError as error:  # a defect: what is written must be readable
+    except ValidationError as error:  # a defect: a written definition must be readable
         raise OptionError(f"no definition can describe it: {one_line(error, 300)}") from error
     return Learnt(definition, head, lines, blocks, clock, sample)
 
@@ -247,7 +247,7 @@ def show_exact_ms(duration_ms: int) -> str:
 
 
 def _describe_what_is_not_made(sample: Sample, clock: Clock) -> list[str]:
-    """What a definition can't have."""
+    """What a definition can't express."""
     lines = []
     together = clock.pauses.count * sample.device_count if clock.pauses else 0
     if clock.gap_share > 0.001 and clock.gaps > together:
@@ -258,11 +258,11 @@ def _describe_what_is_not_made(sample: Sample, clock: Clock) -> list[str]:
     if clock.duplicates:
         lines.append(f"Not made: {clock.duplicates:,} events that repeat a device and time.")
     if clock.by_device:
-        lines.append("The file has one device behind the other: made events come by time.")
+        lines.append("The file lists one device after the other: generated events come by time.")
     lengths = sample.name_lengths
     if lengths and (lengths[0] != 13 or lengths[1] != 13):
         shown = f"{lengths[0]}" if lengths[0] == lengths[1] else f"{lengths[0]} to {lengths[1]}"
-        lines.append(f"Device names have {shown} bytes, made ones 13.")
+        lines.append(f"Device names have {shown} bytes, generated ones 13.")
     return lines
 
 
@@ -296,7 +296,7 @@ def _describe_column(
         counted = int(np.count_nonzero(series.missing))
         lines.append(("missing", show_share(share), f"{counted:,} of {len(series.missing):,}"))
     if lasts_ms is not None:
-        about = "if a value is missing, so is mostly the next"
+        about = "if a value is missing, the next usually is, too"
         lines.append(("missing_lasts", show_ms(lasts_ms), about))
     lines.append(("signal", signal, column.found.about))
     return lines
@@ -305,7 +305,7 @@ def _describe_column(
 def _name_columns(
     sample: Sample, columns: Sequence[_Column], disguise: Disguise | None
 ) -> dict[str, str]:
-    """Name in the recording -> name in the definition, where all databases take it."""
+    """Name in the recording -> name in the definition, which all databases accept."""
     if disguise is None:
         own = [column.series.name for column in columns]
         return {name: name for name in (sample.time, sample.device, *own)}

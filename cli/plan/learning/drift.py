@@ -1,4 +1,5 @@
-"""The parameters of what drifts (`wander`, and `percentiles` with a period) and of what repeats (`cycle`)."""
+"""The parameters of drifting signals (`wander`, and `percentiles` with a period) and of periodic ones
+(`cycle`)."""
 
 from __future__ import annotations
 
@@ -12,13 +13,13 @@ _LAGS = 28
 _PERIODS, _ROUGHNESSES = 48, 21
 _MOST_OCTAVES = 12
 _SHORTEST_MS = 1010
-"""A definition's minimum, with what writing a period in three digits may take off."""
+"""A definition's minimum, allowing for the rounding of a period to three digits."""
 _MODEL_ERROR = 1e-5
-"""What recorded values differ from any such drift by, at least, from one lag to the next: 0.3 %."""
+"""The minimum deviation of recorded values from any such drift, from lag to lag: 0.3 %."""
 _BY_OCTAVE = 0.1
-"""How much nearer a further noise must come, in standard deviations squared."""
+"""How much another noise must improve the fit, in standard deviations squared."""
 _LONGEST = 4
-"""A period of so many times a device's span can't be told from a longer one."""
+"""A period of this many times a device's span looks like any longer one."""
 
 
 @dataclass(frozen=True)
@@ -29,17 +30,17 @@ class Drift:
     roughness: float
     octaves: int
     amplitude: float
-    """Of the slowest noise."""
+    """The period of the slowest noise."""
 
     @property
     def reach(self) -> float:
-        """The largest sum of the noises, of which the slowest reaches 1."""
+        """The largest possible sum of the noises, given that the slowest reaches 1."""
         return sum(self.roughness**octave for octave in range(self.octaves))
 
 
 def fit_drift(walk: Walk, interval_ms: float, quantum: float) -> Drift | None:
-    """The noises whose variogram is nearest to the values': half of the mean squared difference of values
-    that are a lag apart. None if there are too few values.
+    """The noises whose variogram (half the mean squared difference of values one lag apart) is closest to the
+    values'. None if there are too few values.
 
     Linear interpolation of independent values with a random phase has the cubic B-spline as its
     autocovariance (Unser, "Splines: a perfect fit", IEEE Signal Processing Magazine 16, 1999), and the
@@ -57,7 +58,7 @@ def fit_drift(walk: Walk, interval_ms: float, quantum: float) -> Drift | None:
             continue
         first, second = first[near], second[near]
         gamma = float(((walk.values[second] - walk.values[first]) ** 2).mean() / 2)
-        # What a device's last digit hides says nothing.
+        # Differences below the resolution say nothing.
         gamma -= quantum**2 / 12
         if gamma > max(quantum**2 / 4, variance * 1e-9):
             lags.append(float(apart_ms[near].mean()))
@@ -65,7 +66,7 @@ def fit_drift(walk: Walk, interval_ms: float, quantum: float) -> Drift | None:
             errors.append(lag / len(walk))
     if len(lags) < 3:
         return None
-    # What is far apart is as different as the values of all devices are.
+    # Distant values differ as much as the values of all devices.
     lags.append(np.inf)
     gammas.append(max(variance - quantum**2 / 12, max(gammas) / 2))
     errors.append(2 * errors[-1])
@@ -77,16 +78,16 @@ def fit_drift(walk: Walk, interval_ms: float, quantum: float) -> Drift | None:
 def _search(
     lags: Floats, gammas: Floats, errors: Floats, least_ms: float, most_ms: float
 ) -> Drift | None:
-    """The nearest of a grid, which is made finer around it twice. Neighbouring lags are wrong together, as
-    they are of the same events; from one to the next the error of the logarithm has about the variance
-    `errors`, which is one over the number of lags in all events."""
+    """The closest point of a grid, which is refined around it twice. Errors of neighbouring lags correlate,
+    as they share events; from one to the next the error of the logarithm has about the variance `errors`, one
+    over the number of lags in all events."""
     least_ms = max(least_ms, _SHORTEST_MS)
     if most_ms <= least_ms:
         return None
     periods = np.geomspace(least_ms, most_ms, _PERIODS)
     roughnesses = np.linspace(0, 1, _ROUGHNESSES)
     octaves = np.arange(_MOST_OCTAVES)
-    # What is quicker than half an interval is one noise to the events, however many it is.
+    # Noises faster than half an interval look like a single one.
     shortest_ms = max(least_ms / 4, _SHORTEST_MS)
     weights = 1 / (errors[1:] + _MODEL_ERROR)
     best = None
@@ -112,18 +113,18 @@ def _search(
 
 
 def _spline(x: Floats) -> Floats:
-    """The cubic B-spline of places from 0 on."""
+    """The cubic B-spline at positions from 0."""
     x = np.minimum(x, 2)
     near = 2 / 3 - x**2 + x**3 / 2
     far = np.maximum(2 - x, 0) ** 3 / 6
     return np.where(x < 1, near, far)
 
 
-# --- what repeats ---------------------------------------------------------------------------------
+# --- periodic signals ---------------------------------------------------------------------------------
 
 _DEVICES, _BLOCKS, _FITTED = 16, 1 << 15, 2000
 _LEAST_SHARE = 0.2
-"""Of the variance that a sine must explain to be looked at."""
+"""The share of variance that a sine must explain to be considered."""
 
 
 @dataclass(frozen=True)
@@ -134,16 +135,16 @@ class Sine:
     middle: float
     amplitude: float
     noise: float
-    """The standard deviation of what it doesn't explain."""
+    """The standard deviation of the residual."""
     shift: float
-    """The part of a period over which devices' phases are spread."""
+    """The share of a period over which the devices' phases are spread."""
     explained: float
     """The share of the variance within devices that it explains."""
 
 
 def fit_sine(walk: Walk, interval_ms: float) -> Sine | None:
-    """The sine that explains most of the values, found by a periodogram and made exact by least squares;
-    None if none explains a fifth, or there are less than two of its periods."""
+    """The sine that explains most of the values, found by a periodogram and refined by least squares; None if
+    none explains a fifth, or if there are fewer than two periods."""
     chosen = walk.part(_DEVICES, len(walk))
     parts = [
         (chosen.values[a:b], chosen.times_ms[a:b].astype(np.float64))
@@ -180,8 +181,8 @@ def fit_sine(walk: Walk, interval_ms: float) -> Sine | None:
 
 
 def _find_peak(parts: list[tuple[Floats, Floats]], interval_ms: float, whole: bool) -> float | None:
-    """The frequency (per ms) with most power over all devices: of whole spans, in blocks if need be, or of
-    their first events."""
+    """The frequency (per ms) with most power over all devices: from whole spans, in blocks if necessary, or
+    from their first events."""
     longest = max(float(times[-1] - times[0]) for _, times in parts) / interval_ms + 1
     block = max(1.0, longest / _BLOCKS) if whole else 1.0
     length = int(min(longest / block, _BLOCKS)) + 1
@@ -197,7 +198,7 @@ def _find_peak(parts: list[tuple[Floats, Floats]], interval_ms: float, whole: bo
         spread = means.std()
         if spread:
             power += np.abs(np.fft.rfft(means / spread, 2 * length)) ** 2
-    # In half bins, as the spans are padded to twice their length. The slowest are drift.
+    # In half bins, since spans are padded to twice their length. The slowest are drift.
     power[:4] = 0
     peak = int(np.argmax(power))
     return peak / (2 * length * interval_ms * block) if power[peak] else None
@@ -206,8 +207,8 @@ def _find_peak(parts: list[tuple[Floats, Floats]], interval_ms: float, whole: bo
 def _explain(
     parts: list[tuple[Floats, Floats]], frequency: float
 ) -> tuple[float, float, float, Floats, float]:
-    """What a sine of this frequency in each device explains: its share of the variance; its middle and
-    amplitude; the devices' phases; the standard deviation of the rest."""
+    """The fit of a sine of this frequency in each device: share of the variance explained; middle and
+    amplitude; the devices' phases; standard deviation of the residual."""
     total = rest = 0.0
     count, middles, amplitudes, phases = 0, [], [], []
     for values, times in parts:
@@ -226,7 +227,7 @@ def _explain(
 
 
 def _spread(phases: Floats) -> float:
-    """The shortest part of the circle in which phases lie, of more devices than these."""
+    """The shortest arc that contains all phases, if there are more devices than this."""
     if len(phases) < 3:
         return 0.0
     places = np.sort(phases / (2 * np.pi) % 1)

@@ -1,4 +1,4 @@
-"""How near made values come to recorded ones: what decides between signals, and what users are told."""
+"""How close generated values come to recorded ones: decides between signals, and is shown to users."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .samples import Floats, Walk
 LAGS = (1, 10, 100)
 PERCENTS = (1.0, 25.0, 50.0, 75.0, 99.0)
 JUDGED = np.linspace(2, 98, 33)
-"""Percents of the percentiles that decide between signals."""
+"""The percentiles that decide between signals."""
 _LEVEL = 3
-"""Of zstd: its default, which databases take as well."""
+"""The level of zstd: its default, which databases also use."""
 
 Texts = Sequence[bytes] | NDArray[np.bytes_] | None
 
@@ -32,20 +32,20 @@ _DTYPES = {
 
 @dataclass(frozen=True)
 class Portrait:
-    """What is compared of a column's values, by device and time."""
+    """The compared statistics of a column's values, by device and time."""
 
     percentiles: tuple[float, ...]
-    """At `PERCENTS`; of texts and truth values there are none."""
+    """At `PERCENTS`; empty for texts and truth values."""
     autocorrelation: tuple[float, ...]
-    """At `LAGS`, NaN where no device has so many events, and of texts, which have no distances."""
+    """At `LAGS`; NaN where no device has enough events, and for texts, which have no distances."""
     repeats: float
-    """The share of values that are the same as the device's last."""
+    """The share of values that equal the device's previous one."""
     zstd_bytes: float
-    """Of a value among those of its device, compressed."""
+    """Compressed bytes per value, among those of its device."""
 
 
 def portray(walk: Walk, kind: ColumnType, texts: Texts = None) -> Portrait:
-    """The portrait of a column. `texts`: what its values are places in."""
+    """The portrait of a column. `texts`: the list that its values index."""
     is_number = texts is None and kind is not ColumnType.BOOL
     percentiles = np.percentile(walk.values, PERCENTS) if is_number and len(walk) else ()
     return Portrait(
@@ -57,7 +57,7 @@ def portray(walk: Walk, kind: ColumnType, texts: Texts = None) -> Portrait:
 
 
 def count_zstd_bytes(values: Floats, kind: ColumnType, texts: Texts = None) -> float:
-    """Bytes of a value, as its type is stored, or as a line of text, after zstd."""
+    """Bytes per value, stored by type or as a line of text, after zstd."""
     import pyarrow as pa
 
     if not len(values):
@@ -75,13 +75,13 @@ def count_zstd_bytes(values: Floats, kind: ColumnType, texts: Texts = None) -> f
 def measure_distance(
     recorded: Walk, made: Walk, percentiles: Floats, spread: Floats, kind: ColumnType
 ) -> float:
-    """How far made values of some devices are from the recorded ones at the same times: 0 is the same.
-    `percentiles`: of all recorded values, at `JUDGED`; `spread`: values that are made of many devices, whose
+    """The distance of generated values of some devices from the recorded ones at the same times: 0 is equal.
+    `percentiles`: of all recorded values, at `JUDGED`; `spread`: values generated for many devices, whose
     percentiles are compared with them."""
     width = float(percentiles[-1] - percentiles[0]) or float(np.ptp(recorded.values)) or 1.0
     apart = np.percentile(spread, JUDGED) - percentiles
     distance = 2 * float(np.minimum(np.abs(apart) / width, 1).mean())
-    # What never was, such as a negative flow, shouldn't be made.
+    # Impossible values, such as a negative flow, shouldn't be generated.
     low, high = percentiles[0] - width / 4, percentiles[-1] + width / 4
     inside = (recorded.values >= low) & (recorded.values <= high)
     distance += 2 * max(0.0, float(((spread < low) | (spread > high)).mean() - (~inside).mean()))

@@ -1,4 +1,4 @@
-"""What was recorded, as arrays: of as many devices as fit, each with all its events."""
+"""The recorded data as arrays: as many devices as fit, each with all its events."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
 
 MOST_ROWS, MOST_VALUES = 2_000_000, 20_000_000
-"""Events that are looked at, of whole devices, and values of all their columns."""
+"""Limits on the sampled events (of whole devices) and values."""
 
 MOST_PAIRS = 200_000
-"""Pairs of events from which a statistic is taken."""
+"""Pairs of events in a statistic."""
 
 
 @dataclass(frozen=True)
 class Choices:
-    """Texts, documents or, without `texts`, truth values, by place."""
+    """Texts, documents or, without `texts`, truth values, by index."""
 
     texts: Sequence[bytes] | NDArray[np.bytes_] | None = None
     documents: bool = False
 
     def read(self, place: int) -> Any:
-        """The value as a definition has it."""
+        """The value as in a definition."""
         if self.texts is None:
             return bool(place)
         text = bytes(self.texts[place])
@@ -43,37 +43,37 @@ class Choices:
 
 @dataclass(frozen=True)
 class Series:
-    """A column besides time and device, in the order of the file."""
+    """A column other than time and device, in file order."""
 
     name: str
-    """In the definition."""
+    """Name in the definition."""
     source: str
-    """In the file."""
+    """Name in the file."""
     type: ColumnType
     values: Floats
-    """Numbers, or places in `choices`."""
+    """Numbers, or indices into `choices`."""
     missing: Mask
     choices: Choices | None = None
-    """The values of a text, document or truth value, by place."""
+    """The values of texts, documents or truth values, by index."""
     decimals: int | None = None
-    """So many digits after the point hold all its numbers; None: more than nine."""
+    """The decimals that hold all its numbers exactly; None: more than nine."""
     tag: bool = False
-    """It describes the device: there is a value for each device."""
+    """Whether it is constant for each device: one value per device."""
 
     @property
     def texts(self) -> Sequence[bytes] | NDArray[np.bytes_] | None:
-        """What its values are places in; None: numbers or truth values."""
+        """The list that its values index; None: numbers or truth values."""
         return self.choices.texts if self.choices else None
 
     def read(self, value: float) -> Any:
-        """One of `values` as a definition has it."""
+        """One of `values` as in a definition."""
         if self.choices is not None:
             return self.choices.read(int(value))
         return float(value) if self.type in FLOATS else int(value)
 
     @property
     def quantum(self) -> float:
-        """The smallest step between two of its numbers; 0 if it isn't rounded."""
+        """The smallest step between its numbers; 0 if it isn't rounded."""
         if self.type not in FLOATS:
             return 1.0
         return 0.0 if self.decimals is None else 10.0**-self.decimals
@@ -81,19 +81,19 @@ class Series:
 
 @dataclass(frozen=True)
 class Sample:
-    """Events in the order of the file."""
+    """Events in file order."""
 
     times_ms: NDArray[np.int64]
     devices: NDArray[np.int64]
-    """Numbers from 0 on."""
+    """Device numbers from 0."""
     columns: tuple[Series, ...]
     time: str
     device: str
-    """Names of the columns with time and device."""
+    """Names of the time and device columns."""
     name_lengths: tuple[int, int]
-    """Of the shortest and the longest name of a device, in bytes."""
+    """The shortest and the longest device name, in bytes."""
     recorded_devices: int
-    """How many there are in the recording, of which these may be a part."""
+    """The number of devices in the recording, of which these may be a sample."""
     recorded_rows: int
 
     @cached_property
@@ -113,17 +113,17 @@ class Sample:
 
     @cached_property
     def starts(self) -> Rows:
-        """Where each device begins in that order; behind them, how many rows there are."""
+        """Where each device begins in that order, followed by the number of rows."""
         changes = np.flatnonzero(np.diff(self.sorted_devices)) + 1
         return np.concatenate([[0], changes, [len(self.order)]])
 
     @property
     def device_count(self) -> int:
-        """How many devices it has."""
+        """The number of devices."""
         return len(self.starts) - 1
 
     def walk(self, series: Series) -> Walk:
-        """A column's values by device and time, those that are there."""
+        """A column's values by device and time, without missing ones."""
         there = ~series.missing[self.order]
         rows = self.order[there]
         devices = self.sorted_devices[there]
@@ -131,11 +131,11 @@ class Sample:
 
 
 def take_sample(recording: Recording, most_values: int = MOST_VALUES) -> Sample:
-    """All events of a recording, or, if there are too many, those of as many devices as can be looked at."""
+    """All events of a recording or, if there are too many, those of as many devices as fit."""
     most_rows = min(MOST_ROWS, most_values // max(len(recording.columns), 1))
     numbers = recording.device_numbers
     counts = np.bincount(numbers, minlength=recording.header.devices)
-    # Devices are in an order of chance.
+    # Devices are in random order.
     devices = max(1, int(np.searchsorted(np.cumsum(counts), most_rows, "right")))
     rows: slice | Rows = slice(None)
     if devices < len(counts):
@@ -159,7 +159,7 @@ def take_sample(recording: Recording, most_values: int = MOST_VALUES) -> Sample:
 def _take_column(recording: Recording, column: RecordedColumn, rows: slice | Rows) -> Series:
     values = recording.values(column.name)[rows].astype(np.float64)
     missing = recording.missing(column.name)
-    # What is no number enters no statistic.
+    # NaN and infinity enter no statistic.
     absent = ~np.isfinite(values) if missing is None else missing[rows] | ~np.isfinite(values)
     values[absent] = 0
     choices = None
@@ -180,7 +180,7 @@ _WITHIN = {
     ColumnType.TIMESTAMP_MS: (0.0, 253_402_300_799_999.0),
     ColumnType.FLOAT32: (-3e38, 3e38),
 }
-"""What a definition's signals can have."""
+"""Limits of a definition's signals."""
 
 
 @dataclass(frozen=True)
@@ -196,34 +196,35 @@ class Walk:
 
     @cached_property
     def starts(self) -> Rows:
-        """As those of `Sample`."""
+        """As in `Sample`."""
         changes = np.flatnonzero(np.diff(self.devices)) + 1
         return np.concatenate([[0], changes, [len(self.devices)]])
 
     @cached_property
     def steps(self) -> tuple[Floats, NDArray[np.int64]]:
-        """By how much the value changes from each event of a device to its next, and after how many ms."""
+        """The change of the value from each event of a device to its next, and the time between them in
+        ms."""
         same = self.devices[1:] == self.devices[:-1]
         return np.diff(self.values)[same], np.diff(self.times_ms)[same]
 
     @property
     def repeats(self) -> float:
-        """The share of values that are the same as the device's last one."""
+        """The share of values that equal the device's previous one."""
         steps = self.steps[0]
         return float((steps == 0).mean()) if len(steps) else 0.0
 
     def pairs(self, lag: int) -> tuple[Rows, Rows]:
-        """Rows of one device that are so many events apart: many of them, evenly chosen."""
+        """Pairs of rows of one device this many events apart: a large, even sample."""
         count = len(self) - lag
         if count <= 0:
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        # A prime stride meets all phases of whatever has a period.
+        # A prime stride covers all phases of periodic data.
         first = np.arange(0, count, max(1, count // MOST_PAIRS) | 1, dtype=np.int64)
         first = first[self.devices[first] == self.devices[first + lag]]
         return first, first + lag
 
     def autocorrelation(self, lag: int) -> float:
-        """How values that are so many events apart correlate, over all devices; NaN if there are none."""
+        """The correlation of values this many events apart, over all devices; NaN if there are none."""
         first, second = self.pairs(lag)
         spread = self.values.std()
         if not len(first) or not spread:
@@ -241,5 +242,5 @@ class Walk:
         return Walk(self.values[taken], self.times_ms[taken], self.devices[taken])
 
     def with_values(self, values: Floats) -> Walk:
-        """Other values of the same events."""
+        """The same events with other values."""
         return Walk(values, self.times_ms, self.devices)

@@ -1,4 +1,4 @@
-"""The signal of each column: several are fitted, values made of each, and the nearest is taken."""
+"""The signal of each column: several are fitted, values generated from each, and the closest is chosen."""
 
 from __future__ import annotations
 
@@ -21,44 +21,44 @@ from .nearness import JUDGED, measure_distance
 from .samples import Floats, Series, Walk
 
 MOST_CHOICES = 100
-"""Different values that are listed at most."""
+"""The most distinct values to list."""
 _FEW = 20
-"""So few different values are listed, if they don't drift."""
+"""This few distinct values are listed, unless they drift."""
 _PERCENTS = (0, 1, 5, 10, 25, 50, 75, 90, 95, 99, 99.9, 100)
 _JUDGED_ROWS, _JUDGED_RUN = 40_000, 2000
 _LASTS = 1.5
-"""Held for so many intervals, a value isn't drawn for each event."""
+"""Values held for this many intervals aren't drawn for each event."""
 _DRIFTS = 0.1
-"""The autocorrelation from which on values aren't drawn one by one."""
+"""The autocorrelation from which values aren't drawn independently."""
 _JUMPS = 0.5
-"""A held value's change is as large as that of values drawn by chance; one that drifts changes less."""
+"""A held value changes as much as random draws differ; a drifting one changes less."""
 _KEPT = 0.999
 """The share of values that are a device's last one from which on it nearly keeps one for good."""
 _BY_PARAMETER = 0.004
-"""What each number of a signal must win in nearness."""
+"""How much each parameter of a signal must improve the fit."""
 _MOST_MARGIN, _COARSER = 0.08, 0.1
-"""The most that chance accounts for; and what rounding must win."""
+"""The most that chance explains; and how much rounding must improve the fit."""
 _MOST_DROPS, _STEADY = 0.1, 0.001
-"""The share of steps of a counter that may fall: if it begins anew, and if it doesn't."""
+"""The share of a counter's steps that may fall: if it restarts, and if it doesn't."""
 _YEAR_MS = 366 * 86_400_000
 
 
 @dataclass(frozen=True)
 class Found:
-    """A signal, as a definition has it, and what it was read from."""
+    """A signal as in a definition, and its evidence."""
 
     signal: dict[str, Any]
     about: str
     numbers: int = 0
-    """How many numbers it has."""
+    """The number of its parameters."""
     margin: float = 0.0
-    """By how much nearer than others it must be: as chance spreads the percentiles of what drifts."""
+    """How much closer than others it must be, as chance spreads the percentiles of drifting signals."""
     decimals: int | None = None
-    """To which its values are rounded."""
+    """The step to which its values are rounded."""
 
 
 def show_ms(duration_ms: float) -> str:
-    """A duration as definitions have it, to three digits: `20m`, `1.5h`, `450ms`."""
+    """A duration as in definitions, to three digits: `20m`, `1.5h`, `450ms`."""
     for unit, length_ms in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         count = float(f"{duration_ms / length_ms:.3g}")
         if count >= 2 or (count >= 1 and f"{count:g}" == f"{count:.0f}"):
@@ -67,13 +67,13 @@ def show_ms(duration_ms: float) -> str:
 
 
 def shorten(value: float, digits: int = 4) -> float:
-    """A number to so many digits; whole if it is."""
+    """A number rounded to this many digits; an integer if it is whole."""
     short = float(f"{value:.{digits}g}")
     return int(short) if short == int(short) and abs(short) < 2**53 else short
 
 
 def show_share(share: float) -> str:
-    """A share as definitions have it."""
+    """A share as in definitions."""
     return f"{float(f'{share * 100:.3g}'):.10g}%"
 
 
@@ -83,8 +83,8 @@ def show_share(share: float) -> str:
 def find_choice(
     series: Series, walk: Walk, interval_ms: float, *, drifting: bool = False
 ) -> Found | None:
-    """A constant, a choice or a hold; None if there are too many different numbers, or they drift, unless
-    such are wanted."""
+    """A constant, a choice or a hold; None if there are too many distinct numbers, or if they drift, unless
+    `drifting`."""
     values, counts = np.unique(walk.values, return_counts=True)
     named = series.choices
     if len(values) == 1:
@@ -96,12 +96,12 @@ def find_choice(
         if named is None:
             return None
         common = np.sort(np.argsort(-counts, kind="stable")[:MOST_CHOICES])
-        left = f", of {len(values):,} different ones the {MOST_CHOICES} most frequent"
+        left = f", the {MOST_CHOICES} most frequent of {len(values):,}"
         values, counts = values[common], counts[common]
     shares = counts / counts.sum()
     steps, apart_ms = walk.steps
     changes = steps[steps != 0]
-    # Two draws differ so often, and by so much.
+    # How often, and by how much, two draws differ.
     differ = 1 - float((shares**2).sum())
     if named is None and not drifting and len(values) > 3 and len(changes):
         by_chance = 2 * float(walk.values.var()) / differ
@@ -113,7 +113,7 @@ def find_choice(
         largest = 10.0 ** max(2, np.ceil(-np.log10(shares.min())) + 1)
         signal["weights"] = [max(1, round(share * largest)) for share in shares.tolist()]
     if len(steps):
-        # In a time without an event a value is drawn anew as well.
+        # Values are also redrawn while there are no events.
         usual = apart_ms <= 3 * interval_ms
         changed = float((steps[usual] != 0).mean()) if usual.any() else 1.0
         lasts_ms = float(apart_ms[usual].mean()) * differ / changed if changed else _YEAR_MS
@@ -125,11 +125,11 @@ def find_choice(
 
 
 def find_tag(series: Series) -> Found:
-    """A constant or a choice: what each device has for good."""
+    """A constant or a choice, fixed for each device."""
     values, counts = np.unique(series.values, return_counts=True)
     listed = [series.read(value) for value in values[:MAX_VALUES]]
     if len(values) == 1:
-        return Found({"kind": "constant", "value": listed[0]}, "the same of all devices")
+        return Found({"kind": "constant", "value": listed[0]}, "the same for all devices")
     about = f"{len(values):,} different values of {len(series.values):,} devices"
     signal: dict[str, Any] = {"kind": "choice", "values": listed}
     if len(values) <= MOST_CHOICES and counts.min() < counts.max():
@@ -143,7 +143,7 @@ def find_tag(series: Series) -> Found:
 
 
 def find_signal(series: Series, walk: Walk, interval_ms: float, epoch_ms: int) -> Found:
-    """The signal of a column of numbers that isn't a tag: the nearest of those that are possible."""
+    """The signal of a column of numbers that isn't a tag: the closest of the possible ones."""
     chosen = find_choice(series, walk, interval_ms)
     if chosen is None or len(chosen.signal.get("values", ())) > _FEW:
         counter = _find_counter(series, walk, epoch_ms)
@@ -160,7 +160,7 @@ def find_signal(series: Series, walk: Walk, interval_ms: float, epoch_ms: int) -
     best = min(found, key=lambda one: judge(one) + _BY_PARAMETER * one.numbers + one.margin)
     if series.type not in FLOATS or best.signal["kind"] in ("choice", "hold") or not walk.repeats:
         return best
-    # A sensor's resolution may be no power of ten: as many decimals as make values repeat as often.
+    # A sensor's resolution may not be a power of ten: use as many decimals as make values repeat as often.
     width = float(np.ptp(walk.values))
     fewer = range(9 if series.decimals is None else series.decimals)
     coarser = [replace(best, decimals=digits) for digits in fewer if 10.0**-digits < width / 10]
@@ -191,7 +191,7 @@ def _make_judge(series: Series, walk: Walk, epoch_ms: int) -> Callable[[Found], 
     devices = len(walk.starts) - 1
     shown = walk.part(min(devices, max(_JUDGED_ROWS // _JUDGED_RUN, 1)), _JUDGED_RUN)
     points = Points(shown.times_ms, *device_keys(0, 0, shown.devices))
-    # More devices than there are, at times that are spread: what the signal makes in the long run.
+    # More devices than recorded, at spread times: the long-run distribution of the signal.
     generator = np.random.default_rng(0)
     numbers = np.arange(_JUDGED_ROWS, dtype=np.int64)
     times = generator.choice(walk.times_ms, _JUDGED_ROWS)
@@ -216,15 +216,15 @@ def _list_numbers(series: Series, walk: Walk, interval_ms: float) -> Iterator[Fo
     together = [walk.autocorrelation(lag) for lag in (1, 2)]
     if not any(alike > _DRIFTS for alike in together):
         yield Found({"kind": "uniform", "low": shorten(low, 9), "high": shorten(high, 9)},
-                    "events don't depend on each other; as many at all values", 2)  # fmt: skip
+                    "independent events; all values equally frequent", 2)  # fmt: skip
         yield Found({"kind": "normal", "mean": shorten(mean, digits),
                      "deviation": shorten(deviation, digits)},
-                    "events don't depend on each other; mean and standard deviation", 2)  # fmt: skip
+                    "independent events; mean and standard deviation", 2)  # fmt: skip
         yield Found({"kind": "percentiles", "values": table},
-                    "events don't depend on each other; percentiles", 8)  # fmt: skip
+                    "independent events; percentiles", 8)  # fmt: skip
     sine = fit_sine(walk, interval_ms)
     if sine is not None:
-        # What rounding adds isn't noise.
+        # Rounding isn't noise.
         noise = max(3 * (sine.noise**2 - quantum**2 / 12), 0) ** 0.5
         signal = {
             "kind": "cycle", "low": shorten(sine.middle - sine.amplitude, digits),
@@ -239,13 +239,13 @@ def _list_numbers(series: Series, walk: Walk, interval_ms: float) -> Iterator[Fo
         if drift is not None:
             half = drift.amplitude * drift.reach
             ends = {"low": shorten(mean - half, digits), "high": shorten(mean + half, digits)}
-            about = "from how much values differ that are some time apart"
+            about = "from how values differ over time"
             yield Found({"kind": "wander", **ends, **_show_drift(drift)}, about, 5)
         ranks = walk.with_values(_make_normal(values))
         # Too few steps to see how it drifts: each device nearly keeps its value.
         drift = fit_drift(ranks, interval_ms, 0.0) or Drift(_YEAR_MS, 0, 1, 1)
         signal = {"kind": "percentiles", "values": table, **_show_drift(drift)}
-        about = "percentiles, and how ranks differ that are some time apart"
+        about = "percentiles, and how ranks differ over time"
         seen = len(walk) * interval_ms / drift.period_ms
         yield Found(signal, about, 11, margin=min(seen**-0.5, _MOST_MARGIN))
 
@@ -268,7 +268,7 @@ def _probits() -> tuple[Floats, Floats]:
 
 
 def _make_normal(values: Floats) -> Floats:
-    """Values by their ranks as if they were normally distributed; equal ones stay equal."""
+    """Values mapped by rank to a normal distribution; equal ones stay equal."""
     shares, normal = _probits()
     table = np.quantile(values, shares)
     places = (np.searchsorted(table, values) + np.searchsorted(table, values, "right")) / 2
@@ -279,7 +279,7 @@ def _make_normal(values: Floats) -> Floats:
 
 
 def _find_counter(series: Series, walk: Walk, epoch_ms: int) -> Found | None:
-    """A counter, if nearly no value is below the device's last one, but for those that begin anew."""
+    """A counter, if hardly any value is below the device's previous one, except at restarts."""
     steps, apart_ms = walk.steps
     moved = np.count_nonzero(steps)
     if len(steps) < 20 or moved < 10:
@@ -291,7 +291,7 @@ def _find_counter(series: Series, walk: Walk, epoch_ms: int) -> Found | None:
     rate = float(rises.sum() / max(int(apart_ms[~drops].sum()), 1))
     typical = float(np.median(rises[rises > 0])) if np.any(rises > 0) else 0.0
     resets_ms = None
-    # Where it falls back, it falls far.
+    # Restarts fall far.
     far = max(0.4 * float(np.ptp(walk.values)), 5 * typical)
     if 0 < share < _MOST_DROPS and np.median(-steps[drops]) > far:
         resets_ms = float(apart_ms.sum()) / int(drops.sum())
@@ -310,7 +310,7 @@ def _find_counter(series: Series, walk: Walk, epoch_ms: int) -> Found | None:
         about = "never falls; its rise over the whole time"
     else:
         start, spread = float(np.percentile(walk.values, 1)), 0.0
-        about = f"falls back {int(drops.sum()):,} times; its rise in between"
+        about = f"restarts {int(drops.sum()):,} times; its rise in between"
     signal: dict[str, Any] = {"kind": "counter", "start": shorten(start, 6), "step": shorten(step),
                               "every": show_ms(step / rate)}  # fmt: skip
     if spread > 2 * step:
@@ -321,5 +321,5 @@ def _find_counter(series: Series, walk: Walk, epoch_ms: int) -> Found | None:
 
 
 def is_number(kind: ColumnType) -> bool:
-    """Whether a signal of numbers can make it."""
+    """Whether a signal of numbers can generate it."""
     return kind not in (ColumnType.BOOL, ColumnType.TEXT, ColumnType.JSON)

@@ -1,4 +1,4 @@
-"""A learnt definition as YAML, with a comment on each line that says what it was read from."""
+"""A learnt definition as YAML, with a comment on each line that gives its evidence."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _write(line: Line, indent: str = "") -> str:
 
 
 def _dump(value: Any) -> str:
-    """A value in one line."""
+    """A value on one line."""
     text = yaml.safe_dump(
         value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=float("inf")
     )

@@ -1,1 +1,1 @@
-"""Several commands in one go: targets, variants and steps from a file, one report at the end."""
+"""Campaigns: targets, variants and steps from a file, with one report at the end."""

@@ -1,4 +1,4 @@
-"""What a campaign is: its file, read and planned, with the config file and its folder."""
+"""A campaign: its file, read and planned, with the config file and its folder."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from .reading import load_definition
 
 @dataclass(frozen=True)
 class Campaign:
-    """What was asked for, read and planned."""
+    """A campaign's file, read and planned."""
 
     file: Path
     config_file: Path
@@ -47,7 +47,7 @@ class Campaign:
     """Job -> the database that is installed for it, for jobs that have one."""
     interrupts: Interrupts
     question: Question | None = None
-    """What its verdict answers; None if nothing is required."""
+    """What its verdict answers; None without requirements."""
     verbose: bool = False
     """Whether the tables of each job and all that is known about the verdict are printed."""
 
@@ -62,7 +62,7 @@ class Campaign:
         return list(chain.from_iterable(self.turns))
 
     def list_candidates(self) -> list[Candidate]:
-        """All candidates that take part, in the file's order."""
+        """All candidates, in the file's order."""
         definition = self.definition
         targets, variants = list(definition.targets), [None, *definition.variants]
         return sorted(
@@ -74,13 +74,13 @@ class Campaign:
         )  # fmt: skip
 
     def list_left(self) -> list[Job]:
-        """The jobs that are still to do, judging by what the folder has."""
+        """The jobs left to do, judging by the folder."""
         done, failed = self.folder.find_done(self.jobs), self.folder.find_failed(self.jobs)
         return list(chain.from_iterable(list_left(self.turns, done, failed)))
 
     def digest_targets(self) -> dict[str, str]:
-        """Target of the config file -> a digest that tells whether it was changed; and `workload NAME` -> the
-        same for each workload that the user has defined."""
+        """Target of the config file -> a digest that reveals changes; and `workload NAME` -> the same for
+        each user-defined workload."""
         named = [name_target(self.definition, job.candidate) for job in self.jobs]
         digests = {name: self.config.digest(name) for name in dict.fromkeys(named)}
         requests = [job.request for job in self.jobs]
@@ -93,7 +93,7 @@ class Campaign:
         return digests
 
     def open_job(self, job: Job) -> AnyExperiment:
-        """The experiment of a job, checked. ConfigError if it can't be made."""
+        """The experiment of a job, checked. ConfigError if it is impossible."""
         own = {
             "config_file": self.config_file, "output": self.folder.results, "label": job.name,
             "job": job.id,
@@ -108,7 +108,7 @@ def open_campaign(
     interrupts: Interrupts,
     size: str | None = None,
 ) -> Campaign:
-    """Read and plan a campaign; ConfigError if the file is wrong. `size`: one of the sizes that it names."""
+    """Read and plan a campaign; ConfigError if the file is wrong. `size`: one of the file's sizes."""
     definition = load_definition(file, size)
     name = file.stem if size is None else f"{file.stem}-{size}"
     folder = CampaignFolder(output or Path("campaigns") / name)
@@ -142,8 +142,8 @@ def _check_targets(definition: Definition, config: Config) -> None:
 
 
 def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> list[Turn]:
-    """The turns without `clients` of databases that have no official client: a note says so, and the others
-    are compared all the same. ConfigError if no database has one."""
+    """The turns without `clients` for databases that have no official client: a note says so, and the others
+    are still compared. ConfigError if no database has one."""
     lacking: dict[str, str] = {}
     jobs = [job for turn in turns for job in turn if job.command == "clients"]
     for job in jobs:
@@ -162,13 +162,13 @@ def _leave_out(turns: list[Turn], definition: Definition, config: Config) -> lis
     return [[job for job in turn if job.name not in lacking] for turn in turns]
 
 
-# --- what its file may do only if the user, who may not have read it, allows it ---------------------
+# --- what needs the permission of the user, who may not have read the file ---------------------
 
 
 def list_permissions(campaign: Campaign, sessions: Iterable[Session]) -> list[str]:
-    """A line for each command that a campaign's file runs on this machine, for each of its kubeconfigs, with
-    the programs that it starts, and for each option that decides who gets a target's secrets. What the config
-    file has is the user's own."""
+    """A line for each command that a campaign's file runs on this machine, for each kubeconfig, with the
+    programs it starts, and for each option that decides where a target's secrets go. The config file is
+    trusted."""
     commands: dict[str, None] = {}
     diversions: dict[str, None] = {}
     for label in dict.fromkeys(candidate.target for candidate in campaign.list_candidates()):
@@ -193,7 +193,7 @@ def _describe_kubeconfig(path: str) -> Iterator[str]:
     try:
         _, document = read_yaml(Path(path).expanduser())
     except (FileNotFoundError, DocumentError):
-        return  # whoever uses it will say so
+        return  # reported on use
     users = document.get("users") if isinstance(document, dict) else None
     for entry in users if isinstance(users, list) else ():
         user = entry.get("user") if isinstance(entry, dict) else None
@@ -204,8 +204,8 @@ def _describe_kubeconfig(path: str) -> Iterator[str]:
 
 
 def ask_permission(file: Path, permissions: list[str], allowed: bool) -> bool:
-    """Show what the file needs permission for; whether it has it: `allowed` beforehand, or confirmed on a
-    terminal. ConfigError if nobody is there to ask."""
+    """Show what the file needs permission for, and return whether it has it: `allowed` beforehand, or
+    confirmed on a terminal. ConfigError without a terminal."""
     if not permissions:
         return True
     listed = "".join(f"\n  {line}" for line in permissions)

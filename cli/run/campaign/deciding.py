@@ -1,5 +1,5 @@
-"""What a campaign can't decide, found before it runs: percentiles of too few requests, too few repetitions, a
-load that no step offers. Pure, but for the line of the file that an error names."""
+"""Finds before a campaign runs what it can't decide: percentiles with too few requests, too few repetitions,
+a load that no step offers. Pure, except for the file's line in errors."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .plan import Job, Turn
 from .reading import locate_key
 
 WARM_UP = 6
-"""The first sixth of a run is warm-up, unless the file says otherwise."""
+"""By default, the first sixth of a run is warm-up."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class _Shortage:
     """Of requests."""
     window_s: float
     enough_s: float
-    """The shortest window that would do."""
+    """The shortest sufficient window."""
 
     @property
     def expected(self) -> float:
@@ -45,7 +45,7 @@ class _Shortage:
         return self.rate_per_s * self.window_s
 
     def describe(self) -> str:
-        """What is too few, and the shortest change that would do."""
+        """What is too few, and the smallest remedy."""
         search = isinstance(self.job.request, CapacityRequest)
         each, key = ("step of the search", "step-duration") if search else ("run", "duration")
         word = "executions" if self.limit.query else "requests"
@@ -54,7 +54,7 @@ class _Shortage:
         lower = _find_lower(self.limit.measure, self.expected)
         other = f"require {lower}" if lower else ""
         if self.limit.query and self.window_s and not lower:
-            # Rounded, it must be enough.
+            # It must be enough after rounding.
             enough_per_s = 1.05 * self.rate_per_s * self.enough_s / self.window_s
             other = f"ask {enough_per_s:.2g} times a second"
         shown = f"{self.expected:,.0f}" if self.expected >= 10 else f"{self.expected:.2g}"
@@ -66,7 +66,7 @@ class _Shortage:
         )
 
     def _find_length(self) -> int:
-        """The shortest run with that window: its warm-up stays what it is, or a sixth."""
+        """The shortest run with that window: its warm-up stays, or is a sixth."""
         load = self.job.request.load
         is_share = abs((load.duration_s or 0.0) / WARM_UP - load.warm_up_s) < 1
         length_s = self.enough_s * WARM_UP / (WARM_UP - 1) if is_share else 0.0
@@ -74,12 +74,11 @@ class _Shortage:
 
 
 def check_decidable(question: Question, repeats: int, turns: Sequence[Turn], file: Path) -> None:
-    """ConfigError, with the line and the shortest change that would do, for what can't be decided however
-    the measurements end."""
+    """ConfigError, with the line and the smallest remedy, for what can't be decided whatever is measured."""
     if repeats < 2:
         raise ConfigError(
             f"{locate_key(file, 'repeats')}one repetition decides no requirement: give repeats:"
-            f" {REPEATS_OF_VERDICT}, or 2 at least"
+            f" {REPEATS_OF_VERDICT}, or at least 2"
         )
     limits = question.needed.list_limits()
     for turn in turns:
@@ -105,13 +104,14 @@ def check_decidable(question: Question, repeats: int, turns: Sequence[Turn], fil
 
 
 def describe_reach(question: Question) -> str | None:
-    """Why nothing can be shown to be within its limits on so short a history, and what would do; None if it
-    can."""
+    """Why nothing can be shown to keep its limits on so short a history, with a remedy; None if it can."""
     if question.kept is None:
         return None
-    if not question.history:  # how many events it has is known later
+    if not question.history:  # its number of events is known later
         kept, least = format_amount(question.kept), format_least(question.kept)
-        return f"{kept} events are stored in the end, which is decided from a history of {least} on"
+        return (
+            f"{kept} events are stored at full retention, which needs a history of at least {least}"
+        )
     too_far = find_too_far(Scale(events=question.history, kept=question.kept))
     return too_far and f"what keeps its limits stays undecided: it is measured {too_far}"
 
@@ -143,7 +143,7 @@ def _searches(question: Question, request: Request) -> bool:
 
 
 def _has_work(question: Question, request: Request) -> bool:
-    """Whether a job's requests have the required size, with the required questions beside them."""
+    """Whether a job's requests have the required size and run with the required queries."""
     needed = question.needed
     if needed.insert.batch not in (None, request.load.events_per_request):
         return False
@@ -154,7 +154,7 @@ def _has_work(question: Question, request: Request) -> bool:
 
 
 def _find_rate(readers: Load, query: str) -> float:
-    """How often per second readers ask a query; 0 without a rate."""
+    """Executions of a query per second; 0 without a rate."""
     weights = readers.weights or dict.fromkeys(readers.queries or (), 1.0)
     share = weights.get(query, 0.0) / (fsum(weights.values()) or 1.0)
     return share * (readers.rate_per_s or 0.0)
@@ -182,7 +182,7 @@ def _find_shortages(question: Question, job: Job, limit: RunLimit) -> Iterator[_
 
 
 def _find_lower(measure: Measure, expected: float) -> Measure | None:
-    """The highest percentile below this one that so many requests are enough for."""
+    """The highest percentile below this one for which this many requests are enough."""
     lower = [
         other
         for other in (Measure.P50, Measure.P90, Measure.P99)

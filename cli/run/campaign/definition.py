@@ -1,4 +1,4 @@
-"""A campaign's file, typed; errors say in which file and line, at which key, and what to do."""
+"""A campaign's file, typed; errors name file, line, key and remedy."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ EXAMPLES = {
     "steps": Path(__file__).with_name("example.yaml"),
     "requirements": Path(__file__).with_name("requirements.yaml"),
 }
-"""Files to begin with: what they show -> where they are."""
+"""Example files: what they show -> where they are."""
 REPEATS_OF_VERDICT = 3
-"""The repetitions of a campaign with requirements, unless the file says otherwise: one decides nothing."""
+"""The default repetitions of a campaign with requirements: one decides nothing."""
 
 COMMANDS = {
     "insert": "insert", "query": "query", "mixed": "mixed", "capacity": "capacity", "tune": "tune",
     "clients": "clients", "steps": "insert", "disturb": "insert",
 }  # fmt: skip
-"""What a step may be -> the command that keeps its result."""
+"""Kind of step -> the command of its result."""
 
 SIZES = "sizes"
-"""The key of a file below which sizes of the campaign are named, as in {quick: {repeats: 1}}."""
+"""The key for sizes of the campaign, as in {quick: {repeats: 1}}."""
 
 TARGET = "target"
-"""The key of a labelled target that says which one of the config file it is."""
+"""The key of a labelled target that names the target in the config file."""
 
 OWN = {
     TARGET: f"name the target below `targets`, with a label and `{TARGET}:`",
@@ -73,30 +73,30 @@ OWN = {
     "debug": "give --debug to the campaign",
     "help": "it isn't an option of a job",
 }
-"""Options that the campaign sets itself, and what to do instead."""
+"""Options that the campaign sets itself -> what to do instead."""
 
 _NAME = re.compile(r"\w[\w.+=-]{0,23}")
 
 
 def _fill_empty(value: object) -> object:
-    """Nothing below a key means no options."""
+    """An empty key means no options."""
     return {} if value is None else value
 
 
 Options = Annotated[dict[str, Any], BeforeValidator(_fill_empty)]
-"""Options of the command line, by their long names without dashes."""
+"""Command-line options, by long name without dashes."""
 
 
 def normalize(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by their long names, however the file writes them."""
+    """Options by long name, whatever their form in the file."""
     return {str(key).replace("_", "-"): value for key, value in options.items()}
 
 
 def find_option_problems(
     options: Mapping[str, Any], commands: Collection[str], way: Way, others: Iterable[str] = ()
 ) -> Iterator[Problem]:
-    """What is wrong with options, `way` down the file, which one of these commands is to have. `others`:
-    further keys that may stand there."""
+    """Problems of options of one of these commands, at path `way` in the file. `others`: further keys allowed
+    there."""
     keys: dict[str, list[Option]] = {}
     for name in commands:
         for key, own in find_keys(REQUESTS[name]).items():
@@ -127,7 +127,7 @@ def _find_misreadings(value: object, kinds: Iterable[Option]) -> list[str]:
 
 
 class Order(StrEnum):
-    """The order in which targets and variants have their turns."""
+    """The order of the turns of targets and variants."""
 
     INTERLEAVED = "interleaved"
     BLOCKS = "blocks"
@@ -138,18 +138,18 @@ class _Part(Written, BaseModel):
 
 
 class Installation(_Part):
-    """How a database is installed before its turns, as `db install` does it, and removed after them."""
+    """How a database is installed before its turns, as by `db install`, and removed after them."""
 
     variant: Literal["vendor", "local"] | None = None
     """The vendor's operator or chart, or this tool's own chart; default: the recipe's."""
     size: Literal["default", "small"] = "default"
-    """How many resources it gets."""
+    """Its resources."""
     image: str | None = None
-    """Another image than the recipe's."""
+    """An image to use instead of the recipe's."""
     storage_class: str | None = None
     """Storage class of the data volumes; default: the cluster's."""
     timeout: Annotated[float, BeforeValidator(read_duration_s)] = Field(900.0, gt=0)
-    """Seconds that a step of it may take."""
+    """Time limit of a step of the installation, in seconds."""
 
 
 def _read_installation(value: object) -> object:
@@ -176,26 +176,26 @@ NodeCounts = Annotated[
 
 
 Command = Annotated[str, Field(min_length=1)]
-"""A command of this machine's shell: run only if the user allows it."""
+"""A command for this machine's shell, run only with the user's permission."""
 
 
 class Target(_Part):
-    """A target below its label. What isn't named here is an option of the command line."""
+    """A labelled target. All other keys are command-line options."""
 
     model_config = ConfigDict(extra="allow", frozen=True)
 
     target: str | None = None
     """Its name in the config file; default: the label's."""
     nodes: NodeCounts | dict[Annotated[int, Field(ge=1)], str] | None = None
-    """Numbers of nodes to install; or number -> the target that has so many."""
+    """Numbers of nodes to install; or number -> the target with that many."""
     install: Installing = None
     """How it is installed, or `true`."""
     start: Command | None = None
-    """The command that starts its server before each of its turns; needs `stop`."""
+    """The command that starts its server before each turn; needs `stop`."""
     stop: Command | None = None
-    """The command that stops it afterwards."""
+    """The command that stops the server afterwards."""
     variants: list[str] | None = None
-    """Names of the variants that it is measured with; default: all; `[]`: as it is."""
+    """Names of its variants; default: all; `[]`: the bare target."""
 
     @property
     def options(self) -> dict[str, Any]:
@@ -210,7 +210,7 @@ class Target(_Part):
 
 
 class Step(_Part):
-    """One command, which each target and variant has in its turn."""
+    """One command, which each target and variant runs in its turn."""
 
     insert: Options = {}
     """Options of the command."""
@@ -227,20 +227,20 @@ class Step(_Part):
     steps: Options = {}
     """An insert on growing data."""
     disturb: Options = {}
-    """An insert in whose runs something is done to the database."""
+    """An insert with disturbances."""
     label: str | None = None
-    """What results call the step; default: its kind."""
+    """The step's name in results; default: its kind."""
     _without: frozenset[str] = PrivateAttr(frozenset())
     _is_ranked: bool = PrivateAttr(default=True)
 
     @property
     def without(self) -> frozenset[str]:
-        """Labels of the targets that don't have it, since they can't do what it is about."""
+        """Labels of targets that lack the step because they can't do it."""
         return self._without
 
     @property
     def is_ranked(self) -> bool:
-        """Whether candidates are ranked by it; else its figures are the verdict's alone."""
+        """Whether it ranks candidates; otherwise it only serves the verdict."""
         return self._is_ranked
 
     def leave_out(self, targets: Iterable[str]) -> Step:
@@ -250,13 +250,13 @@ class Step(_Part):
         return step
 
     def leave_unranked(self) -> Step:
-        """The same step, by which candidates aren't ranked."""
+        """The same step, without ranking."""
         step = self.model_copy()
         step._is_ranked = False
         return step
 
     def change(self, options: Options) -> Step:
-        """The same step with these options over its own."""
+        """The same step with these options overriding its own."""
         return self.model_copy(update={self.kind: merge_values(self.options, options)})
 
     @model_validator(mode="before")
@@ -276,7 +276,7 @@ class Step(_Part):
 
     @property
     def kind(self) -> str:
-        """What the file calls it."""
+        """Its name in the file."""
         return next(name for name in COMMANDS if name in self.model_fields_set)
 
     @property
@@ -299,12 +299,12 @@ class Step(_Part):
 
     @property
     def name(self) -> str:
-        """What results call it."""
+        """Its name in results."""
         return self.label or self.kind
 
 
 class PriceList(RequiredPart):
-    """What CPUs and disks cost, of targets that don't say it themselves."""
+    """Prices of CPUs and disks, for targets without their own."""
 
     cpu_hour: Number | None = None
     """An hour of a CPU."""
@@ -328,47 +328,47 @@ def _read_targets(value: object) -> object:
 
 
 class Definition(_Part):
-    """What a campaign is to do."""
+    """The content of a campaign's file."""
 
     title: str = Field("Campaign", min_length=1)
-    """The heading of its report."""
+    """The title of the report."""
     targets: Annotated[
         dict[str, Target],
         BeforeValidator(_read_targets, json_schema_input_type=list[str] | dict[str, Target | None]),
     ] = Field(min_length=1)
     """Names of targets, as in `[embedded]`, or labels with options."""
     variants: dict[str, Options] = {}
-    """A name, and options of the command line: each target is measured with each of them."""
+    """Name -> command-line options; each target is measured with each variant."""
     options: Options = {}
     """Options of all steps."""
     steps: list[Step] = Field([], min_length=1)
     """None: they follow from the requirements."""
     requirements: Requirements | None = None
-    """What a verdict is given on."""
+    """What the verdict judges."""
     price: PriceList = PriceList()
-    """What CPUs and disks cost, of targets that don't say it themselves."""
+    """Prices of CPUs and disks, for targets without their own."""
     install: Installing = None
-    """Of all targets without an `install` of their own."""
+    """Applies to all targets without their own `install`."""
     nodes: NodeCounts | None = None
     """Numbers of nodes to install."""
     order: Order | None = None
     """None: in turns, unless databases are installed."""
     repeats: int = Field(1, ge=1, le=1000)
-    """With requirements three unless it is given."""
+    """Default with requirements: three."""
     seed: int = Field(0, ge=0)
-    """The order of the turns follows from it."""
+    """Decides the random order of the turns."""
     settle: Annotated[float, BeforeValidator(read_duration_s)] = Field(0.0, ge=0)
-    """Seconds between two jobs."""
+    """Pause between jobs, in seconds."""
     sizes: dict[str, dict[str, Any]] = {}
-    """What `--size NAME` changes: a name, and keys of this file with other values; below `steps`, options of
-    steps by their names, those that follow from requirements among them."""
+    """Size -> what `--size NAME` changes: keys of this file with other values; below `steps`, options of
+    steps by name, including steps derived from requirements."""
     _of_size: Mapping[str, Options] = PrivateAttr(default_factory=dict)
     _source: tuple[Path, yaml.Node] | None = PrivateAttr(None)
-    """The file, and what stands in it."""
+    """The file and its content."""
 
     @property
     def of_size(self) -> Mapping[str, Options]:
-        """What the chosen size says of steps that the file doesn't name: these follow from requirements."""
+        """The chosen size's options for steps that the file doesn't list, which follow from requirements."""
         return self._of_size
 
     @model_validator(mode="before")
@@ -379,7 +379,7 @@ class Definition(_Part):
         return value
 
     def list_variants(self, label: str) -> list[str | None]:
-        """The variants that a target is measured with; None: as it is."""
+        """The variants of a target; None: the bare target."""
         own = self.targets[label].variants
         return list(self.variants if own is None else own) or [None]
 
@@ -433,13 +433,13 @@ class Definition(_Part):
             yield from find_option_problems(options, commands, ("variants", name))
 
     def locate(self, way: Way) -> str:
-        """`file:line: key: `, to begin the message of an error that is found after reading."""
+        """`file:line: key: `, the beginning of an error message."""
         if self._source is None:
             return "".join(f"{step}: " for step in way)
         return name_place(*self._source, way)
 
     def locate_step(self, name: str) -> str:
-        """The same for a step, which may follow from requirements, and what it is called."""
+        """The same for a step, with its name; it may follow from requirements."""
         if not self.has_steps:
             return f"{self.locate(('requirements',))}step {name}: "
         place = next(place for place, step in enumerate(self.steps) if step.name == name)
@@ -451,8 +451,7 @@ class Definition(_Part):
         return not self._source or "steps" in {key.value for key, _ in self._source[1].value}
 
     def find_installation(self, label: str) -> Installation | None:
-        """How a target is installed: as it says itself, and otherwise as the campaign says; None if it is
-        there already."""
+        """How a target is installed: by its own key, or else the campaign's; None if it already exists."""
         target = self.targets[label]
         if (
             "install" not in target.model_fields_set
@@ -466,7 +465,7 @@ class Definition(_Part):
         return self.install.model_copy(update=overrides)
 
     def list_nodes(self, label: str) -> list[int | None]:
-        """The numbers of nodes that a target is tried with; None: as it is, or as its recipe has it."""
+        """The numbers of nodes of a target; None: as it is, or the recipe's default."""
         nodes = self.targets[label].nodes
         if nodes is not None:
             return list(nodes)
@@ -478,8 +477,8 @@ class Definition(_Part):
         return Price(None, self.price.cpu_hour, self.price.gb_month)
 
     def find_order(self) -> Order:
-        """The order of turns: interleaved, unless databases are installed; then each has all its turns while
-        it is there."""
+        """The order of turns: interleaved, unless databases are installed; then each has all its turns in a
+        row."""
         if self.order is not None:
             return self.order
         return Order.BLOCKS if any(map(self.find_installation, self.targets)) else Order.INTERLEAVED

@@ -1,4 +1,4 @@
-"""What a turn stores before it measures: the history, up to a smaller and a larger fill level. Pure."""
+"""What a turn stores before measuring: the history, up to a smaller and a larger fill level. Pure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from ...results.scaling import LEAST_RATIO
 from ...system.errors import ConfigError
 
 SMALL = 0.1
-"""The smaller level's part of the larger, unless a query looks at more."""
+"""The smaller level as a share of the larger, unless a query covers more."""
 LENGTHS = ("duration", "warm-up", "batch", "num-inserts")
-"""Options by which a step that fills says how much: those for all steps don't hold for it."""
+"""Options for the amount of a filling step, which ignores those for all steps."""
 
 
 @dataclass(frozen=True)
@@ -25,35 +25,35 @@ class Level:
     """A fill level on which the load is measured."""
 
     suffix: str
-    """Of the names of its steps."""
+    """The suffix of its steps' names."""
     options: dict[str, Any]
-    """Of the load on it: what is inserted before."""
+    """Options of the load on it: what is inserted before."""
     fill: dict[str, Any] | None = None
-    """Options of an insert before it, if it is filled by the clock."""
+    """Options of the insert that fills it, if by a history."""
 
 
 @dataclass(frozen=True)
 class Filling:
-    """How the history of a question is stored."""
+    """How the history is stored."""
 
     question: Question
     interval_s: float
-    """From one event of a device to the next."""
+    """The interval between a device's events."""
     recorded: bool
-    """Whether the workload is a recording, whose history has the intervals that were recorded."""
+    """Whether the workload is a recording, whose history has the recorded intervals."""
     begins_now: bool
-    """Whether the workload's events begin anew in each step."""
+    """Whether the workload's events start over in each step."""
 
     def list_levels(self) -> Iterator[Level]:
-        """The fill levels, in their order: two if it is known how many events are stored in the end.
-        ConfigError if a history by the clock can't be."""
+        """The fill levels, in order: two if full retention is known. ConfigError if a history is
+        impossible."""
         history = self.question.needed.history
         if history is None:
             yield Level("", {})
             return
         if history.time is not None and self.begins_now:
             raise ConfigError(
-                "requirements.history: a workload that begins now is inserted anew in each step: give a"
+                "requirements.history: a workload that begins now is inserted again in each step: give a"
                 " number of events, as in history: {events: 10M}"
             )
         parts = [1.0] if self.question.kept is None else [self._find_small(), 1.0]
@@ -75,7 +75,7 @@ class Filling:
                 yield Level(suffix, {"prefill": events, **self._anchor, **added})
 
     def options(self, number: str = "prefill") -> dict[str, Any]:
-        """The options of a step that comes after the loads. `number`: its option for a number of events."""
+        """The options of a step after the loads. `number`: its option for a number of events."""
         history = self.question.needed.history
         if history is None:
             return {}
@@ -88,13 +88,13 @@ class Filling:
 
     @property
     def _anchor(self) -> dict[str, Any]:
-        """A history of an event of each device, by which later steps know what earlier ones have stored."""
+        """A history of one event per device, which tells later steps what earlier ones stored."""
         if self.recorded:
             return {"prefill-span": f"{ceil(self.interval_s)}s"}
         return _write_history(self.interval_s, self.interval_s)
 
     def _find_small(self) -> float:
-        """The smaller level's part: a tenth, or as much as a query looks at, since on less it shows another
+        """The smaller level as a share: a tenth, or as much as a query covers, since less would distort the
         growth."""
         history, windows_s = self.question.needed.history, self.question.windows_s
         longest_s = max(

@@ -1,4 +1,4 @@
-"""A campaign's folder: its plan, its results, what failed. What is done is known from it alone."""
+"""A campaign's folder: its plan, results and failures. Only the folder says what is done."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from ...system.processes import lock_file
 from .definition import Definition
 from .plan import Job, Turn
 
-_read = partial(read_document, remedy="start anew in another folder with --output")
+_read = partial(read_document, remedy="start over in another folder with --output")
 
 
 class CampaignFolder:
@@ -83,7 +83,7 @@ class CampaignFolder:
         self, file: Path, definition: Definition, targets: Mapping[str, str], turns: list[Turn]
     ) -> None:
         """Write the plan, with a copy of the file; candidates of an earlier plan stay. `targets`: target ->
-        digest of what the config file says of it; and `workload NAME` -> digest of its definition."""
+        digest of its part of the config file; and `workload NAME` -> digest of its definition."""
         before = _read(self._plan)
         jobs = {job["name"]: job for job in before.get("jobs", [])}
         jobs |= {
@@ -103,32 +103,32 @@ class CampaignFolder:
             "targets": before.get("targets", {}) | dict(targets),
             "jobs": list(jobs.values()),
         }
-        # The plan comes first: by it the folder is known.
+        # The plan comes first: it identifies the folder.
         write_whole(self._plan, json.dumps(plan, indent=1))
         write_whole(self.path / CAMPAIGN, file.read_bytes())
 
     def list_candidates(self) -> list[str]:
-        """All candidates that the campaign has had, in order."""
+        """All candidates the campaign ever had, in order."""
         return list(dict.fromkeys(job.candidate for job in self._read_jobs().values()))
 
     def _read_jobs(self) -> dict[str, PlannedJob]:
-        """All jobs that the campaign has had, by each of their names."""
+        """All jobs the campaign ever had, by each of their names."""
         return read_jobs(_read(self._plan))
 
     def check_plan(self, file: Path, definition: Definition, targets: Mapping[str, str]) -> None:
-        """ConfigError, which says what has changed, if the folder was begun with another plan, or has
-        files of others where a campaign's would be. Candidates may come and go, and repetitions be added."""
+        """ConfigError, naming the changes, if the folder was begun with another plan, or has foreign files in
+        place of a campaign's. Candidates may be added and removed, and repetitions added."""
         if not self._plan.exists():
             self._check_free(file)
             return
         before = _read(self._plan)
         if len(self._read_jobs()) < len(before["jobs"]):
             raise ConfigError(
-                f"{self._plan} is from another version of this tool: start anew in another folder with"
+                f"{self._plan} is from another version of this tool: start over in another folder with"
                 " --output"
             )
         now_ = definition.model_dump(mode="json", exclude_unset=True)
-        # What steps follow from comes first.
+        # The sources of derived steps come first.
         changes = [
             f"{name} is defined differently"
             if name.startswith(WORKLOAD)
@@ -141,12 +141,12 @@ class CampaignFolder:
             more = f" and {len(changes) - 3} more" if len(changes) > 3 else ""
             raise ConfigError(
                 f"{file} differs from what {self.path} was begun with: {'; '.join(changes[:3])}{more}\n"
-                "Undo that to continue, or start anew in another folder with --output. Targets, variants and"
-                " repeats may be added, targets and variants left out."
+                "Undo that to continue, or start over in another folder with --output. You may add targets,"
+                " variants and repeats, and leave out targets and variants."
             )
 
     def _check_free(self, file: Path) -> None:
-        """ConfigError if a campaign of this file would replace what it hasn't written."""
+        """ConfigError if a campaign of this file would replace foreign files."""
         files = (
             self.verdict, self.report, self.installed, self.started, self._failed, self._times,
             self._requirements,
@@ -157,12 +157,12 @@ class CampaignFolder:
             taken.append(CAMPAIGN)
         if taken:
             raise ConfigError(
-                f"{self.path} is no campaign's folder, and its {', '.join(sorted(taken))} would be"
+                f"{self.path} isn't a campaign's folder, and its {', '.join(sorted(taken))} would be"
                 " replaced: name another folder with --output"
             )
 
     def _keep_measured(self, definition: Mapping[str, Any]) -> dict[str, Any]:
-        """A definition without the targets that have been left out so far."""
+        """A definition without the targets left out so far."""
         names = self.list_candidates()
         targets = {
             label: target
@@ -172,7 +172,7 @@ class CampaignFolder:
         return {**definition, "targets": targets}
 
     def find_done(self, jobs: Collection[Job]) -> dict[str, StoredResult]:
-        """Job -> its result, for jobs that have a complete one."""
+        """Job -> its result, if complete."""
         if not self.results.is_dir():
             return {}
         names = {job.id: job.name for job in jobs}
@@ -183,7 +183,7 @@ class CampaignFolder:
         }
 
     def find_others(self, jobs: Collection[Job]) -> list[str]:
-        """Folders with complete results of candidates that aren't in the plan any more."""
+        """Folders with complete results of candidates that are no longer in the plan."""
         earlier = {job.id for job in self._read_jobs().values()} - {job.id for job in jobs}
         return [
             stored.id
@@ -200,7 +200,7 @@ class CampaignFolder:
         return self._rename(self._read_times(), jobs)
 
     def _rename(self, kept: Mapping[str, Any], jobs: Collection[Job]) -> dict[str, Any]:
-        """What is kept by the jobs' names, by the names that they have now."""
+        """Data stored by job name, mapped to current names."""
         ids: dict[str, JobId] = {name: job.id for name, job in self._read_jobs().items()}
         ids |= {job.name: job.id for job in jobs}
         names = {job.id: job.name for job in jobs}
@@ -215,8 +215,8 @@ class CampaignFolder:
         write_whole(self._times, json.dumps(times, indent=1))
 
     def keep_requirements(self, definition: Definition, results: int) -> None:
-        """Note what is required from now on, with the time and how many results there are, if it has changed
-        and something has been seen."""
+        """Record the current requirements, with the time and the number of results, if they changed after
+        results were seen."""
         if definition.requirements is None:
             return
         needed = definition.requirements.model_dump(mode="json", exclude_unset=True)
@@ -227,7 +227,7 @@ class CampaignFolder:
             write_whole(self._requirements, json.dumps({"history": kept}, indent=1))
 
     def list_requirement_changes(self) -> list[RequirementChange]:
-        """What was changed of the requirements after there were results."""
+        """Changes of the requirements after there were results."""
         kept = self._read_requirements()
         return [
             RequirementChange(
@@ -239,7 +239,7 @@ class CampaignFolder:
         ]
 
     def _read_requirements(self) -> list[dict[str, Any]]:
-        """All requirements that there were, the first of them at least from the plan."""
+        """All versions of the requirements, the first from the plan if need be."""
         if self._requirements.exists():
             return list(_read(self._requirements)["history"])
         plan = _read(self._plan)
@@ -247,12 +247,11 @@ class CampaignFolder:
         return [{"at": plan["made_at"], "results": 0, "requirements": needed}] if needed else []
 
     def keep_failed(self, failed: Mapping[str, str]) -> None:
-        """Replace the failures that are kept."""
+        """Replace the recorded failures."""
         write_whole(self._failed, json.dumps(dict(failed), indent=1))
 
     def set_aside(self, kept: Collection[str]) -> None:
-        """Move away all results but these (names of folders): half-written ones, and those of turns that
-        are made anew."""
+        """Move away all results except these (folder names): incomplete ones, and those of repeated turns."""
         try:
             for path in sorted(self.results.iterdir()):
                 if path.name not in kept:
@@ -262,7 +261,7 @@ class CampaignFolder:
             raise RunFailed(f"can't write to {self._replaced}: {explain(error)}") from error
 
     def list_folders(self) -> set[str]:
-        """Names of the folders that have a result, whole or not."""
+        """Names of the folders with a result, complete or not."""
         return {path.name for path in self.results.iterdir() if (path / FILE_NAME).exists()}
 
     def write_log(self, text: str) -> None:
@@ -274,11 +273,11 @@ class CampaignFolder:
             raise RunFailed(f"can't write {self._log}: {explain(error)}") from error
 
 
-# --- plans that a folder was begun with -----------------------------------------------------------
+# --- comparing with the folder's plan -----------------------------------------------------------
 
 
 def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
-    """What differs between two definitions as plain values: `variants.small.batch: 100 is now 200`."""
+    """Differences between two definitions as plain values: `variants.small.batch: 100 is now 200`."""
     if isinstance(before, dict) and isinstance(now, dict):
         keys = dict.fromkeys([*before, *now])
         return [
@@ -304,8 +303,8 @@ def describe_change(before: Any, now: Any, place: str = "") -> list[str]:
 
 
 def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between two definitions, but must not. Requirements may change as long as the same is
-    measured, as may prices: the verdict is given anew. Where steps follow from requirements, these are named
+    """Forbidden differences between two definitions. Requirements and prices may change as long as the
+    measurements stay the same: the verdict is given again. If steps follow from requirements, these are named
     instead of the steps."""
     old, new = keep_common(before, now)
     for definition in (old, new):
@@ -322,12 +321,12 @@ def list_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]
 def keep_common(
     before: Mapping[str, Any], now: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two definitions as plain values without what may change under way: targets and variants that only one
-    of them has, and more repetitions."""
+    """Two definitions as plain values without what may change during a campaign: targets and variants that
+    only one of them has, and added repetitions."""
     kept_before, kept_now = dict(before), dict(now)
     for key in ("targets", "variants"):
         old, new = before.get(key) or {}, now.get(key) or {}
-        # A target's variants are candidates, too.
+        # A target's variants are also candidates.
         kept_before[key], kept_now[key] = (
             {name: _without(part, "variants") for name, part in own.items() if name in other}
             for own, other in ((old, new), (new, old))

@@ -1,5 +1,5 @@
-"""The steps that follow from requirements: the load with its questions, the capacity within the same limits,
-the disk, each fault. And what the requirements are checked against: the workload, and the modules."""
+"""The steps derived from requirements: the load with its queries, the capacity within the same limits, the
+disk, each fault. And the checks of requirements against the workload and the modules."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ from .plan import name_targets, read_pairs
 from .reading import locate_key
 
 WORKERS = 4
-"""The workers of a step for which the file names none."""
+"""The default workers of a step."""
 SHORTEST_WINDOW_S = 50.0
-"""How long the load is measured at least."""
+"""The shortest measurement of the load."""
 READERS, MOST_PLACES = 2, 256
-"""Each reader is a process, and has as many questions under way as the limits may need, up to so many."""
+"""Each reader is a process with as many queries in flight as the limits may need, up to this many."""
 STEP_S, LONGEST_STEP_S = 30.0, 600.0
-"""How long a step of the search takes at least and at most, unless the file says so."""
+"""The shortest and longest default step of the search."""
 PRECISION, MOST_STEPS = "10%", 12
-"""The precision and the most steps of the search: headroom is worth no more time."""
+"""The precision and the maximum steps of the search: headroom isn't worth more time."""
 MORE_PLACES = 1.5
-"""Readers have so many times the places that their questions take on average."""
+"""Readers may have this many times their average queries in flight."""
 BEFORE_S, AFTER_S = 15, 15
-"""Seconds of a run before a fault, and after the longest outage that is allowed."""
+"""Seconds of a run before a fault, and after the longest allowed outage."""
 DISK_S = 5
-"""For so long events are added before the history is compacted."""
+"""How long events are added before the history is compacted."""
 RETENTION_WINDOW_S = 25.0
-"""How long it is measured what deleting costs, on a smaller and a larger fill level each."""
+"""How long the cost of deletions is measured, on each of the two fill levels."""
 MORE_KEPT = 9
-"""The larger one has so many times as many events stored before as the run adds: it takes a tenth of the
-clock's speed, and deletes ten times as many at once, four times."""
+"""The larger level stores this many times the events that the run adds: it runs at a tenth of the clock's
+speed, and deletes ten times as many at once, four times."""
 _LENGTHS = ("duration", "warm-up")
-"""Options that are left out where a number of events ends a run."""
+"""Options to omit if a number of events ends a run."""
 _NONE = "0s"
 
 
 def make_question(definition: Definition, config: Config, file: Path) -> Question | None:
-    """What the verdict is to answer; None without requirements. ConfigError, with the line, if the workload
-    doesn't have what they are about."""
+    """What the verdict must answer; None without requirements. ConfigError, with the line, if the workload
+    lacks what they refer to."""
     needed = definition.requirements
     if needed is None:
         return None
@@ -112,7 +112,7 @@ def make_question(definition: Definition, config: Config, file: Path) -> Questio
 
 
 def _check_history(definition: Definition, kind: Any, file: Path) -> None:
-    """ConfigError, with the line, if a history is to have events more often than devices have them."""
+    """ConfigError, with the line, if a history would have events more often than devices send them."""
     assert definition.requirements is not None
     history = definition.requirements.history
     if history is None or history.every is None:
@@ -158,8 +158,8 @@ def _read_workload(definition: Definition, config: Config) -> Any:
 
 
 def add_steps(definition: Definition, question: Question | None, config: Config) -> Definition:
-    """The definition with the steps that follow from its requirements, if it names none. ConfigError if an
-    option says something else than they do."""
+    """The definition with the steps derived from its requirements, if it lists none. ConfigError if an option
+    contradicts them."""
     if question is None or definition.steps:
         return definition
     _check_options(definition, question.needed)
@@ -169,7 +169,7 @@ def add_steps(definition: Definition, question: Question | None, config: Config)
 
 
 def _change(steps: Iterable[Step], definition: Definition) -> list[Step]:
-    """The steps with what the chosen size says of them. ConfigError if it names another."""
+    """The steps with the chosen size's options. ConfigError if it names another step."""
     made = {step.name: step for step in steps}
     for name, options in definition.of_size.items():
         if name not in made:
@@ -183,10 +183,10 @@ def _change(steps: Iterable[Step], definition: Definition) -> list[Step]:
 
 
 def _fit_warm_up(made: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, str]:
-    """The warm-up of a step for which the file says another duration, but no warm-up."""
+    """The warm-up of a step for which the file sets a duration but no warm-up."""
     if "warm-up" in said or "duration" not in said or made.get("warm-up", _NONE) == _NONE:
         return {}
-    with suppress(ValueError):  # what is no duration is refused as the option that it is
+    with suppress(ValueError):  # an invalid duration is refused as an option
         return {"warm-up": f"{read_duration_s(said['duration']) / WARM_UP:.3g}s"}
     return {}
 
@@ -219,19 +219,19 @@ def _check_options(definition: Definition, needed: Requirements) -> None:
 
 
 def _check_disturbances(definition: Definition, config: Config) -> None:
-    """ConfigError if the config file has disturbances: they would strike in every step."""
+    """ConfigError if the config file has disturbances, which would strike in every step."""
     for label in definition.targets:
         for name in name_targets(definition, label):
             if config.target(name).disturbances:
                 where = config.where("targets", name, "disturbances")
                 raise ConfigError(
-                    f"{where}: they would be done in every step: remove them, and list them below"
+                    f"{where}: they would strike in every step: remove them, and list them below"
                     " requirements.faults"
                 )
 
 
 def _list_workload_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The workload's options, whether they are written as keys or as texts."""
+    """The workload's options, written as keys or as texts."""
     return read_pairs(normalize(options).get("workload-option"))
 
 
@@ -248,8 +248,8 @@ class _Follow:
     config: Config
 
     def list_steps(self) -> Iterator[Step]:
-        """The steps in the order of a turn. The first stores the history, and the others go on with it; only
-        the retention has tables of its own."""
+        """The steps in the order of a turn. The first stores the history, and the others continue with it;
+        only the retention has its own tables."""
         needed, filling = self.question.needed, self._filling
         kind = "mixed" if needed.queries else "insert"
         load = self._ask(self._offer(self._find_window(), "duration"))
@@ -264,18 +264,18 @@ class _Follow:
             name = re.sub(r"[^\w.+=-]+", "-", fault)[:20].strip("-")
             names.append(name)
             label = name if names.count(name) == 1 else f"{name}-{names.count(name)}"
-            # The length of the run follows from the fault.
+            # The fault determines the length of the run.
             struck = self._strike(fault, outage_s) | filling.options()
             yield self._make("insert", label, struck, kept=_LENGTHS)
         if needed.retention is None:
             return
-        # What compaction leaves of it: what an event takes shows between the fill levels.
+        # The size after compaction: bytes per event follow from the fill levels.
         size = {"workers": WORKERS, "batch": PREFILL_BATCH, "duration": f"{DISK_S}s", "runs": 1}
         disk = {**size, "warm-up": _NONE, **filling.options(), "compact": True}
         yield self._make("insert", "disk", disk, kept=LENGTHS)
         unable = [label for label in self.definition.targets if not self._can_delete(label)]
         if len(unable) < len(self.definition.targets):
-            # The runs fill the database themselves, at a clock of their own.
+            # The runs fill the database themselves, with their own clock.
             offer = self._offer(RETENTION_WINDOW_S, "duration")
             offer |= {"retention": f"{_write_decimal(needed.retention)}s", "runs": 1}
             events = round(self.question.rate_per_s * (read_duration_s(offer["duration"]) or 0.0))
@@ -298,7 +298,7 @@ class _Follow:
     def _make(
         self, command: str, label: str, options: Mapping[str, Any], kept: Collection[str] = ()
     ) -> Step:
-        """A step. The file's options for all steps override these, except for `kept` and the workload's."""
+        """A step. The file's options for all steps override these, except `kept` and the workload's."""
         said = {key: value for key, value in self._said.items() if key not in kept}
         own = {key: value for key, value in options.items() if key not in said}
         own |= _fit_warm_up(own, said)
@@ -306,17 +306,17 @@ class _Follow:
             devices = {"devices": self.question.needed.devices}
             own["workload-option"] = _list_workload_options(self.definition.options) | devices
         step = Step.model_validate({command: own, "label": label})
-        # The verdict says what the others show; and nobody asks who loads a history faster.
+        # The verdict covers the other steps; and the speed of loading a history isn't compared.
         return step if command == "capacity" else step.leave_unranked()
 
     @property
     def _said(self) -> dict[str, Any]:
-        """What the file says for all steps."""
+        """The file's options for all steps."""
         return normalize(self.definition.options)
 
     @property
     def _batch(self) -> int:
-        """How many events a request has."""
+        """Events per request."""
         needed = self.question.needed.insert.batch
         batch = self._said.get("batch", 0)
         return max(1, needed or (batch if isinstance(batch, int) else 1))
@@ -328,7 +328,7 @@ class _Follow:
         return {"workers": WORKERS, **batch}
 
     def _offer(self, window_s: float, length: str) -> dict[str, Any]:
-        """The options for the required inserts, for so long without the warm-up."""
+        """The options for the required inserts, for this long without the warm-up."""
         duration_s = ceil(window_s * WARM_UP / (WARM_UP - 1))
         return {
             **self._base, "rate": self.question.rate_per_s,
@@ -336,11 +336,11 @@ class _Follow:
         }  # fmt: skip
 
     def _ask(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """These options, with the required questions beside them."""
+        """These options plus the required queries."""
         queries = self.question.needed.queries
         if not queries:
             return dict(options)
-        # Enough for questions that take as long as they may.
+        # Enough for queries that take as long as allowed.
         places = min(MOST_PLACES, self.question.count_places(self._batch)[Role.READ][0])
         count = self._said.get("readers", READERS)
         readers = count if isinstance(count, int) and count > 0 else READERS
@@ -353,11 +353,11 @@ class _Follow:
         }
 
     def _find_window(self) -> float:
-        """A window so long that every percentile has its requests."""
+        """A window long enough for every percentile."""
         return max(SHORTEST_WINDOW_S, *self._find_times(self.question.needed.list_limits()))
 
     def _find_times(self, limits: Sequence[RunLimit]) -> list[float]:
-        """For each of these limits, how long the required rates take for as many requests as it needs."""
+        """For each of these limits, how long the required rates take to provide enough requests."""
         rates = self.question.find_request_rates(self._batch)
         return [
             plan_requests(limit.measure.least_requests) / rates[limit.query]
@@ -396,8 +396,8 @@ class _Follow:
         return True
 
     def _strike(self, fault: str, outage_s: float) -> dict[str, Any]:
-        """The options for the required inserts through a fault, tried again until long after the outage
-        should be over."""
+        """The options for the required inserts during a fault, with retries until long after the expected end
+        of the outage."""
         return {
             **self._base, "rate": self.question.rate_per_s,
             "duration": f"{ceil(BEFORE_S + find_pause_s(fault) + outage_s + AFTER_S)}s", "warm-up": _NONE,
@@ -407,5 +407,5 @@ class _Follow:
 
 
 def _write_decimal(value: float) -> str:
-    """The number as weights are written: without an exponent."""
+    """The number in the syntax of weights: without an exponent."""
     return f"{value:.9f}".rstrip("0").rstrip(".")

@@ -1,7 +1,6 @@
-"""What a campaign has only for its turns: databases that it installs and removes with their data, and servers
-that commands of its file start and stop. At most one is there at a time, and the campaign's folder notes
-which, so that whoever goes on with a campaign that was killed knows what is its own. No measured time has
-any of it."""
+"""Databases that a campaign installs for its turns and removes with their data, and servers that its file's
+commands start and stop. At most one exists at a time, and the campaign's folder records which, so that a
+resumed campaign knows what is its own. All of this is outside of measured times."""
 
 from __future__ import annotations
 
@@ -31,24 +30,24 @@ from .plan import Job, Turn, name_target
 
 _REMOVAL_TIMEOUT_S = 900
 START_TIMEOUT_S, STOP_TIMEOUT_S = 600.0, 120.0
-"""How long a server may take to start and to answer, and to stop."""
+"""Time limits for a server to start and answer, and to stop."""
 _PAUSE_S = 1.0
-"""The pause between two checks whether it answers."""
+"""The pause between checks whether it answers."""
 
 
 @dataclass(frozen=True)
 class Site:
-    """A database as it is installed."""
+    """An installed database."""
 
     recipe: str
     choice: Choice
     target: str
-    """One of the targets by which it is reached."""
+    """One of the targets that reach it."""
     timeout_s: float
 
     @property
     def key(self) -> str:
-        """The same for all jobs that can share the database."""
+        """Equal for all jobs that can share the database."""
         return f"{self.recipe}: {self.choice}" + (
             f", image {self.choice.image}" if self.choice.image else ""
         )
@@ -58,7 +57,7 @@ class Site:
 
 
 def find_sites(turns: Sequence[Turn], definition: Definition, config: Config) -> dict[str, Site]:
-    """Job -> what is installed for it, for jobs that need something. ConfigError if the recipe lacks it."""
+    """Job -> the database to install for it, if any. ConfigError if the recipe lacks it."""
     sites: dict[str, Site] = {}
     for turn in turns:
         for job in turn:
@@ -78,7 +77,7 @@ def find_sites(turns: Sequence[Turn], definition: Definition, config: Config) ->
 def add_recipe_options(
     turns: Sequence[Turn], sites: Mapping[str, Site], config: Config
 ) -> list[Turn]:
-    """The turns, with the options that a module needs for its number of nodes, unless the file sets them."""
+    """The turns, with the module options needed for the number of nodes, unless the file sets them."""
     return [
         [_complete(job, sites[job.name], config) if job.name in sites else job for job in turn]
         for turn in turns
@@ -100,8 +99,8 @@ def _complete(job: Job, site: Site, config: Config) -> Job:
 
 
 class Installer:
-    """Keeps at most one database installed: the one that the next turn needs. A database that somebody else
-    has installed is never touched."""
+    """Keeps at most one database installed: the one that the next turn needs. Never touches anyone else's
+    database."""
 
     def __init__(
         self,
@@ -111,7 +110,7 @@ class Installer:
         prepared: Mapping[str, AnyExperiment],
         interrupts: Interrupts,
     ) -> None:
-        """`note_file`: the file that keeps what is installed."""
+        """`note_file`: the file that records what is installed."""
         self._config = config
         self._note_file = note_file
         self._sites = dict(sites)
@@ -130,12 +129,12 @@ class Installer:
 
     @property
     def present(self) -> str | None:
-        """The key of the site that was installed last and not removed since."""
+        """The key of the last site that was installed and not removed."""
         return _read_note(self._note_file).get("site")
 
     def check(self, consent: Consent, jobs: Iterable[Job]) -> bool:
-        """Whether the user means this cluster. ConfigError if a database is there already that isn't the
-        campaign's own: it would be removed with its data."""
+        """Whether the user confirms this cluster. ConfigError if a foreign database already exists, which
+        would be removed with its data."""
         databases: dict[tuple[str, Place], tuple[Site, Place]] = {}
         for job in jobs:
             if job.name in self._sites:
@@ -160,7 +159,7 @@ class Installer:
         return True
 
     def is_ready(self, job: Job) -> bool:
-        """Whether the job's database is the one that is installed, still with the data of the job before."""
+        """Whether the job's database is the installed one, still with the data of the previous job."""
         site = self._sites.get(job.name)
         if site is None:
             return True
@@ -169,8 +168,8 @@ class Installer:
         return self._open(site, self._places[job.name]).read_state().state == "ready"
 
     def provide(self, job: Job) -> str | None:
-        """Make sure that the job's database is installed, and that the one of the turn before is removed; why
-        that can't be done, or None."""
+        """Make sure that the job's database is installed, and the previous turn's is removed; return why that
+        failed, or None."""
         site = self._sites.get(job.name)
         if site is None:
             self.remove()
@@ -197,7 +196,7 @@ class Installer:
         return None
 
     def remove(self) -> None:
-        """Remove the campaign's own database, if any, with its data. What fails is kept in `left`."""
+        """Remove the campaign's own database, if any, with its data. Failures go to `left`."""
         noted = _read_note(self._note_file)
         if not noted:
             return
@@ -224,7 +223,7 @@ def _is_there(installed: Installed) -> bool:
 
 
 class TurnServer:
-    """Keeps at most one server running: that of the turn, which is started anew for each turn."""
+    """Keeps at most one server running: that of the turn, started for each turn."""
 
     def __init__(
         self,
@@ -245,8 +244,8 @@ class TurnServer:
         """What couldn't be stopped, and why."""
 
     def provide(self, job: Job) -> str | None:
-        """Make sure that the server of the job's turn answers, and that the one of the turn before is
-        stopped; why that can't be done, or None."""
+        """Make sure that the server of the job's turn answers, and the previous turn's is stopped; return why
+        that failed, or None."""
         turn = (job.candidate, job.repeat)
         if turn == self._turn:
             return None
@@ -268,7 +267,7 @@ class TurnServer:
         return None
 
     def stop(self) -> None:
-        """Stop the server that runs, whatever comes in between. What fails is kept in `left`."""
+        """Stop the running server, even if interrupted. Failures go to `left`."""
         with self._interrupts.shield():
             self._turn = None
             label = _read_note(self._note_file).get("target")
@@ -311,7 +310,7 @@ class TurnServer:
 
 
 def _read_note(file: Path) -> dict[str, str]:
-    """What is there of the campaign's own; empty if nothing is."""
+    """What exists of the campaign's own; empty if nothing."""
     try:
         document = read_json(file)
     except (FileNotFoundError, DocumentError):

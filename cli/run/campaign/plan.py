@@ -25,7 +25,7 @@ from .definition import Definition, Installation, Order, Step, normalize
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is compared: a target with a number of nodes and a variant, by their labels."""
+    """A candidate: a target with a number of nodes and a variant, by their labels."""
 
     target: str
     variant: str | None = None
@@ -33,7 +33,7 @@ class Candidate:
 
     @property
     def series(self) -> str:
-        """Its name, whatever the number of nodes."""
+        """Its name without the number of nodes."""
         return " ".join(filter(None, [self.target, self.variant]))
 
     def __str__(self) -> str:
@@ -46,16 +46,16 @@ class Job:
     """One command of a campaign."""
 
     name: str
-    """Distinct within the campaign: the label of its result."""
+    """Unique within the campaign: the label of its result."""
     candidate: Candidate
     step: str
     repeat: int
-    request: Request = field(hash=False)  # it has dictionaries, and the name says enough
-    """What is asked for, without what the campaign sets: config file, folder, label."""
+    request: Request = field(hash=False)  # it contains dictionaries, and the name is enough
+    """The request, without what the campaign sets: config file, folder, label."""
     arguments: tuple[str, ...]
-    """The same as it would stand on a command line."""
+    """The same in command-line form."""
     install: Installation | None = None
-    """What is installed before, unless it is there from the job before."""
+    """The database to install before, unless it is already there."""
     has_start: bool = False
     """Whether its turn begins with starting the server, and ends with stopping it."""
 
@@ -66,27 +66,27 @@ class Job:
 
     @property
     def id(self) -> JobId:
-        """What it is, as its result has it."""
+        """Its identity, as in its result."""
         return JobId(str(self.candidate), self.step, self.repeat)
 
     @property
     def adds(self) -> bool:
-        """Whether it goes on with the events that others have left."""
+        """Whether it continues with the events of earlier jobs."""
         return not self.request.data.clean
 
     @property
     def needs_whole_turn(self) -> bool:
-        """Whether, after an interruption, the jobs before it must be made again: it may have added some
-        events already, or what it asks about went with the server that was stopped."""
+        """Whether, after an interruption, the jobs before it must be repeated: it may already have added
+        events, or its data went with the stopped server."""
         return self.adds or (self.has_start and self.command == "query")
 
 
 Turn = Sequence[Job]
-"""The steps of one candidate, one after the other, since each meets the data that the one before left."""
+"""The steps of one candidate in order, since each continues with the data of the previous one."""
 
 
 def plan_turns(definition: Definition) -> list[Turn]:
-    """All jobs, in order; ConfigError with everything that keeps options from being those of requests."""
+    """All jobs, in order; ConfigError with all problems of their options."""
     candidates = [
         Candidate(target, variant, nodes)
         for target in definition.targets
@@ -123,10 +123,9 @@ def order_turns(
     seed: int,
     together: Collection[str] = (),
 ) -> list[tuple[Candidate, int]]:
-    """The order of turns, by chance that follows from the seed. Interleaved: each candidate has one turn in
-    each repetition, in an order of its own (a randomized complete block design). In blocks, each has all its
-    turns at once; the variants of the targets `together` have theirs interleaved, while the database with so
-    many nodes is there."""
+    """The order of turns, random by the seed. Interleaved: each candidate has one turn per repetition, in a
+    random order (a randomized complete block design). In blocks, each has all its turns in a row; variants of
+    the targets `together` are interleaved while the database with that number of nodes exists."""
     chance = random.Random(seed)
     groups: dict[object, list[Candidate]] = {}
     for candidate in candidates:
@@ -144,8 +143,8 @@ def order_turns(
 
 
 def _read_job(definition: Definition, candidate: Candidate, step: Step, number: int) -> Job:
-    """A job, of this repetition. The particular overrides the general: options of all steps, the step's, the
-    target's, the variant's. A step's `null` leaves out an option of all steps."""
+    """A job of this repetition. The specific overrides the general: options of all steps, the step's, the
+    target's, the variant's. A step's `null` omits an option of all steps."""
     kind = REQUESTS[step.command]
     keys = find_keys(kind)
     target = definition.targets[candidate.target]
@@ -170,7 +169,7 @@ def _read_job(definition: Definition, candidate: Candidate, step: Step, number: 
         request = kind.model_validate({**named, **merged})
     except ValidationError as error:
         key, problem = describe_problem(error)
-        # What a candidate has of its own may be why.
+        # The candidate's own options may be the cause.
         who = f"{candidate}: " if target.options or variant else ""
         where = f"{definition.locate_step(step.name)}{f'{key}: ' if key else who}"
         raise ConfigError(f"{where}{problem}") from error
@@ -187,7 +186,7 @@ def _read_job(definition: Definition, candidate: Candidate, step: Step, number: 
 
 
 def find_origin(definition: Definition, job: Job, key: str) -> Way | None:
-    """Where the file says an option of a job: the most particular place; None if it doesn't."""
+    """The most specific place where the file sets an option of a job; None if it doesn't."""
     label, variant = job.candidate.target, job.candidate.variant
     places: list[tuple[Way, Mapping[str, Any]]] = [
         (("variants", variant or ""), definition.variants.get(variant or "", {})),
@@ -214,7 +213,7 @@ def name_target(definition: Definition, candidate: Candidate) -> str:
 
 
 def name_targets(definition: Definition, label: str) -> list[str]:
-    """The targets in the config file that a labelled one has, for all numbers of nodes."""
+    """The targets in the config file behind a labelled one, for all numbers of nodes."""
     return [
         name_target(definition, Candidate(label, nodes=nodes))
         for nodes in definition.list_nodes(label)
@@ -222,7 +221,7 @@ def name_targets(definition: Definition, label: str) -> list[str]:
 
 
 def read_pairs(written: object) -> dict[str, Any]:
-    """The value of an option such as `extra-option`, whether it is written as keys or as texts."""
+    """The value of an option such as `extra-option`, written as keys or as texts."""
     if isinstance(written, Mapping):
         return dict(written)
     texts = written if isinstance(written, list) else [written or ""]
@@ -231,10 +230,11 @@ def read_pairs(written: object) -> dict[str, Any]:
 
 
 def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:
-    """The turns that are still to do, in order, by the names of the jobs that are done or have failed.
+    """The turns left to do, in order, given the names of done and failed jobs. An interrupted turn resumes,
 
-    Of an interrupted turn, what is left is made, or all of it if its next job needs that. Turns with a
-    failure are made anew, and last: others have been at the data since.
+    or restarts if its next job needs that. Turns with a failure restart, last of all, since others have
+
+    changed the data since.
     """
     left, again = [], []
     for turn in turns:
@@ -247,11 +247,11 @@ def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[s
     return left + again
 
 
-# The steps of a turn measure one schema: what inserts have paid for is what queries go through.
+# The steps of a turn measure one schema, so that queries use the indexes that inserts paid for.
 
 
 def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) -> None:
-    """ConfigError, which says what to do, if steps of a turn would make or expect different tables."""
+    """ConfigError, with a remedy, if steps of a turn would create or expect different tables."""
     for turn in turns:
         first_with: dict[tuple[str, str], tuple[Job, Any]] = {}
         for job in turn:
@@ -268,8 +268,8 @@ def check_schemas(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) 
 
 
 def check_durability(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment]) -> None:
-    """ConfigError, which names the setting, if a candidate's own options have events acknowledged before they
-    are on disk. What its server is set to only a connection shows, and the verdict tells."""
+    """ConfigError, naming the setting, if a candidate's options acknowledge events before they are on disk.
+    The server's own settings show only when connected, and in the verdict."""
     for job in chain.from_iterable(turns):
         session = prepared[job.name].session
         durability = session.module.find_durability("")
@@ -277,14 +277,14 @@ def check_durability(turns: Sequence[Turn], prepared: Mapping[str, AnyExperiment
         remedy = durability.judge(options).remedy if durability is not None else {}
         for name, value in remedy.items():
             raise ConfigError(
-                f"target {job.candidate.target}: an acknowledged event isn't on disk, as {name} is"
+                f"target {job.candidate.target}: an acknowledged event isn't on disk, since {name} is"
                 f" {str(options[name]).lower()}: set {name}: {value} for the target, or give its options"
                 f" extra_option: {name}={value}"
             )
 
 
 def list_schema(prepared: AnyExperiment) -> dict[str, Any]:
-    """The options of a job by which its tables are made."""
+    """The options of a job that shape its tables."""
     session = prepared.session
     loads = [load for load in prepared.lengths[:1] if load.role is not Role.READ]
     models: list[BaseModel] = [session.assume_options(), session.workload_options, *loads]

@@ -33,11 +33,11 @@ from .campaign import Campaign
 from .plan import Candidate, Job, Turn, name_target
 
 _LONGEST = 150
-"""The most characters of the reason for which a job failed."""
+"""The most characters of a job's failure reason."""
 
 
 def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
-    """Write the report and print the verdict or the rankings; the exit status. `left`: databases that
+    """Write the report, print the verdict or the rankings, and return the exit status. `left`: databases that
     couldn't be removed, with the reasons."""
     done = write_report(campaign)
     folder = campaign.folder
@@ -51,14 +51,14 @@ def report_campaign(campaign: Campaign, left: Sequence[str]) -> int:
         )
     if left:
         raise RunFailed("\n".join(left))
-    # The gravest counts: what isn't valid has decided no limit.
+    # The most serious one counts: an invalid run decides no limit.
     statuses = {choose_status(stored.result) for stored in done.values()}
     return next((status for status in (EXIT_FAILED, EXIT_LIMIT) if status in statuses), 0)
 
 
 def write_report(campaign: Campaign) -> dict[str, StoredResult]:
     """Write the report on what is done so far, and print the verdict or, without requirements, the rankings;
-    job -> its result."""
+    return job -> result."""
     folder = campaign.folder
     done = folder.find_done(campaign.jobs)
     if not done:
@@ -71,7 +71,7 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
     write_whole(
         folder.report, make_campaign_report(make_page(campaign, done, rankings, shown, verdict))
     )
-    # The verdict answers what was asked for; the report has the rankings beside it.
+    # The verdict is the answer; the report also has the rankings.
     for ranking in shown if verdict is None or campaign.verbose else changes:
         print_text(f"\n{ranking.title}")
         for line in ranking.lines:
@@ -83,14 +83,14 @@ def write_report(campaign: Campaign) -> dict[str, StoredResult]:
         for line in describe(verdict):
             print_prose(line)
         print_prose(
-            f"Everything about it, with its runs: {program()} results show {folder.path}, or {folder.verdict}"
+            f"Details, with the runs: {program()} results show {folder.path}, or {folder.verdict}"
         )
     print_text(f"\nReport: {folder.report}\nResults: {folder.results}")
     return done
 
 
 def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> VerdictMatrix | None:
-    """The verdict on what there is so far; None if nothing is required. `done`: job -> its result."""
+    """The verdict so far; None without requirements. `done`: job -> its result."""
     if campaign.question is None:
         return None
     failed = campaign.folder.find_failed(campaign.jobs)
@@ -126,7 +126,7 @@ def judge_campaign(campaign: Campaign, done: Mapping[str, StoredResult]) -> Verd
 def _read_turn(
     turn: Turn, done: Mapping[str, StoredResult], failed: Mapping[str, str]
 ) -> Repetition:
-    """What one turn gave. A job after one that failed was left out, and failed for the same reason."""
+    """The outcome of one turn. Jobs after a failed one were skipped, and failed for the same reason."""
     stored, reasons = [], []
     for job in turn:
         if job.name in done:
@@ -140,18 +140,18 @@ def _read_turn(
 
 
 def _list_changes(campaign: Campaign) -> list[Ranking]:
-    """A note on candidates that the file doesn't have any more."""
+    """A note on candidates that are no longer in the file."""
     present = {str(job.candidate) for job in campaign.jobs}
     removed = [name for name in campaign.folder.list_candidates() if name not in present]
     if not removed:
         return []
-    notice = f"what they measured is kept in {campaign.folder.results}."
+    notice = f"their results are kept in {campaign.folder.results}."
     return [Ranking("Left out", [f"{', '.join(removed)}: no longer in the file; {notice}"])]
 
 
 def rank(campaign: Campaign, done: Mapping[str, StoredResult]) -> dict[str, Ranking]:
-    """Step -> its ranking, without lines if there is nobody to compare with; for official clients, what they
-    cost each candidate."""
+    """Step -> its ranking, without lines if there is nothing to compare; for official clients, what they cost
+    each candidate."""
     failed = campaign.folder.find_failed(campaign.jobs)
     lacking: Counter[tuple[str, str]] = Counter()
     for turn in campaign.turns:
@@ -186,7 +186,7 @@ def collect(
 
 
 def _order_jobs(campaign: Campaign) -> list[Job]:
-    """The jobs as the report has them: by step, then as the file has the candidates."""
+    """The jobs in report order: by step, then by candidate as in the file."""
     steps = [step.name for step in campaign.definition.steps]
     candidates = campaign.list_candidates()
     return sorted(
@@ -199,7 +199,7 @@ def _order_jobs(campaign: Campaign) -> list[Job]:
 
 
 MOST_TABULATED = 72
-"""The most results whose runs have tables in a report: with more of them it would be larger than 2 MB."""
+"""The most results whose runs have tables in a report: with more it would exceed 2 MB."""
 
 
 def make_page(
@@ -209,8 +209,8 @@ def make_page(
     shown: Sequence[Ranking],
     verdict: VerdictMatrix | None,
 ) -> CampaignPage:
-    """What the report has. `done`: job -> its result; `rankings`: step -> its ranking; `shown`: the rankings
-    that have lines; `verdict`: that of a campaign with requirements."""
+    """The content of the report. `done`: job -> its result; `rankings`: step -> its ranking; `shown`: the
+    rankings that have lines; `verdict`: of a campaign with requirements."""
     steps = {step.name: collect(campaign, done, step.name) for step in campaign.definition.steps}
     names = list(map(str, campaign.list_candidates()))
     required = verdict.requirements if verdict else []
@@ -222,7 +222,7 @@ def make_page(
         if job.name in done:
             repetition = job.repeat if campaign.definition.repeats > 1 else None
             jobs[str(job.candidate)].append(DoneJob(job.step, repetition, done[job.name]))
-    # The first results of the step that most have one of: only what belongs to the candidates differs.
+    # The first results of the most common step, which differ only by candidate.
     most = max(steps.values(), key=lambda measured: sum(map(bool, measured.values())))
     beside = {name: results[0] for name, results in most.items() if results}
     tabulated = len(done) <= MOST_TABULATED
@@ -268,7 +268,7 @@ def make_page(
 
 
 def _sum_up(ranking: Ranking, name: str) -> tuple[str, str]:
-    """The candidate's rank, and what it measured."""
+    """The candidate's rank and figures."""
     for standing in ranking.standings:
         if standing.name == name:
             return standing.rank, standing.figure or standing.beside
@@ -276,7 +276,7 @@ def _sum_up(ranking: Ranking, name: str) -> tuple[str, str]:
 
 
 def tabulate_step(measured: Measured) -> Table:
-    """What each candidate measured at each place: mean and range over its repetitions."""
+    """Each candidate's figures at each place: mean and range over its repetitions."""
     pooled = average_samples(measured)
     rows = []
     for place in dict.fromkeys(place for samples in pooled.values() for place in samples):

@@ -1,4 +1,4 @@
-"""The work of `campaign`: check all jobs, run those that are left, report."""
+"""The work of `campaign`: check all jobs, run those left to do, report."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from .timing import Estimate, add_up, estimate_jobs, model_job
 
 
 def prepare(campaign: Campaign) -> dict[str, AnyExperiment]:
-    """Job -> the experiment that it would make; ConfigError if it can't be made. Nothing is started."""
+    """Job -> its experiment; ConfigError if one is impossible. Starts nothing."""
     definition = campaign.definition
     if campaign.question is not None:
         check_decidable(campaign.question, definition.repeats, campaign.turns, campaign.file)
     experiments: dict[tuple[str, ...], AnyExperiment] = {}
     found: dict[tuple[str, str], dict[str, None]] = {}
-    """Place and problem -> the candidates that have it; none, if it isn't about them."""
+    """Place and problem -> the candidates concerned; empty if it isn't about candidates."""
     for job in campaign.jobs:
         key = (job.command, *job.arguments)
         if key in experiments:
@@ -75,17 +75,17 @@ _PLACE, _FLAG = re.compile(r"\S+:\d+: "), re.compile(r"--([\w-]+)(?:: )?")
 
 
 class _Placed(NamedTuple):
-    """A problem of a job, and where it is."""
+    """A problem of a job, with its place."""
 
     where: str
     text: str
     of_candidate: bool = False
-    """Whether it says neither line nor key of its own."""
+    """Whether it names neither line nor key."""
 
 
 def _find_place(definition: Definition, job: Job, text: str) -> _Placed:
-    """Where the file has the option that a problem begins with, or the step. A problem that names a file's
-    line already stays as it is."""
+    """The place of the option that a problem begins with, or of the step. A problem that already names a line
+    is unchanged."""
     if _PLACE.match(text):
         return _Placed("", text)
     flag = _FLAG.match(text)
@@ -95,7 +95,7 @@ def _find_place(definition: Definition, job: Job, text: str) -> _Placed:
 
 
 def _suggest_variants(campaign: Campaign, job: Job, message: str) -> str:
-    """How to leave a variant out for a target that can't be measured with it, if the message names one of its
+    """How to exclude a variant for a target that doesn't support it, if the message names one of its
     options."""
     label, variant = job.candidate.target, job.candidate.variant
     options = normalize(campaign.definition.variants[variant]) if variant else {}
@@ -110,7 +110,7 @@ def _suggest_variants(campaign: Campaign, job: Job, message: str) -> str:
 
 
 def _refuse_secrets(campaign: Campaign, prepared: AnyExperiment) -> None:
-    """ConfigError if an option is secret: the plan is kept, and shown, as it is."""
+    """ConfigError if an option is secret: the plan is stored and shown in clear."""
     session = prepared.session
     secret = {
         name for name, field in session.module.options_model.model_fields.items() if not field.repr
@@ -181,7 +181,7 @@ def describe_times(
     estimates: Mapping[str, Estimate],
     campaign: Campaign,
 ) -> Iterator[str]:
-    """How long these jobs take, as far as that is known before them: each candidate's, and all together."""
+    """How long these jobs take, as far as known in advance: per candidate, and in total."""
     candidates = list(dict.fromkeys(job.candidate for job in jobs))
     alike: dict[str, list[str]] = {}
     for candidate in candidates if len(candidates) > 1 else ():
@@ -204,15 +204,14 @@ def describe_times(
     if question is not None and (reach := describe_reach(question)):
         yield reach
     if jobs and not times:
-        text += "; from the second repetition on, the first one's times count"
+        text += "; from the second repetition, the first one's times count"
     yield text
 
 
 def estimate_campaign(
     left: Sequence[Job], prepared: Mapping[str, AnyExperiment], campaign: Campaign
 ) -> dict[str, Estimate]:
-    """How long each of these jobs takes, by its name, judged by jobs that were measured, where there are
-    any."""
+    """How long each of these jobs takes, by name, judging by measured jobs, if any."""
     modelled = {
         name: model_job(
             experiment.lengths[: experiment.expected_runs],
@@ -227,7 +226,7 @@ def estimate_campaign(
 
 
 def report_only(campaign: Campaign) -> int:
-    """Make the report on the results that are there; the exit status. ConfigError if there are none."""
+    """Make the report on existing results; return the exit status. ConfigError if there are none."""
     _need_charts()
     folder = campaign.folder
     folder.check_plan(campaign.file, campaign.definition, campaign.digest_targets())
@@ -244,7 +243,8 @@ def run_campaign(
     live: LiveOptions | None = None,
     allow_run: bool = False,
 ) -> int:
-    """Run what is left, and report; the exit status. `allow_run`: the file has the permissions it needs."""
+    """Run what is left, report, and return the exit status. `allow_run`: the file has the permissions it
+    needs."""
     _need_charts()
     prepared = prepare(campaign)
     permissions = list_permissions(campaign, [made.session for made in prepared.values()])
@@ -283,7 +283,7 @@ def run_campaign(
 
 
 def _show_time_left(end: Interrupted | RunFailed, installer: Installer) -> None:
-    """Say what is still there, and how to go on."""
+    """Print what is left installed, and how to continue."""
     left = f"; {installer.present} is left installed" if installer.present else ""
     if isinstance(end, Interrupted):
         end.left += f"{left}; the same command resumes after the last completed run"
@@ -292,7 +292,7 @@ def _show_time_left(end: Interrupted | RunFailed, installer: Installer) -> None:
 
 
 class _CampaignRun:
-    """A campaign under way."""
+    """A running campaign."""
 
     def __init__(
         self,
@@ -316,7 +316,7 @@ class _CampaignRun:
         self._failed = self._folder.find_failed(campaign.jobs)
 
     def run(self) -> None:
-        """Make all jobs that are left."""
+        """Run all jobs left to do."""
         names = self._campaign.names
         done = self._folder.find_done(self._campaign.jobs)
         turns = self._list_turns(done)
@@ -348,19 +348,19 @@ class _CampaignRun:
         self._installer.remove()
 
     def _check_leases(self) -> None:
-        """RunFailed if somebody has taken a database meanwhile."""
+        """RunFailed if someone else has taken a database meanwhile."""
         for lease in self._leases:
             lease.check()
 
     def _list_turns(self, done: Collection[str]) -> list[Turn]:
-        """The turns that are left to do. Where the database of an interrupted turn isn't there any more, and
-        its data with it, all of that turn."""
+        """The turns left to do. An interrupted turn restarts if its database, and so its data, is gone."""
         whole = {job.name: turn for turn in self._campaign.turns for job in turn}
         left = list_left(self._campaign.turns, done, self._failed)
         return [turn if self._installer.is_ready(turn[0]) else whole[turn[0].name] for turn in left]
 
     def _make_turn(self, turn: Turn, number: int, first: bool) -> bool:
-        """Make the jobs of a turn, whose first job comes after `number` others; whether all went well."""
+        """Run the jobs of a turn, whose first job comes after `number` others; return whether all
+        succeeded."""
         for place, job in enumerate(turn):
             self._check_leases()
             if place or not first:
@@ -369,7 +369,7 @@ class _CampaignRun:
             for page in pages():
                 page.note_job(job.name, JobState.RUNNING)
             why = self._installer.provide(job)
-            # A server is started in each turn, a database installed in the first one alone.
+            # A server starts in each turn, a database is installed only in the first.
             began = time.monotonic()
             why = why or self._server.provide(job)
             if why is None and self._make(job):
@@ -389,8 +389,8 @@ class _CampaignRun:
         return True
 
     def _show_time(self, job: Job, number: int) -> Estimate:
-        """Say what comes, and how long it and all that is left take, as far as it is known by now; the job's
-        own time."""
+        """Print the next job, and how long it and all the rest take, as far as known; return the job's
+        time."""
         estimates = estimate_campaign(self._left, self._prepared, self._campaign)
         estimate = add_up(estimates.values(), self._campaign.definition.settle)
         open_runs = ", plus runs until the last event or query," if estimate.open_runs else ""
@@ -409,8 +409,8 @@ class _CampaignRun:
             self._folder.keep_failed(self._failed)
 
     def _make(self, job: Job) -> bool:
-        """Make one job; whether it gave a complete result. RunFailed if the disk is full, or another campaign
-        has taken the database meanwhile."""
+        """Run one job; return whether it gave a complete result. RunFailed if the disk is full, or if another
+        campaign has taken the database meanwhile."""
         self._folder.write_log(f"{job.name}: begins: {' '.join([job.command, *job.arguments])}")
         before = self._folder.list_folders()
         try:
@@ -428,14 +428,14 @@ class _CampaignRun:
                 ) from error
             return self._keep_failure(job, error.message)
         except Exception as error:
-            # One job's defect must not cost the night.
+            # A defect in one job must not ruin the night.
             if self._debug:
                 raise
             return self._keep_failure(job, f"unexpected {type(error).__name__}: {error}")
         try:
             self._check_leases()
         except RunFailed:
-            # Nobody knows what its figures are worth.
+            # Its figures can't be trusted.
             self._folder.set_aside(before)
             raise
         if not self._folder.list_folders() - before:
@@ -467,6 +467,6 @@ def _list_causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def _need_charts() -> None:
-    """A missing package of the report is an error before the night, not after it."""
+    """A missing package for the report must fail before the night, not after it."""
     if find_spec("vl_convert") is None:
         raise ModuleNotFoundError(name="vl_convert")

@@ -1,4 +1,4 @@
-"""How long jobs take: at first by a model, then by those that were measured. Pure."""
+"""How long jobs take: first from a model, then from measured jobs. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from ...plan.target import ExecutorName
 from .plan import Job
 
 JOB_OVERHEADS = {ExecutorName.LOCAL: (5.0, 3.0, 0.3), ExecutorName.KUBERNETES: (10.0, 15.0, 0.5)}
-"""The seconds around a run's window, at most, on a machine that isn't idle: once in each job (a server that
-the tool starts, the executor, the result), in each run (processes or pods, tables, the connection barrier,
-the count, the end), and for each worker of it."""
+"""Upper bounds on seconds around a run's window on a busy machine: per job (a server that the tool starts,
+the executor, the result), per run (processes or pods, tables, the connection barrier, the count, the end),
+and per worker."""
 VERIFY_SHARE = 0.1
-"""Counting what was stored takes this share of the window, since it is about what was inserted."""
+"""Counting takes this share of the window, in proportion to what was inserted."""
 FILL_PER_S = 20_000
-"""Events per second by which tables are filled, in batches: fewer than most databases take."""
+"""Events per second when filling tables, in batches: less than most databases reach."""
 FILL_BATCH = 100
-"""Inserts of a number of events are as fast from so many events a request on."""
+"""From this batch size, inserting a number of events is that fast."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,15 @@ class Estimate:
     """How long jobs take."""
 
     clock_s: float = 0.0
-    """Windows: they take as long as was asked for, whatever the database does."""
+    """Windows, whose length is given."""
     work_s: float = 0.0
-    """All else, as far as it is known: filling tables, counting, starting and ending."""
+    """Everything else, as far as known: filling tables, counting, starting and ending."""
     open_runs: int = 0
-    """Runs that last until the last event or query, of which nothing was measured yet."""
+    """Runs that last until the last event or query, with nothing measured yet."""
 
     @property
     def known_s(self) -> float:
-        """All that is known."""
+        """All known seconds."""
         return self.clock_s + self.work_s
 
     def __add__(self, other: Estimate) -> Estimate:
@@ -48,14 +48,14 @@ class Estimate:
 
 
 def add_up(estimates: Iterable[Estimate], settle_s: float = 0.0) -> Estimate:
-    """How long jobs take one after the other, with so long between two."""
+    """How long jobs take one after the other, with this pause in between."""
     every = list(estimates)
     return sum(every, Estimate(settle_s * max(0, len(every) - 1)))
 
 
 def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: ExecutorName) -> Estimate:
-    """How long a job takes, by the loads of its runs and the events that are inserted before each: rather too
-    long than too short."""
+    """How long a job takes, from the loads of its runs and the events inserted before each; a generous
+    estimate."""
     job_s, run_s, worker_s = JOB_OVERHEADS[executor]
     clock_s, work_s, open_runs = 0.0, job_s, 0
     for load, prefill in zip(loads, prefills, strict=True):
@@ -73,10 +73,9 @@ def model_job(loads: Sequence[Load], prefills: Sequence[int], executor: Executor
 def estimate_jobs(
     left: Sequence[Job], modelled: Mapping[str, Estimate], measured_s: Mapping[Job, float]
 ) -> dict[str, Estimate]:
-    """How long each of these jobs takes, by its name: as long as the candidate's earlier ones of the same
-    step; else by the model, whose work is corrected by what was measured of the candidate, or else of all. A
-    length that the model doesn't know is that of other candidates in the same step.
-    `modelled`: by the jobs' names."""
+    """How long each of these jobs takes, by name: as long as the candidate's earlier ones of the same step;
+    else by the model, corrected by measurements of the candidate, or else of all. A length unknown to the
+    model is taken from other candidates in the same step. `modelled`: by job name."""
     estimates = {}
     for job in left:
         alike = {other: s for other, s in measured_s.items() if other.step == job.step}
@@ -94,7 +93,7 @@ def estimate_jobs(
 
 
 def _find_factor(modelled: Mapping[str, Estimate], measured_s: Mapping[Job, float]) -> float | None:
-    """What the work of jobs took ÷ what the model said, for jobs whose length it knew; None without any."""
+    """Actual work ÷ modelled work, for jobs of known length; None without any."""
     known = [
         (modelled[job.name], took_s)
         for job, took_s in measured_s.items()

@@ -1,6 +1,5 @@
-"""Where collector and workers run. An executor starts runs, watches them, hands back their reports, and
-cleans up. Here is what all share, and the wait for a run's report, the same whether pods or processes of this
-machine make the run; each executor has a file of its own."""
+"""Where collector and workers run. An executor starts runs, watches them, returns their reports, and cleans
+up. This has the shared parts, including the wait for a run's report; each executor has its own file."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ from ..cluster import Place
 from ..faults import Doer
 
 Watch = Callable[[Status], None]
-"""Called about twice a second with the collector's status, and what the executor sees of the database."""
+"""Called about twice a second with the collector's status, and the executor's view of the database."""
 
 
 class Series(ABC):
@@ -33,15 +32,14 @@ class Series(ABC):
 
     @abstractmethod
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
-        """The next run; `timeout_s`: 0 for none.
+        """Make the next run; `timeout_s`: 0 for none. RunFailed if there is no report: then no further run is
 
-        Raises RunFailed if there is no report: then no further run can be made. The report's
-        `phases_s` have the phases that only the executor sees: start and clean_up.
+        possible. The report's `phases_s` include those that only the executor sees: start and clean_up.
         """
 
 
 class Executor(ABC):
-    """Use as a context manager around all runs of a command."""
+    """A context manager around all runs of a command."""
 
     @abstractmethod
     def __enter__(self) -> Executor: ...
@@ -52,38 +50,38 @@ class Executor(ABC):
     def check_capacity(  # noqa: B027 - not all need it
         self, worker_counts: Sequence[int], in_flight: int
     ) -> None:
-        """Before the first run: ConfigError if runs with so many workers, with so many requests in flight
-        each, can certainly not be made here."""
+        """Before the first run: ConfigError if runs with this many workers and requests in flight are
+        certainly impossible here."""
 
     def find_doers(self) -> Mapping[Action, Doer]:
-        """What can be done to the database where it runs, by this executor alone."""
+        """The disturbances that only this executor can do."""
         return {}
 
     def check_disturbances(self, disturbances: Sequence[Disturbance]) -> None:  # noqa: B027 - as above
-        """Before the first run: ConfigError if one of these can't be done."""
+        """Before the first run: ConfigError if one of these is impossible."""
 
     @abstractmethod
     def open_series(
         self, settings: Sequence[RunSettings], logs: Path
     ) -> AbstractContextManager[Series]:
-        """Ready for the runs with these settings, which differ in what is stored before them alone.
+        """Ready for the runs with these settings, which differ only in what is stored before them. `logs`:
 
-        `logs`: folder for the processes' logs. Nothing of the runs is left when the context ends.
+        folder for the processes' logs. Nothing of the runs is left when the context ends.
         """
 
 
 # --- the wait for a report ------------------------------------------------------------------------
 
 POLL_S = 0.5
-"""How often the collector is asked for its status."""
+"""How often the collector is polled for its status."""
 
 _EASY_WORKERS = 250
-"""Up to so many, an API server is asked as often as there may be something new."""
+"""Up to this many workers, the API server is polled as often as there may be news."""
 
 
 def ease(workers: int) -> float:
-    """How many times as long to wait between two questions to the API server, which has so many pods to look
-    after: of a run of 1,000 workers it gets fewer than 50 a minute."""
+    """The factor for the pauses between requests to the API server, which has many pods to manage: a run of
+    1,000 workers makes fewer than 50 a minute."""
     return max(1.0, workers / _EASY_WORKERS)
 
 
@@ -103,36 +101,35 @@ class Failed:
 
 @dataclass(frozen=True)
 class PartChanged:
-    """Something has happened to a part of the run; only its executor knows what that means. A text is for the
-    user."""
+    """An event of a part of the run, which only its executor understands. A text is for the user."""
 
     news: Any
 
 
 Event = ReportArrived | Failed | PartChanged | Status
-"""What the threads of an executor find out, in a queue."""
+"""Events from an executor's threads, in a queue."""
 
 _THREADS_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A reason to end the run, if it lasts for `patience_s`: some pass by themselves."""
+    """A reason to end the run if it lasts for `patience_s`: some resolve by themselves."""
 
     text: str
     patience_s: float = 0.0
     rank: int = 0
-    """If there are several, the lowest rank is reported: a pod's says more than its Job's."""
+    """Of several, the lowest rank is reported: a pod's is more specific than its Job's."""
 
 
 class Problems:
-    """What is wrong with each part of a run, and since when."""
+    """The problem of each part of a run, and since when."""
 
     def __init__(self) -> None:
         self._problems: dict[str, tuple[float, Problem]] = {}
 
     def note(self, part: str, problem: Problem | None) -> None:
-        """Remember what is wrong with a part; None: nothing is wrong with it any more."""
+        """Set the problem of a part; None clears it."""
         if problem is None:
             self._problems.pop(part, None)
             return
@@ -157,19 +154,19 @@ class Problems:
             raise RunFailed(min(due)[2])
 
     def find_lasting(self, seconds: float) -> Problem | None:
-        """The first problem that has lasted for that long, due or not."""
+        """The first problem that has lasted that long, due or not."""
         until = time.monotonic() - seconds
         problems = self._problems.values()
         return next((problem for since, problem in problems if since <= until), None)
 
     def first_text(self) -> str | None:
-        """The most telling problem, due or not."""
+        """The most specific problem, due or not."""
         ranked = [(problem.rank, since, problem.text) for since, problem in self._problems.values()]
         return min(ranked)[2] if ranked else None
 
 
 class RunUnderWay(ABC):
-    """What has been started for one run or several, as the wait for a report sees it."""
+    """The processes or pods of one or several runs, from the viewpoint of the wait for a report."""
 
     def __init__(self) -> None:
         self.events: SimpleQueue[Event] = SimpleQueue()
@@ -177,8 +174,8 @@ class RunUnderWay(ABC):
         self._threads: list[threading.Thread] = []
 
     def begin(self, work: Callable[..., None], *arguments: Any, vital: bool = True) -> None:
-        """Do `work` in a thread, until `end_threads`. If it can't go on, nor can the run; unless it isn't
-        `vital`: then the user is told."""
+        """Do `work` in a thread until `end_threads`. If it fails, so does the run; if it isn't `vital`, the
+        user is only warned."""
 
         def do() -> None:
             try:
@@ -188,7 +185,7 @@ class RunUnderWay(ABC):
                     f"{work.__name__} failed: unexpected {type(error).__name__}: {error}; a defect"
                 )
                 self.events.put(
-                    Failed(text) if vital else PartChanged(f"warning: {text}; the run goes on")
+                    Failed(text) if vital else PartChanged(f"warning: {text}; the run continues")
                 )
 
         thread = threading.Thread(target=do, name=work.__name__, daemon=True)
@@ -196,7 +193,7 @@ class RunUnderWay(ABC):
         thread.start()
 
     def end_threads(self, stop: Callable[[], None], patience_s: float) -> None:
-        """See that all threads have ended: one that reads when the interpreter ends can abort it."""
+        """Make sure that all threads have ended: one still reading at exit can abort the interpreter."""
         until = time.monotonic() + patience_s
         for thread in self._threads:
             while thread.is_alive() and time.monotonic() < until:
@@ -204,7 +201,7 @@ class RunUnderWay(ABC):
                 thread.join(_THREADS_POLL_S)
 
     def take(self, news: Any) -> None:
-        """Tell the user, or `notice` what has happened to a part."""
+        """Print a text for the user, or `notice` an event of a part."""
         if isinstance(news, str):
             note(news)
         else:
@@ -212,29 +209,29 @@ class RunUnderWay(ABC):
 
     @abstractmethod
     def notice(self, news: Any) -> None:
-        """Take note of something that has happened to a part, and of what is wrong with it."""
+        """Process an event of a part, and update its problem."""
 
     def check(self) -> None:  # noqa: B027 - not all need it
-        """Called at least twice a second: look after what no event tells."""
+        """Called at least twice a second: check what no event reports."""
 
     @abstractmethod
     def describe_start(self) -> str:
-        """What a run that has no status yet still waits for, in a few words."""
+        """What a run without a status is waiting for, in a few words."""
 
 
 @dataclass(frozen=True)
 class Arrival:
-    """A report, and what only the wait for it could see."""
+    """A report, with observations made while waiting for it."""
 
     report: Report
     heard_at: float | None
-    """When the collector was first heard, by `time.monotonic()`; None if only by its report."""
+    """When the collector first answered, by `time.monotonic()`; None if only with its report."""
     age_s: float
     """How old the collector was then."""
 
 
 def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Watch) -> Arrival:
-    """Wait for the run's report; RunFailed if there will be none, or not by the deadline."""
+    """Wait for the run's report; RunFailed if there will be none, or none by the deadline."""
     began = time.monotonic()
     heard_at: float | None = None
     age_s = 0.0
@@ -248,7 +245,7 @@ def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Wa
         if isinstance(event, PartChanged):
             run.take(event.news)
         elif isinstance(event, Status):
-            if event.run_id == run_id:  # not of the run before, read a moment too late
+            if event.run_id == run_id:  # not of the previous run, read late
                 if heard_at is None:
                     heard_at, age_s = time.monotonic(), event.age_s
                 last = event
@@ -261,7 +258,7 @@ def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Wa
 
 
 def _next_event(run: RunUnderWay, deadline: float | None) -> Event | None:
-    """The next event, or None when there is something to look after first."""
+    """The next event, or None when something else is due first."""
     due = [at for at in (deadline, run.problems.first_due()) if at is not None]
     wait_s = min([POLL_S, *(at - time.monotonic() for at in due)])
     try:
@@ -271,7 +268,7 @@ def _next_event(run: RunUnderWay, deadline: float | None) -> Event | None:
 
 
 def raise_if_late(run: RunUnderWay, deadline: float | None, last: Status | None) -> None:
-    """RunFailed if the deadline is past: how far the run has come, and what is wrong with it."""
+    """RunFailed if the deadline is past, with the run's progress and problems."""
     if deadline is None or time.monotonic() < deadline:
         return
     text = "the run was not done when --timeout was reached: "

@@ -1,4 +1,4 @@
-"""How a run's collector is heard, wherever it is: until there is a report, or can't be one any more."""
+"""Polls a run's collector, wherever it is, until there is a report or can no longer be one."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ...show.status import seconds_left
 from . import POLL_S, Event, Failed, PartChanged, ReportArrived
 
 TOLD_AFTER_S = 30.0
-"""How long the collector may be out of reach before the user is told what is waited for."""
+"""How long the collector may be unreachable before the user is informed."""
 
-# What the collector refuses for that long, though it says how far it is, it will never answer.
+# If the collector refuses the report for this long but reports progress, it will never answer.
 _REFUSAL_PATIENCE_S = 30.0
 _RETRY_S = 0.25
 _CONNECT_TIMEOUT_S, _STATUS_TIMEOUT_S = 5.0, 2.0
@@ -35,14 +35,14 @@ _CONNECT_TIMEOUT_S, _STATUS_TIMEOUT_S = 5.0, 2.0
 _REPORT_TIMEOUT_S = 60.0
 
 _ANSWERED = (200, 202, 410, TOO_EARLY)
-"""What the collector answers with. Anything else is a defect."""
+"""The collector's valid statuses. Anything else is a defect."""
 
 _Message = TypeVar("_Message", Report, Status)
 
 
 def find_patience_s(linger_s: float, last: Status | None) -> float:
-    """How long there is something to get of a run that was heard `last`: to its end, as far as that can be
-    told, and for as long as the collector then keeps its report."""
+    """How long to wait for a run last heard from at `last`: to its expected end, and for as long as the
+    collector then keeps its report."""
     if last is None:
         return linger_s
     ahead_s = last.duration_s or 0.0 if last.elapsed_s is None else 0.0
@@ -50,34 +50,34 @@ def find_patience_s(linger_s: float, last: Status | None) -> float:
 
 
 def explain_format(error: ValidationError) -> str:
-    """What is said of a message that is from a collector, but not from one of this version."""
+    """The text for a message from a collector of another version."""
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
     return f"the collector's answer has another format ({place}: {first['msg']})"
 
 
 class Silence:
-    """The time for which the collector isn't heard: the user is told of it, and it ends with the patience."""
+    """Tracks a time without contact to the collector: informs the user, and ends when patience runs out."""
 
     def __init__(self, events: SimpleQueue[Event]) -> None:
         self._events = events
         self._since: float | None = None
         self.is_told = False
-        """Whether it has lasted for so long that the user knows."""
+        """Whether the user has been informed."""
 
     def end(self) -> None:
-        """The collector was heard."""
+        """The collector answered."""
         if self.is_told and self._since is not None:
             lasted = format_span(time.monotonic() - self._since)
             self._events.put(PartChanged(f"the collector answers again, after {lasted}"))
         self._since, self.is_told = None, False
 
     def has_lasted(self, asked_at: float, problem: str, patience_s: float) -> bool:
-        """Note a question of `asked_at` that was not answered; whether patience is over, which ends the run.
-        Time in which nobody asked doesn't count, as when this process itself was stopped."""
+        """Record a request of `asked_at` without an answer; return whether patience has run out, which ends
+        the run. Time without requests doesn't count, as when this process itself was stopped."""
         self._since = asked_at if self._since is None else self._since
         silent_s = asked_at - self._since
-        text = f"the collector has been out of reach for {format_span(silent_s)}"
+        text = f"the collector has been unreachable for {format_span(silent_s)}"
         if silent_s > patience_s:
             self.is_told = True
             self._events.put(Failed(f"{text}: {problem}"))
@@ -91,7 +91,7 @@ class Silence:
 
 
 class CollectorAsker:
-    """Asks a collector of this machine, and puts what it says into a queue."""
+    """Polls a collector on this machine, and puts its answers into a queue."""
 
     def __init__(self, url: str, settings: RunSettings, events: SimpleQueue[Event]) -> None:
         self._events = events
@@ -105,13 +105,13 @@ class CollectorAsker:
         self._stopped = threading.Event()
         self._last: Status | None = None
         self._heard_at = 0.0
-        """When it last said how far it is, by `time.monotonic()`."""
+        """When it last reported progress, by `time.monotonic()`."""
         self._silence = Silence(events)
         self._problem = "no answer"
-        """Why the last question was not answered."""
+        """Why the last request was not answered."""
 
     def ask_for_report(self) -> None:
-        """Ask for the report until there is one, or can be none; the work of a thread."""
+        """Poll for the report until there is one, or can be none; the work of a thread."""
         refused_since: float | None = None
         while not self._stopped.is_set():
             asked_at = time.monotonic()
@@ -134,7 +134,7 @@ class CollectorAsker:
                 self._stopped.wait(_RETRY_S)
 
     def ask_for_status(self) -> None:
-        """Ask for progress until stopped; the work of a thread."""
+        """Poll for progress until stopped; the work of a thread."""
         while not self._stopped.wait(POLL_S):
             asked_at = time.monotonic()
             status, body = self._ask("status", _STATUS_TIMEOUT_S)
@@ -157,7 +157,7 @@ class CollectorAsker:
         self._http.close()
 
     def _ask(self, path: str, timeout_s: float) -> tuple[int, bytes]:
-        """GET from the collector: status and body; 0 if nothing was answered."""
+        """GET from the collector: status and body; status 0 without an answer."""
         timeout = httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S)
         try:
             answer = self._http.get(path, timeout=timeout)
@@ -169,7 +169,7 @@ class CollectorAsker:
         return answer.status_code, answer.content
 
     def _read(self, kind: type[_Message], body: bytes) -> _Message | None:
-        """What the collector has answered; None if somebody else has."""
+        """The collector's answer; None if it came from something else."""
         try:
             return kind.model_validate_json(body)
         except ValidationError as error:

@@ -50,8 +50,8 @@ def check_limits(
             raise OptionError(f"--limit {limit} is for a query: give --readers to run it")
         if limit.query not in queries:
             raise OptionError(
-                f"--limit {limit}: the readers don't ask {limit.query}"
-                f"{did_you_mean(limit.query, queries)} (they ask: {', '.join(queries)})"
+                f"--limit {limit}: the readers don't run {limit.query}"
+                f"{did_you_mean(limit.query, queries)} (they run: {', '.join(queries)})"
             )
         if readers is not None and readers.rate_per_s is not None:
             weights = readers.weights or dict.fromkeys(queries, 1.0)

@@ -29,8 +29,8 @@ BindQuery: TypeAlias = Callable[[Query], BoundQuery]
 """Gives a query the parameters of an execution."""
 
 _WHEN = {
-    CreateIndices.BEFORE: "made with the tables",
-    CreateIndices.AFTER: "made when the events are loaded",
+    CreateIndices.BEFORE: "created with the tables",
+    CreateIndices.AFTER: "created when the events are loaded",
 }
 
 
@@ -67,7 +67,7 @@ def collect_statements(module: AnyModule, workload: Workload) -> list[SentStatem
 def describe_tables(module: AnyModule) -> list[SentStatements]:
     """The schema, and the indexes if there are any."""
     try:
-        lines = module.describe_schema() or ["nothing is made before the events"]
+        lines = module.describe_schema() or ["nothing is created before the events"]
     except OptionError as error:
         lines = [str(error)]
     own = bool(module.own_tables)

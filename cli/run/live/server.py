@@ -175,9 +175,9 @@ async def _list_events(state: LiveState) -> AsyncIterator[str]:
 _PREFIX = "iot_benchmark_"
 _UNITS = {Role.WRITE: "events", Role.FILL: "events", Role.READ: "queries"}
 _TOTALS = {
-    Role.FILL: ("prefilled_events_total", "Events that prefills have stored."),
-    Role.WRITE: ("events_total", "Events that the database has acknowledged."),
-    Role.READ: ("queries_total", "Queries that the database has answered."),
+    Role.FILL: ("prefilled_events_total", "Events stored by prefills."),
+    Role.WRITE: ("events_total", "Events acknowledged by the database."),
+    Role.READ: ("queries_total", "Queries answered by the database."),
 }
 
 _Samples = Sequence[tuple[Mapping[str, str], float | None]]
@@ -206,11 +206,11 @@ def _list_metrics(figures: Figures) -> Iterator[tuple[str, str, _Samples]]:
     for role, (name, about) in _TOTALS.items():
         yield name, about, [({}, totals[role]["done"])] if role in totals else []
     retries = [({"role": role}, total["retries"]) for role, total in totals.items()]
-    yield "retries_total", "Requests that were sent again after an error.", retries
+    yield "retries_total", "Requests retried after an error.", retries
     failed = totals[Role.READ]["failed"] if Role.READ in totals else None
     yield "failed_queries_total", "Queries without an answer.", [({}, failed)]
     yield "runs_total", "Runs that have ended, valid or not.", [({}, figures.runs_ended)]
-    marks = "What was done to the database during the run."
+    marks = "Disturbances of the database during the run."
     yield "disturbances_total", marks, [({}, figures.marks)]
     if status is not None:
         phases = [({"phase": phase}, phase is status.phase) for phase in Phase]
@@ -230,10 +230,10 @@ def _list_metrics(figures: Figures) -> Iterator[tuple[str, str, _Samples]]:
                     yield figure.metric.format(unit=unit), about, values
         quiet = "Time without an answer from the database."
         yield "quiet_seconds", quiet, [({}, status.quiet_s)]
-        elapsed = "Time since the workers of the run started together."
+        elapsed = "Time since the common start of the run's workers."
         yield "elapsed_seconds", elapsed, [({}, status.elapsed_s)]
         if (use := status.database) is not None:
             yield "database_cpus_used", "CPUs that the database uses.", [({}, use.cpus_used)]
-            yield "database_cpus_limit", "CPUs that the database may use.", [({}, use.cpus)]
+            yield "database_cpus_limit", "CPUs available to the database.", [({}, use.cpus)]
     jobs = [({"state": state}, number) for state, number in figures.jobs.items()]
     yield "campaign_jobs", "Jobs of the campaign in each state.", jobs

@@ -124,7 +124,9 @@ class BackgroundLoadSampler:
         except (psutil.Error, OSError) as error:
             _log.debug("other processes can't be seen: %s", error)
         except Exception as error:  # noqa: BLE001 - the run can do without
-            note(f"warning: what else uses this machine is no longer seen: unexpected {error!r}")
+            note(
+                f"warning: what else uses this machine can no longer be observed: unexpected {error!r}"
+            )
 
     def _forget(self, before: Snapshot, after: Snapshot, new: Collection[int]) -> None:
         """Forget what looks showed since processes began that only now are known as the database's."""

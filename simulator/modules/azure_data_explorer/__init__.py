@@ -105,7 +105,7 @@ class AdxOptions(Options):
         min_length=1, description="name of the database"
     )
     adx_aad_app_id: Annotated[str | None, Condition.NONE, ACCESS] = Field(
-        None, description="application (client) id to log in as"
+        None, description="application (client) ID to log in as"
     )
     adx_app_key: str | None = Field(None, repr=False, description="its client secret")
     adx_authority_id: Annotated[str | None, Condition.NONE, ACCESS] = Field(
@@ -235,7 +235,8 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         insert_modes=dict.fromkeys((InsertMode.QUEUED, InsertMode.STREAMING), Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE),
         shapes=SHAPES,
-        # https://learn.microsoft.com/kusto/query/percentiles-aggregation-function#estimation-error-in-percentiles
+        # https://learn.microsoft.com/kusto/query/percentiles-aggregation-function#estimation-error-in-
+        # percentiles
         percentiles=Percentiles("t-digests", rank_error=0.01),
         statements="KQL",
         indices=Support.UNSUPPORTED,

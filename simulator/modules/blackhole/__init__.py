@@ -145,7 +145,7 @@ class Blackhole(Module[BlackholeOptions]):
         """Nothing to prepare."""
 
     def prepare_queries(self) -> None:
-        raise OptionError("module blackhole stores nothing that could be queried")
+        raise OptionError("module blackhole stores nothing to query")
 
     def store_devices(self, rows: Iterable[Mapping[str, NDArray[Any]]]) -> None:
         """Nothing is stored."""

@@ -295,8 +295,8 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
             if partition != [device] or order.get(schema.time) != 0 or not others <= set(order):
                 names = ", ".join([schema.time, *sorted(others)])
                 raise own_schema_lacks(
-                    f"another primary key than (({device}), {names}), by which events are told apart and"
-                    " asked for"
+                    f"another primary key than (({device}), {names}), which identifies events and serves"
+                    " queries"
                 )
 
     def describe_schema(self) -> list[str]:

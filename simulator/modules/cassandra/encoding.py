@@ -307,7 +307,7 @@ class CassandraOptions(BatchOptions, LoginOptions, TlsOptions):
         BatchType.UNLOGGED, description="unlogged or logged"
     )
     contact_points: Annotated[HostList, Condition.NONE, ACCESS] = Field(
-        min_length=1, description="nodes to connect to first, separated by commas"
+        min_length=1, description="nodes to contact first, separated by commas"
     )
     port: Annotated[int, Condition.NONE, ACCESS] = Field(
         9042, ge=1, le=65535, description="port of all nodes"
@@ -352,7 +352,7 @@ class CassandraOptions(BatchOptions, LoginOptions, TlsOptions):
         32,
         ge=1,
         le=65_536,
-        description="number of parts in which all events are counted or scanned",
+        description="number of parts for counting or scanning all events",
     )
     flavor: Flavor = Field(Flavor.CASSANDRA, description="cassandra or ycql")
     tablets: Annotated[int | None, Condition.REPLICATION] = Field(

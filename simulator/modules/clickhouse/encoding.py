@@ -86,7 +86,7 @@ class ClickhouseOptions(EndpointOptions, BatchOptions, InFlightOptions):
     )
     async_insert: Annotated[bool, Condition.BATCH] = Field(
         False,
-        description="let the server collect inserts and store them together: for requests of few events",
+        description="let the server collect inserts and store them together: for requests with few events",
     )
     wait_for_async_insert: Annotated[bool, Condition.DURABILITY] = Field(
         True,
@@ -99,12 +99,12 @@ class ClickhouseOptions(EndpointOptions, BatchOptions, InFlightOptions):
     deduplication_window: int = Field(
         100_000,
         ge=1,
-        description="how many of the last inserts into a table are remembered, so that a repeated"
-        " one is stored once",
+        description="how many recent inserts into a table the server remembers, so that a repeated one is"
+        " stored once",
     )
     partition: Annotated[Partition, Condition.SCHEMA] = Field(
         Partition.NONE,
-        description="period of the events in one partition: month, week, day, or none: one for all",
+        description="time span of one partition: month, week, day, or none (a single one)",
     )
     codecs: Annotated[Codecs, Condition.SCHEMA] = Field(
         Codecs.DEFAULT,
@@ -122,8 +122,8 @@ class ClickhouseOptions(EndpointOptions, BatchOptions, InFlightOptions):
     cluster: Annotated[str | None, Condition.REPLICATION] = Field(
         None,
         min_length=1,
-        description="with replicated: make the tables on all nodes of this cluster, which must be of one"
-        " shard",
+        description="with replicated: create the tables on all nodes of this cluster, which must have a"
+        " single shard",
     )
     insert_quorum: Annotated[int | None, Condition.REPLICATION] = Field(
         None,

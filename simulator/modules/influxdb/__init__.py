@@ -92,7 +92,7 @@ class InfluxOptions(BatchOptions, HttpOptions, ClientCertOptions, InFlightOption
         min_length=1, description="name of the organisation"
     )
     token: str = Field(
-        min_length=1, repr=False, description="API token that may read and write buckets"
+        min_length=1, repr=False, description="API token with read and write access to buckets"
     )
     bucket: Annotated[str, Condition.NONE] = Field(
         "iot-benchmark", min_length=1, description="bucket to use; created if it is missing"
@@ -106,7 +106,7 @@ class InfluxOptions(BatchOptions, HttpOptions, ClientCertOptions, InFlightOption
     ssl_ca_cert: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None,
         description=(
-            "certificate authorities to trust: a PEM file, or its text (default: those of certifi)"
+            "trusted certificate authorities: a PEM file, or its text (default: certifi's)"
         ),
     )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
@@ -182,7 +182,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         ),
     }
     CAPABILITIES = Capabilities(
-        own_schema=OwnSchema(reason="it makes no tables, columns come with events"),
+        own_schema=OwnSchema(reason="it creates no tables, columns come with events"),
         # https://docs.influxdata.com/influxdb/v2/reference/config-options/#storage-wal-fsync-delay
         durability=Durability(
             {

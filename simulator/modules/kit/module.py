@@ -61,8 +61,8 @@ def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
     """A table that was there before doesn't go with the run's events; `remedy`: what to do, before
     `of the run that made it`."""
     return SimulatorError(
-        f"table {table} was made for other columns: {reason}; {remedy} of the run that made it"
-        " (for example tags=row or table)"
+        f"table {table} was created for other columns: {reason}; {remedy} of the run that created it (for"
+        " example tags=row or table)"
     )
 
 
@@ -212,9 +212,9 @@ class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
         ]
         if others := [name for name in needed if name in there and name not in ours]:
             raise SimulatorError(
-                f"the run needs the names {', '.join(others)}, but this tool did not make what has them, so"
-                f" nothing was dropped or written: use {self.ELSEWHERE}, or another name for the workload's"
-                " table; if nobody needs them, rename or drop them yourself"
+                f"the run needs the names {', '.join(others)}, but something that this tool did not make has"
+                f" them, so nothing was dropped or written: use {self.ELSEWHERE}, or another name for the"
+                " workload's table; or rename or drop them yourself"
             )
         return ours
 
@@ -287,10 +287,10 @@ class IndexOptions(Options):
         Condition.SCHEMA,
     ] = Field(
         CreateIndices.NO,
-        description="indexes on device and time, and on what the workload's queries filter by: no,"
-        " before (made with the tables, so that inserts maintain them; true means the"
-        " same) or after (built once the events are loaded, and timed); with them, queries for"
-        " each device's newest event use the form that the indexes serve",
+        description="indexes on device and time, and on columns that the workload's queries filter by: no,"
+        " before (created with the tables, so that inserts maintain them; same as true) or after (built"
+        " once the events are loaded, and timed); with them, queries for each device's newest event use the"
+        " form that suits the indexes",
     )
 
     @property

@@ -25,7 +25,7 @@ TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
 # The characters of names and addresses. Any other may mean something to a client.
 _HOST = re.compile(r"[\w.:%-]+")
 
-IN_FLIGHT_MEANING = "requests that each worker may have in flight: the same as --in-flight"
+IN_FLIGHT_MEANING = "requests that each worker may have in flight, like --in-flight"
 """Description of a module's own option for that."""
 
 
@@ -73,7 +73,7 @@ def check_hosts(values: Sequence[str]) -> list[str]:
     """Names and addresses of servers whose port is an option of its own; ValueError if one isn't."""
     hosts = [value.removeprefix("[").removesuffix("]") for value in values]
     if not all(_HOST.fullmatch(host) and host.count(":") != 1 for host in hosts):
-        raise ValueError("write names or addresses alone, and the port as option port")
+        raise ValueError("write only names or addresses, and the port as option port")
     return hosts
 
 
@@ -189,8 +189,7 @@ class TlsOptions(ClientCertOptions):
 
     ca_certs: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None,
-        description="certificate authorities to trust: a PEM file, or its text"
-        " (default: the usual ones)",
+        description="trusted certificate authorities: a PEM file, or its text (default: the system's)",
     )
     verify_certs: Annotated[bool, Condition.NONE, ACCESS] = Field(
         True, description="check the server's certificate"

@@ -372,7 +372,7 @@ class Postgres(
                 values = [quote_name(table), list(self.expect_columns(table))]
                 for owner, column in self.connection.ask(_ORDERED_OTHERWISE, values):
                     raise SimulatorError(
-                        f"table {table} has texts in the order of a locale, not of bytes as other databases:"
+                        f"table {table} sorts texts by locale, not by bytes as other databases do:"
                         f" ALTER TABLE {owner} ALTER {quote_name(column)} TYPE varchar{collation}, or run"
                         " insert without --no-clean"
                     )
@@ -415,7 +415,7 @@ class Postgres(
             if key not in fitting:
                 remedy = " or ".join(f"--primary-key {kind}" for kind in fitting)
                 raise SimulatorError(
-                    f"table {table} was made with another primary key than --primary-key {key}:"
+                    f"table {table} was created with a different primary key than --primary-key {key}:"
                     f" run without --no-clean{remedy and f', or with {remedy}'}"
                 )
 

@@ -115,8 +115,8 @@ class ServerOptions(IndexOptions):
     connections: Annotated[int | None, Condition.CLIENT] = Field(
         None,
         ge=1,
-        description="connections of each worker for its requests in flight; with fewer than those, each "
-        "has a pipeline (default: one for each request in flight)",
+        description="connections of each worker; if fewer than its requests in flight, each is pipelined "
+        "(default: one per request in flight)",
     )
     request_timeout_s: Annotated[float, Condition.NONE] = Field(
         60, gt=0, description="seconds until an insert without an answer is retried"
@@ -183,8 +183,8 @@ class PostgresOptions(ServerOptions):
     )
     colocation: Annotated[bool | None, Condition.REPLICATION] = Field(
         None,
-        description="keep the tables in the shared tablet of a database made WITH COLOCATION, or"
-        " (false) outside it (dialect yugabytedb; default: as the database has it)",
+        description="put the tables into the shared tablet of a database created WITH COLOCATION, or"
+        " (false) outside it (dialect yugabytedb; default: the database's setting)",
     )
 
     def find_dialect(self) -> Dialect:

@@ -253,7 +253,7 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
                 other = PrimaryKey.CLIENT if KEY_COLUMN in names else PrimaryKey.NONE
                 key_names = ", ".join(sorted(keys)) or "nothing"
                 raise SimulatorError(
-                    f"table {table} was made with another primary key than --primary-key"
+                    f"table {table} was created with a different primary key than --primary-key"
                     f" {self.job.load.primary_key}: it deduplicates by {key_names}; run without --no-clean,"
                     f" or with --primary-key {other}"
                 )

@@ -118,8 +118,8 @@ class QuestdbOptions(EndpointOptions, LoginOptions, InFlightOptions):
     connections: Annotated[int | None, Condition.CLIENT] = Field(
         None,
         ge=1,
-        description="PGWire connections of each worker for its requests in flight; with fewer than "
-        "those, each has a pipeline (default: one for each request in flight)",
+        description="PGWire connections of each worker; if fewer than its requests in flight, each is "
+        "pipelined (default: one per request in flight)",
     )
     query_timeout_s: Annotated[float, Condition.NONE] = Field(
         3600, gt=0, description="how long a query may take"

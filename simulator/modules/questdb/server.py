@@ -103,7 +103,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
             if len(escaped) > most:
                 raise SimulatorError(
                     f"a statement has {len(escaped):,} bytes in a URL, of which {self.place} takes {most:,}:"
-                    " set connection_string, by which queries are asked without URLs, or raise"
+                    " set connection_string, so that queries don't use URLs, or raise"
                     " http.request.header.buffer.size"
                 )
         return ASK_TARGET + escaped

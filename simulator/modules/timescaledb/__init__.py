@@ -120,9 +120,9 @@ class Timescaledb(Postgres):
                 self.execute(_CREATE_EXTENSION)
             except SimulatorError as error:
                 raise SimulatorError(
-                    f"the database has no extension timescaledb, and it can't be made: {error}; install"
-                    " TimescaleDB on the server with shared_preload_libraries=timescaledb, and let a user who"
-                    " may do so run CREATE EXTENSION timescaledb in this database"
+                    f"the database has no extension timescaledb, and it can't be created: {error}; install"
+                    " TimescaleDB on the server with shared_preload_libraries=timescaledb, and let a"
+                    " privileged user run CREATE EXTENSION timescaledb in this database"
                 ) from error
         if self.options.columnstore and _read_licence(self.connection) == _APACHE:
             raise SimulatorError(

@@ -158,7 +158,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
         )
     }
     CAPABILITIES = Capabilities(
-        own_schema=OwnSchema(reason="it makes no tables, metrics come with events"),
+        own_schema=OwnSchema(reason="it creates no tables, metrics come with events"),
         durability=Durability(
             never="within {inmemoryDataFlushInterval}: there is no write-ahead log"
         ),
@@ -231,14 +231,14 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
         interval_ms = metrics.duration_ms("dedup.minScrapeInterval") or 0
         if interval_ms > 1:
             raise SimulatorError(
-                f"VictoriaMetrics at {self.options.server} keeps one sample per {interval_ms} ms"
-                " of a series, and would drop events: start it with -dedup.minScrapeInterval=1ms"
+                f"VictoriaMetrics at {self.options.server} keeps one sample per {interval_ms} ms in a"
+                " series, and would drop events: start it with -dedup.minScrapeInterval=1ms"
             )
         bits = metrics.flags.get("precisionBits", "64")
         if bits != "64":
             raise SimulatorError(
-                f"VictoriaMetrics at {self.options.server} keeps {bits} bits of each number, and would store"
-                " others than it is sent: start it without -precisionBits"
+                f"VictoriaMetrics at {self.options.server} keeps {bits} bits of each number, and would"
+                " alter values: start it without -precisionBits"
             )
         # The names of a series' labels, and all their texts that are known beforehand.
         schema, db = self.job.schema, self.options.db

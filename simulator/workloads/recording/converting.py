@@ -235,7 +235,7 @@ class _Conversion:
                 )
 
     def _find_cut_times(self) -> None:
-        """Note times with parts of a millisecond, unless they may be cut."""
+        """Note times with fractions of a millisecond, unless they may be cut."""
         if not self._rows or self._time_how.as_ is ColumnType.TIMESTAMP_MS:
             return
         cut, coinciding = count_cut(self._folder)
@@ -245,7 +245,7 @@ class _Conversion:
             )
             self._problems.add(
                 self._time_source,
-                f"with parts of a millisecond, which are not kept{alike if coinciding else ''}",
+                f"with fractions of a millisecond, which are not kept{alike if coinciding else ''}",
                 f"recorded.columns: {{{self._time_source}: {{as: timestamp_ms}}}} cuts them",
                 cut,
                 "time",
@@ -340,8 +340,8 @@ class _Conversion:
             )  # fmt: skip
         if len(self._columns) + 2 > MAX_COLUMNS:
             raise OptionError(
-                f"the recording has {len(self._columns) + 2:,} columns, {MAX_COLUMNS:,} are the most: skip"
-                " some by recorded.columns"
+                f"the recording has {len(self._columns) + 2:,} columns, {MAX_COLUMNS:,} is the maximum:"
+                " skip some with recorded.columns"
             )
 
     def _take(self, batch: pa.RecordBatch, roles: Roles) -> None:
@@ -426,6 +426,6 @@ class _Conversion:
         for named in self._settings.tags:
             if named not in can_be:
                 raise OptionError(
-                    f"recorded.tags: {named} is not a text that each device has one of, in all its events"
+                    f"recorded.tags: {named} is not a text that is constant for each device"
                 )
         return set(self._settings.tags)

@@ -143,7 +143,7 @@ def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> 
     """One file. `extractall` can't be told to be careful before Python 3.11.4."""
     content = archive.extractfile(entry) if entry.isfile() else None
     if content is None or ".." in (place := Path(entry.name)).parts or place.is_absolute():
-        raise tarfile.TarError("it has more than files of its folder")
+        raise tarfile.TarError("it contains more than files of its folder")
     (folder / place).parent.mkdir(parents=True, exist_ok=True)
     with (folder / place).open("wb") as file:
         shutil.copyfileobj(content, file, _PART_BYTES)

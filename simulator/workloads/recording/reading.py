@@ -228,7 +228,7 @@ def _refuse_twice(file: Path, names: list[str]) -> None:
     )
     if twice:
         raise OptionError(
-            f"{file} has several columns called {', '.join(twice[:5])}: rename them in the file"
+            f"{file} has several columns named {', '.join(twice[:5])}: rename them in the file"
         )
 
 
@@ -265,7 +265,7 @@ def sniff(file: Path, settings: Recorded) -> CsvForm:
     if octets[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise OptionError(f"{file} is UTF-16: convert it to UTF-8")
     if b"\0" in octets:
-        raise OptionError(f"{file} has NUL bytes: it is no CSV file")
+        raise OptionError(f"{file} has NUL bytes: it isn't a CSV file")
     whole = len(octets) < _SNIFFED_BYTES
     cut = octets if whole else octets[: octets.rfind(b"\n") + 1]
     if not cut:

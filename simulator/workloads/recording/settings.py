@@ -19,19 +19,19 @@ class SendingOrder(StrEnum):
     """In which order a recording's events are sent."""
 
     FILE = "file"
-    """As they lie in the file: late events stay late."""
+    """In file order: late events stay late."""
     TIME = "time"
 
 
 class Duplicates(StrEnum):
-    """What becomes of further events of one device and time."""
+    """How to treat further events of the same device and time."""
 
     KEEP = "keep"
     DROP = "drop"
 
 
 class Format(StrEnum):
-    """What a file is."""
+    """The format of a file."""
 
     PARQUET = "parquet"
     CSV = "csv"
@@ -40,74 +40,74 @@ class Format(StrEnum):
 
 
 def _read_missing(value: object) -> object:
-    """Texts as a CSV file has them: NaN, which is no value of JSON, among them."""
+    """Texts as in a CSV file, including NaN, which JSON lacks."""
     values = value if isinstance(value, list | tuple) else [value]
     return [str(part) for part in values]
 
 
 class ColumnSettings(Part):
-    """What becomes of a column of the file."""
+    """How to treat a column of the file."""
 
     skip: bool = False
     """Leave it out."""
     as_: ColumnType | None = Field(None, alias="as")
-    """The type that it gets, such as `text`; with `timestamp_ms`, times are cut to milliseconds."""
+    """Its type, such as `text`; `timestamp_ms` truncates times to milliseconds."""
     rename: str | None = None
     """Its name in the table."""
     missing: Annotated[tuple[str, ...], BeforeValidator(_read_missing)] = ()
-    """Values that stand for a missing one, such as -999, NaN or n/a."""
+    """Values that mean a missing one, such as -999, NaN or n/a."""
 
 
 class Recorded(Part):
-    """A recording: where it is, what its columns mean, how it is replayed."""
+    """A recording: its location, the meaning of its columns, and how to replay it."""
 
     file: str = Field(min_length=1)
-    """A file, a folder or a pattern of several, or an address such as https://… or s3://…, of Parquet, CSV or
-    JSON lines, with `.gz` or `.zst` if it is compressed. Relative paths begin at the definition's folder."""
+    """A file, folder or pattern, or an address such as https://… or s3://…, of Parquet, CSV or JSON lines,
+    with `.gz` or `.zst` if compressed. Paths are relative to the definition's folder."""
     format: Format | None = None
-    """`parquet`, `csv` or `json`; by default what the name ends with says."""
+    """`parquet`, `csv` or `json`; default: by the file name."""
     time: str | None = None
-    """The column with the time; by default the only one that can be."""
+    """The column with the time; default: the only candidate."""
     unit: Literal["s", "ms", "us", "ns"] | None = None
-    """The unit of times that are numbers since 1970; by default it follows from their size."""
+    """The unit of numeric times since 1970; default: by their size."""
     time_format: str | None = None
-    """How times are written, if not as 2024-01-01T00:00:00: in strptime's letters, as in `%d.%m.%Y %H:%M`."""
+    """The strptime format of times, if not as in 2024-01-01T00:00:00, such as `%d.%m.%Y %H:%M`."""
     zone: str | None = None
-    """The time zone of times without one, such as Europe/Berlin; by default UTC."""
+    """The time zone of times without one, such as Europe/Berlin; default: UTC."""
     device: str | None = None
-    """The column that names the device; by default it is found. `none`: all events are one device's."""
+    """The column that names the device; default: detected. `none`: all events belong to one device."""
     tags: tuple[str, ...] | None = None
-    """Columns that describe the device; by default texts that are constant for each device."""
+    """Columns that describe the device; default: texts that are constant for each device."""
     delimiter: str | None = Field(None, min_length=1, max_length=1)
-    """What separates the values of a CSV file; by default it is found."""
+    """The separator of a CSV file; default: detected."""
     decimal: Literal[".", ","] | None = None
-    """The decimal mark of a CSV file; by default it is found."""
+    """The decimal mark of a CSV file; default: detected."""
     header: bool | None = None
-    """Whether a CSV file begins with the columns' names; by default it is found."""
+    """Whether a CSV file begins with column names; default: detected."""
     columns: Mapping[str, ColumnSettings] = Field(default_factory=dict)
-    """What becomes of single columns, by their names in the file."""
+    """Settings of single columns, by name in the file."""
     duplicates: Duplicates = Duplicates.KEEP
-    """`drop`: of events of the same device and time, only the first is used."""
+    """`drop`: use only the first event of the same device and time."""
     order: SendingOrder = SendingOrder.FILE
-    """`file`: events are sent as they lie in the file; `time`: in the order of their times."""
+    """`file`: send events in file order; `time`: in time order."""
     span: str | None = None
-    """The part that is used: its length, such as 2h, from the first event on; or its first and last time, as
-    in 2024-01-01T00:00Z/2024-01-02T00:00Z."""
+    """The part to use: a length from the first event, such as 2h; or first and last time, as in
+    2024-01-01T00:00Z/2024-01-02T00:00Z."""
     devices: int | None = Field(None, ge=1)
-    """How many of the recorded devices are used, chosen by chance; by default all."""
+    """How many recorded devices to use, chosen at random; default: all."""
     fleet: int = Field(1, ge=1, le=1_000_000)
-    """How many times each device is there: itself, and copies such as pump-7~3, each shifted in time by its
-    own part of the recording."""
+    """How many of each device there are: itself, and copies such as pump-7~3, each shifted in time by its own
+    part of the recording."""
     repeat: bool = True
-    """Whether it begins anew, later, at its end; if not, a run ends with it."""
+    """Whether it starts over at its end, with later times; if not, a run ends with it."""
     speed: float = Field(1, gt=0)
-    """How many times as fast as recorded the events are sent, if neither --rate nor --speed is given."""
+    """The speed-up at which events are sent, if neither --rate nor --speed is given."""
     store: str | None = None
-    """Set by the tool: the name of the converted recording, which follows from what it holds."""
+    """Set by the tool: the name of the converted recording, derived from its content."""
 
     @property
     def reading(self) -> dict[str, Any]:
-        """What decides about the converted recording, besides the files' content."""
+        """Everything besides the files' content that affects the converted recording."""
         replayed = {"file", "devices", "fleet", "repeat", "speed", "store"}
         return self.model_dump(mode="json", exclude=replayed, exclude_defaults=True, by_alias=True)
 
@@ -118,7 +118,9 @@ class Recorded(Part):
             if value is not None:
                 ZoneInfo(value)
         except (ValueError, OSError) as error:
-            raise ValueError(f"{value!r} is no time zone: write it as Europe/Berlin") from error
+            raise ValueError(
+                f"{value!r} isn't a time zone: write it as in Europe/Berlin"
+            ) from error
         return value
 
     @field_validator("span")
@@ -130,7 +132,7 @@ class Recorded(Part):
 
 
 def read_span(text: str, first_ms: int) -> tuple[int, int]:
-    """The first time of a part, and the one before which it ends. ValueError for another text."""
+    """The first time of a part, and its exclusive end. ValueError for another text."""
     begin, slash, end = text.partition("/")
     problem = f"{text!r}: write a span as 2h, or as 2024-01-01T00:00Z/2024-01-02T00:00Z"
     if not slash:

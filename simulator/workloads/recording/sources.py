@@ -75,7 +75,7 @@ def find_source(settings: Recorded, base: Path | None = None, tell: Tell = tell_
     formats = {settings.format or _find_format(file.name) for file in files}
     if len(formats) != 1 or (chosen := formats.pop()) is None:
         raise OptionError(
-            f"{named}: is it Parquet, CSV or JSON lines? Name all files alike (.parquet, .csv, .jsonl, also"
+            f"{named}: is it Parquet, CSV or JSON lines? Use one ending for all (.parquet, .csv, .jsonl, also"
             " with .gz or .zst), or set recorded.format"
         )
     identity = [
@@ -184,7 +184,7 @@ def _fetch_by_fsspec(address: str, folder: Path) -> Path:
         files, path = url_to_fs(address, **options)
     except (ImportError, ValueError) as error:
         raise OptionError(
-            f"{address}: {one_line(error, 100)}; install what it needs: pip install"
+            f"{address}: {one_line(error, 100)}; install its package: pip install"
             " 'iot-database-benchmark[remote]'"
         ) from error
     try:

@@ -77,8 +77,8 @@ def _read_numbers(array: Any, name: str, unit: str | None) -> Times:
         typical = float(np.median(np.abs(numbers.astype(np.float64))))
         if typical < _SECONDS_FROM:
             raise OptionError(
-                f"column {name}: {numbers[0]} is no time since 1970 in a usual unit: set recorded.unit if it"
-                " is one, or recorded.time_format, as in %Y%m%d"
+                f"column {name}: {numbers[0]} isn't a time since 1970 in a usual unit: set recorded.unit if"
+                " it is one, or recorded.time_format, as in %Y%m%d"
             )
         units = ["s", "ms", "us", "ns"]
         unit = units[sum(typical >= _SECONDS_UNTIL * 1000**step for step in range(3))]

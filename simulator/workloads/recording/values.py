@@ -26,7 +26,7 @@ _MOST_DIGITS = 15
 """Decimal digits that a float of 64 bits holds exactly."""
 
 _SKIP = "skip it"
-_AS_TEXT = "take it `as: text`, or skip it"
+_AS_TEXT = "use `as: text`, or skip it"
 
 
 class Unfit(ValueError):
@@ -96,8 +96,8 @@ def find_type(arrow: Any, how: ColumnSettings) -> ColumnType:
         if arrow.precision <= _MOST_DIGITS:
             return ColumnType.FLOAT64
         raise Unfit(
-            f"decimals of {arrow.precision} digits are more than a float of 64 bits holds",
-            "take it `as: float64`, which rounds, or `as: text`, or skip it",
+            f"decimals of {arrow.precision} digits exceed a 64-bit float",
+            "use `as: float64`, which rounds, or `as: text`, or skip it",
         )
     if types.is_list(arrow) or types.is_large_list(arrow) or types.is_map(arrow):
         raise Unfit("lists can't be stored", _AS_TEXT)
@@ -184,8 +184,8 @@ def _convert_times(array: Any, name: str, how: ColumnSettings, problems: Problem
             back = instants.cast(pa.timestamp("ms")).cast(array.type)
             lost = pc.sum(pc.not_equal(numbers, back)).as_py()
             problems.add(
-                name, "with parts of a millisecond",
-                "take it `as: timestamp_ms`, which cuts them, or `as: text`", lost, "time",
+                name, "with fractions of a millisecond",
+                "use `as: timestamp_ms`, which truncates them, or `as: text`", lost, "time",
             )  # fmt: skip
     outside = int(np.count_nonzero((times < 0) | (times > LATEST_MS)))
     if outside:
@@ -231,7 +231,7 @@ def _convert_texts(
             problems.add(name, problem, _SKIP, int(np.isin(codes, places).sum()), "text")
     if len(texts.places) > MOST_TEXTS:
         raise OptionError(
-            f"column {name}: it has more than {MOST_TEXTS:,} different texts: skip it by recorded.columns"
+            f"column {name}: it has more than {MOST_TEXTS:,} different texts: skip it with recorded.columns"
         )
     added: NDArray[np.int32] = texts.add(new)[codes]
     return added

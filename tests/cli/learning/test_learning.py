@@ -305,4 +305,4 @@ def test_the_command_writes_definition_and_page(
     failed = CliRunner().invoke(commands, [*words, "--output", "fleet.txt"])
     assert "name a file that ends in .yaml" in failed.output
     failed = CliRunner().invoke(commands, ["workloads", "learn", "machines"])
-    assert failed.exit_code == 2 and "machines is no recording" in failed.output
+    assert failed.exit_code == 2 and "machines isn't a recording" in failed.output

@@ -111,7 +111,7 @@ def test_a_client_that_stood_still_for_a_moment_is_mentioned() -> None:
         group_run.group.stalls = [Stall(worker=0, begins_s=1.0, length_s=length_s)]
     texts = [caveat.text for caveat in of_kind(result, Kind.CLIENTS_PART)]
     text = (
-        "the load generator stood still for 0.4 s of 60 s (worker 0: stopped, or left without CPU), which"
+        "the load generator stalled for 0.4 s of 60 s (worker 0: stopped, or left without CPU), which"
         " may have delayed the slowest requests"
     )
     assert texts == [text]
@@ -150,7 +150,7 @@ _PAUSE = "between an answer and the next query the database waited {} of the tim
         ({"share": 0.4, "pause_share": 0.1, "in_flight": 8}, None, None),
         (
             {"pause_share": 0.2, "in_flight": 8},
-            "places in flight were idle between an answer and the next query 20% of the time",
+            "in-flight capacity was idle between an answer and the next query 20% of the time",
             "1.25",
         ),
     ],

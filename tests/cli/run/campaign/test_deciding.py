@@ -119,7 +119,7 @@ def test_a_history_by_the_clock_may_be_enough(tmp_path: Path) -> None:
     text = FOLLOWING.replace("{events: 100k}", "{time: 5m}") + "  retention: 90d\n"
     question = _open(tmp_path, text).question
     assert question is not None
-    reach = "7.78G events are stored in the end, which is decided from a history of 260M on"
+    reach = "7.78G events are stored at full retention, which needs a history of at least 260M"
     assert describe_reach(question) == reach
 
 

@@ -100,7 +100,7 @@ def test_other_changes_are_refused(written: Written, old: str, new: str, said: s
     with pytest.raises(ConfigError) as refused:
         written.go_on(text.replace(old, new))
     assert said in str(refused.value)
-    assert "Targets, variants and repeats may be added" in str(refused.value)
+    assert "You may add targets, variants and repeats" in str(refused.value)
 
 
 @pytest.mark.parametrize(

@@ -264,7 +264,7 @@ def test_own_steps_stay(tmp_path: Path) -> None:
         ("last-values", "last-vals", "needs.yaml:8: requirements.queries.last-vals: workload boilers"),
         ("last-values", "last-vals", "did you mean last-values?"),
         ("[one]", "{one: {workload: machines}}", "requirements are about one workload"),
-        ("[one]", "[struck]", "targets.struck.disturbances: they would be done in every step"),
+        ("[one]", "[struck]", "targets.struck.disturbances: they would strike in every step"),
         ("devices: 8000", "devices: 999999999", "needs.yaml:5: requirements.devices: "),
         ("{span: 10m}", "{span: 30d, every: 1s}",
          "needs.yaml:10: requirements.history.every: 1s is shorter than the 5s"),

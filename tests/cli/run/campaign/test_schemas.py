@@ -94,8 +94,8 @@ def test_options_that_dont_have_events_on_disk_are_refused(tmp_path: Path) -> No
     with pytest.raises(ConfigError) as error:
         check(f"targets: [plain, merged]\n{NEEDED}", tmp_path)
     assert error.value.message.endswith(
-        "campaign.yaml:1: target merged: an acknowledged event isn't on disk, as fsync_after_insert is false:"
-        " set fsync_after_insert: true for the target, or give its options extra_option:"
+        "campaign.yaml:1: target merged: an acknowledged event isn't on disk, since fsync_after_insert is"
+        " false: set fsync_after_insert: true for the target, or give its options extra_option:"
         " fsync_after_insert=true"
     )
 

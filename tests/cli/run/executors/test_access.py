@@ -203,7 +203,7 @@ def test_a_collector_that_can_not_be_heard_at_all_ends_the_run(
     api.answer = answer
     with heard(api) as events:
         reason = next_of(events, Failed).reason
-    assert reason == f"the collector has been out of reach for 0 s: {said}"
+    assert reason == f"the collector has been unreachable for 0 s: {said}"
 
 
 def test_an_api_server_that_is_back_in_time_costs_no_report(api: Api) -> None:
@@ -215,7 +215,7 @@ def test_an_api_server_that_is_back_in_time_costs_no_report(api: Api) -> None:
             next_of(events, Status)
             proxy.cut()
             told = next_of(events, PartChanged).news
-            assert told.startswith("the collector has been out of reach for 0 s (no answer from")
+            assert told.startswith("the collector has been unreachable for 0 s (no answer from")
             assert told.endswith("its report is waited for, for another 10 min at most")
             api.answer = with_log(*LOG)
             proxy.mend()
@@ -231,7 +231,7 @@ def test_an_api_server_that_stays_away_ends_the_run(
         api.server.socket.close()
         api.server.shutdown()
         reason = next_of(events, Failed).reason
-    assert "has been out of reach for 0 s: no answer from the API server" in reason
+    assert "has been unreachable for 0 s: no answer from the API server" in reason
 
 
 def test_the_collector_is_told_to_go_on_until_it_has_heard(

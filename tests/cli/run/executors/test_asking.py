@@ -126,10 +126,10 @@ def test_a_report_that_is_refused_again_and_again_ends_the_run() -> None:
 def test_a_collector_out_of_reach_is_told_of_waited_for_and_given_up() -> None:
     with heard(lambda path: (NOTHING, ""), linger_s=1.0) as events:
         told = next_of(events, PartChanged).news
-        assert told.startswith("the collector has been out of reach for 0 s (")
+        assert told.startswith("the collector has been unreachable for 0 s (")
         assert told.endswith("its report is waited for, for another 1 s at most")
         given_up = next_of(events, Failed).reason
-        assert given_up.startswith("the collector has been out of reach for 1 s: ")
+        assert given_up.startswith("the collector has been unreachable for 1 s: ")
 
 
 def test_a_collector_that_answers_again_is_told_of() -> None:
@@ -154,7 +154,7 @@ def test_time_in_which_nobody_asked_is_no_silence() -> None:
     assert not silence.has_lasted(1000.0, "timed out", 5.0)
     assert silence.has_lasted(1006.0, "timed out", 5.0)
     assert silence.is_told  # nothing more is asked of who is given up
-    assert events.get_nowait() == Failed("the collector has been out of reach for 6 s: timed out")
+    assert events.get_nowait() == Failed("the collector has been unreachable for 6 s: timed out")
 
 
 def test_patience_lasts_to_the_end_of_the_run_and_as_long_as_its_report_is_kept() -> None:
@@ -192,5 +192,5 @@ def test_one_that_the_run_can_do_without_is_told_of(capsys: pytest.CaptureFixtur
     run.events.put(ReportArrived(REPORT))
     assert await_report(run, "test", None, lambda _: None).report == REPORT
     assert capsys.readouterr().err == (
-        "warning: crash failed: unexpected KeyError: 'status'; a defect; the run goes on\n"
+        "warning: crash failed: unexpected KeyError: 'status'; a defect; the run continues\n"
     )

@@ -102,7 +102,7 @@ def test_a_collector_that_is_stopped_for_good_ends_the_run(local: Local) -> None
         (collector,) = local.find("collector")
         collector.suspend()
 
-    with pytest.raises(RunFailed, match="the collector has been out of reach for"):
+    with pytest.raises(RunFailed, match="the collector has been unreachable for"):
         local.make_run(short_run(linger_s=0.5), stop)
     assert not local.find()
 

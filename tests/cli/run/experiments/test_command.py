@@ -124,7 +124,7 @@ def test_without_a_check_mixed_checks_no_answers(caught: list[Any]) -> None:
         ("capacity", "--query-rate 5", "give --readers, too"),
         ("capacity", "--reader-in-flight 2", "give --readers, too"),
         ("capacity", "--readers 1 --reader-in-flight 0", "0 is not in the range"),
-        ("capacity", "--target blackhole --readers 1", "stores nothing that could be queried"),
+        ("capacity", "--target blackhole --readers 1", "stores nothing to query"),
         (
             "capacity",
             "--readers 1 --fill 5 --limit query:count-event:p99=1s",

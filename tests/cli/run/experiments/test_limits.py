@@ -93,7 +93,7 @@ def test_limits_of_queries_need_readers_who_ask_them() -> None:
     for limits, queries, message in (
         ([own, parse_limit("p99=50ms")], None, "p99 is given more than once"),
         ([query], None, "give --readers to run it"),
-        ([query], ["count-events"], "don't ask count-event; did you mean count-events?"),
+        ([query], ["count-events"], "don't run count-event; did you mean count-events?"),
     ):
         with pytest.raises(OptionError) as caught:
             check_limits(limits, queries)

@@ -32,7 +32,7 @@ WRITE, READ = Role.WRITE, Role.READ
         ("mixed --queries count-events=x", "write a weight as in count-events=3"),
         ("mixed --queries count-events=0", "at least one weight must be above 0"),
         ("mixed --queries count-events,count-events=2", "write each query once"),
-        ("mixed --target blackhole", "stores nothing that could be queried"),
+        ("mixed --target blackhole", "stores nothing to query"),
         ("insert --num-inserts 5 --duration 5s", "give one of them"),
         ("insert --arrivals even", "give both"),
         ("insert --duration 5x", "write a time as in 30s, 5m or 1h"),

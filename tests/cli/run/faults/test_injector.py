@@ -79,7 +79,7 @@ def test_what_is_not_understood(text: str, words: str) -> None:
 def test_what_can_not_be_done_here() -> None:
     with pytest.raises(ConfigError, match="needs --executor kubernetes; possible here: run"):
         check_disturbances([parse_disturbance("1s delete-pods a=b")], [Action.RUN])
-    with pytest.raises(ConfigError, match="needs a server that this tool starts"):
+    with pytest.raises(ConfigError, match="needs a server started by this tool"):
         check_disturbances([parse_disturbance("1s kill-server")], [Action.RUN])
 
 
@@ -345,7 +345,7 @@ def test_a_fleet_that_is_cut_off_needs_a_rate_and_a_run_that_goes_on() -> None:
     with pytest.raises(ConfigError, match="'1s pause-fleet 5s' holds back events that are due"):
         pause("1s pause-fleet 5s", rate_per_s=None)
     assert pause("5s kill-server", rate_per_s=None).pauses == []
-    with pytest.raises(ConfigError, match="cut off already: give a time from 40 s on"):
+    with pytest.raises(ConfigError, match="already cut off: give a time after 40 s"):
         pause("30s pause-fleet 5s", "10s pause-fleet 30s")
     check_pauses(pause("60s pause-fleet 30s"))
     check_pauses(pause("1h kill-server"))

@@ -101,7 +101,7 @@ def test_looks_that_fail_unforeseen_are_told_of(
     watch.start()
     watch.stop()
     assert capsys.readouterr().err.startswith(
-        "warning: what else uses this machine is no longer seen: unexpected TypeError("
+        "warning: what else uses this machine can no longer be observed: unexpected TypeError("
     )
 
 
