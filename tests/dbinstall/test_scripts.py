@@ -14,6 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from cli.run.cluster import Place
@@ -300,10 +301,36 @@ def test_a_script_reads_nothing_and_its_status_counts(
     script = ("install.sh", ["--status"])
     with pytest.raises(RunFailed, match=r"install\.sh ended with status 2"):
         scripts.run(*script)
+    # And nothing from bash, which ends what watched over it.
     assert (
         capfd.readouterr().err
         == "told --namespace ns --context ctx --timeout 60 --status, read <>\n"
     )
+
+
+@pytest.mark.parametrize("stubborn", [False, True])
+def test_a_script_does_not_outlive_a_tool_that_was_killed(
+    scripts: Scripts, tmp_path: Path, stubborn: bool
+) -> None:
+    """Nor does what it has started."""
+    ignored = "trap '' TERM\n" if stubborn else ""
+    pids = tmp_path / "pids"
+    pids.touch()
+    (tmp_path / "install.sh").write_text(f"{ignored}sleep 1000 & echo $$ $! >{pids}\nwait\n")
+    tool = os.fork()
+    if not tool:
+        try:
+            scripts.run("install.sh", [])
+        finally:
+            os._exit(1)
+    numbers = eventually(lambda: pids.read_text().split(), "the script")
+    processes = [psutil.Process(int(number)) for number in numbers]
+    group = os.getpgid(processes[0].pid)
+    os.kill(tool, signal.SIGKILL)
+    os.waitpid(tool, 0)
+    _, alive = psutil.wait_procs(processes, 60)
+    assert not alive
+    eventually(lambda: not _has_members(group), "the end of its group")
 
 
 @pytest.mark.parametrize("signals", [1, 2])

@@ -179,6 +179,27 @@ def choose(
 
 _POLL_S = 0.2
 
+_GUARD = """
+exec 3<&0 </dev/null
+ended=
+trap 'ended=yes' TERM
+(
+  trap '' TERM
+  read -r -u 3
+  kill -TERM 0
+  sleep "$0"
+  kill -KILL 0
+) &
+"$@" 3<&-
+status=$?
+if [ "$ended" ]; then kill -KILL 0; fi
+{ kill -KILL $! && wait $!; } 2>/dev/null
+exit $status
+"""
+"""Runs a script that must not outlive this process: $0 is how long it may take to end, in seconds. Standard
+input is a pipe whose other end only this process has; it ends when this does, even by SIGKILL. Then all of
+the process group are told to end, and after a while made to."""
+
 
 class Scripts:
     """Runs a recipe's scripts against one place."""
@@ -211,15 +232,15 @@ class Scripts:
 
     def run(self, script: str, arguments: Sequence[str]) -> None:
         """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it, a
-        second one at once."""
+        second one at once, and so does the end of this process."""
         running = subprocess.Popen(
-            self._command(script, arguments), stdin=subprocess.DEVNULL,
-            stdout=sys.stderr.fileno(), stderr=sys.stderr.fileno(), env=self._environment(),
-            start_new_session=True,
+            ["bash", "-c", _GUARD, f"{END_PATIENCE_S:g}", *self._command(script, arguments)],
+            stdin=subprocess.PIPE, stdout=sys.stderr.fileno(), stderr=sys.stderr.fileno(),
+            env=self._environment(), start_new_session=True,
         )  # fmt: skip
         unfinished = f"{script} of {self.recipe.name} was not finished; see {program()} db status"
         hurry = self._interrupts.hurry
-        with running:
+        with running:  # which closes the pipe, whatever happens
             try:
                 while running.poll() is None:
                     with suppress(subprocess.TimeoutExpired):
