@@ -99,7 +99,7 @@ def main() -> int:
         }
         took = {name: measure(home, *words) for name, words in commands.items()}
         page_mb = (home / "report.html").stat().st_size / 1e6
-        (index,) = home.glob(".cache/*/results/*.sqlite")
+        (index,) = home.glob(".cache/*/results/*.json")
         index_mb = index.stat().st_size / 1e6
     print(f"{arguments.results:,} results of {arguments.file.name}")
     rows = [[name, f"{took_s:.2f}", f"{cpu_s:.2f}"] for name, (took_s, cpu_s) in took.items()]

@@ -295,20 +295,20 @@ def make_line(stored: StoredResult, cells: Mapping[str, str] | None = None) -> R
 def open_result(name: str, folder: Path) -> StoredResult:
     """The result that a user names: `latest`; an ID in `folder` or its unique beginning; a label (the newest
     result with it); or the path of a result's folder or file. ConfigError if there is none."""
-    return _open(name, folder, partial(list_entries, folder, missing_ok=True))
+    return _open(name, folder, *_list_once(folder))
 
 
 def open_results(names: Iterable[str], folder: Path) -> list[StoredResult]:
     """The results that a user names, as in `open_result`, or all complete ones of a campaign; the folder is
     read once."""
-    list_ids = cache(partial(list_entries, folder, missing_ok=True))
+    listing = _list_once(folder)
     found: list[StoredResult] = []
     for name in names:
         if is_campaign(Path(name)):
             results = list_results(find_results(Path(name)))
             found += [stored for stored in results if stored.result.complete]
         else:
-            found.append(_open(name, folder, list_ids))
+            found.append(_open(name, folder, *listing))
     return found
 
 
@@ -317,11 +317,21 @@ def is_campaign(path: Path) -> bool:
     return is_kept(path) or (path / PLAN).is_file()
 
 
-def _open(name: str, folder: Path, list_ids: Callable[[], Iterable[str]]) -> StoredResult:
+ListIds = Callable[[], Iterable[str]]
+ListLines = Callable[[], list[ResultLine]]
+
+
+def _list_once(folder: Path) -> tuple[ListIds, ListLines]:
+    """What lists a folder's IDs, and its lines: each reads it when it is called first."""
+    list_ids = cache(partial(list_entries, folder, missing_ok=True))
+    return list_ids, cache(partial(list_lines, folder, read_line))
+
+
+def _open(name: str, folder: Path, list_ids: ListIds, list_all: ListLines) -> StoredResult:
     if not name.strip():
         raise ConfigError("the name of a result is empty")
     if name == LATEST:
-        lines = list_lines(folder, read_line)
+        lines = list_all()
         if not lines:
             raise ConfigError(f"there is no result in {folder}: run something first")
         return _read_kept(folder, lines[-1].id)
@@ -341,7 +351,7 @@ def _open(name: str, folder: Path, list_ids: Callable[[], Iterable[str]]) -> Sto
     if len(matches) > 1:
         some = ", ".join(matches[:3]) + (", …" if len(matches) > 3 else "")
         raise ConfigError(f"{len(matches)} results begin with {name}: {some}; give more of the ID")
-    if not matches and ids and (labelled := _find_labelled(name, folder)):
+    if not matches and ids and (labelled := _find_labelled(name, folder, list_all())):
         return labelled
     if not matches:
         near = difflib.get_close_matches(name, ids, 1)
@@ -353,9 +363,9 @@ def _open(name: str, folder: Path, list_ids: Callable[[], Iterable[str]]) -> Sto
     return _read_kept(folder, matches[0])
 
 
-def _find_labelled(label: str, folder: Path) -> StoredResult | None:
+def _find_labelled(label: str, folder: Path, lines: Iterable[ResultLine]) -> StoredResult | None:
     """The newest result with that label; with a note if there are older ones."""
-    lines = [line for line in list_lines(folder, read_line) if line.label == label]
+    lines = [line for line in lines if line.label == label]
     if not lines:
         return None
     newest = lines[-1]
