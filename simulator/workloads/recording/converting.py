@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -43,6 +44,10 @@ from .store import (
 )
 from .times import read_times
 from .values import Dictionary, Problems, Unfit, convert_values, find_type
+
+with suppress(ImportError):
+    # pyarrow would when it makes its first array, and drop what a signal raises meanwhile.
+    import_module("pandas")
 
 MOST_DECIMALS = 9
 _NUMBER = re.compile(r"\s*[+-]?(\d+([.,]\d*)?|[.,]\d+)([eE][+-]?\d+)?\s*")
