@@ -99,6 +99,12 @@ def test_the_glossary_has_each_term_once() -> None:
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=IDS)
+def test_what_belongs_to_a_numbered_line_is_indented_by_four(document: Path) -> None:
+    """With three, mkdocs ends the list at a block of code, and the next line is number one again."""
+    assert re.findall(r"^ {1,3}```.*", document.read_text(), re.MULTILINE) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=IDS)
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text()):
         path, _, anchor = target.partition("#")

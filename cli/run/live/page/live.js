@@ -3,7 +3,7 @@
 const SILENT_MS = 6000; // The server sends something every two seconds.
 const AGAIN_MS = 1000;
 const DRAW_MS = 900;
-const SHORTEST_S = 20, BEFORE_S = 2;
+const SHORTEST_S = 20;
 const MOST_POINTS = 1200;
 const GAP_S = 3;
 const MOST_AWAY = 4;
@@ -93,6 +93,7 @@ function make(name, attributes = {}, text = null, space = null) {
 function write(value) {
   if (value == null) return "–";
   if (value === 0) return "0";
+  if (Math.abs(value) < 0.1) return value.toLocaleString("en", { maximumSignificantDigits: 2 });
   const digits = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
   return value.toLocaleString("en", { maximumFractionDigits: digits });
 }
@@ -112,6 +113,7 @@ function show() {
   const run = state.run;
   set(find("label"), run ? run.label : "");
   set(find("phase"), run ? run.phase : state.ended == null ? "between runs" : "");
+  for (const id of ["label", "phase", "words"]) find(id).hidden = state.ended != null;
   find("share").hidden = run?.share == null;
   if (run?.share != null) find("share").value = run.share;
   set(find("words"), (run?.words ?? []).join(" · "));
@@ -228,16 +230,16 @@ function movePointer(x) {
 
 // The points of the run under way, without its prefill once its workers have begun: else these would flatten it.
 function listPoints() {
-  if (find("all").checked || !state.points.length) return state.points;
-  const first = Math.min(state.since - BEFORE_S, state.points.at(-1).at - SHORTEST_S);
-  return state.points.filter((point) => point.at >= first);
+  if (find("all").checked) return state.points;
+  return state.points.filter((point) => point.at >= state.since);
 }
 
 function drawChart(chart) {
   const points = listPoints();
   const used = chart.lines.filter(([, read]) => points.some((point) => read(point) != null));
   if (!used.length) {
-    find(`chart-${chart.id}`)?.remove();
+    // When a run has just begun, the picture of the one before stays until there are new points.
+    if (state.points.length && state.points.at(-1).at - state.since > GAP_S) find(`chart-${chart.id}`)?.remove();
     return;
   }
   const figure = findChart(chart), svg = figure.querySelector("svg");
@@ -289,7 +291,7 @@ function drawChart(chart) {
     line("cursor", nearest.at);
     keys.push(make("span", {}, clock(nearest.at)));
   }
-  for (const limit of limits) if (!near.includes(limit)) keys.push(make("span", {}, `limit ${limit.text}, far above`));
+  for (const limit of limits) if (!near.includes(limit)) keys.push(make("span", { class: "far" }, `limit ${limit.text}, far above`));
   figure.querySelector("figcaption").replaceChildren(...keys);
   svg.setAttribute("aria-label", keys.map((key) => key.textContent).join(", "));
   svg.replaceChildren(...parts);
