@@ -1,1 +1,1 @@
-"""Makes runs: experiments, campaigns, executors, probes, faults, installation."""
+"""Makes runs: experiments, campaigns, executors, probes, faults and installation."""

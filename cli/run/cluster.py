@@ -1,4 +1,4 @@
-"""The cluster to use, the same for helm and for the Kubernetes client."""
+"""The cluster to use: the same one for helm and for the Kubernetes client."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from .kubeclient import KubeClient
 
 RUN_LABEL = "iot-database-benchmark/run"
-"""On every object of a run; its value is the run's id."""
+"""Label on every object of a run. Its value is the run's ID."""
 
 RELEASE_PREFIX = "iotb-"
-"""Prefix of a run's release name, before the run's ID."""
+"""Prefix of a run's release name; the run's ID follows."""
 
 STARTED_BY = "iot-database-benchmark/started-by"
 """Annotation of a run's Jobs."""
@@ -38,13 +38,13 @@ CHART = shipped("deployment")
 OLDEST_HELM = (3, 4)
 _HELM_TIMEOUT_S = 120.0
 UNINSTALL_TIMEOUT_S = 60.0
-# Even in a hurry, helm gets a moment: otherwise half of its work would be left in the cluster.
+# Even in a hurry, helm gets a moment: otherwise it would leave half of its work in the cluster.
 _HURRIED_HELM_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
 class Place:
-    """A namespace of a cluster, by --kubeconfig, --context and --namespace."""
+    """A namespace of a cluster, chosen by --kubeconfig, --context and --namespace."""
 
     namespace: str
     kubeconfig: str | None = None
@@ -56,7 +56,7 @@ class Place:
 
     @property
     def files(self) -> list[Path]:
-        """The kubeconfig files, in kubectl's order. $KUBECONFIG is read now, and may be a list."""
+        """The kubeconfig files, in kubectl's order. Reads $KUBECONFIG now; it may be a list."""
         kubeconfig = self.kubeconfig or os.environ.get("KUBECONFIG")
         if kubeconfig:
             return [Path(part).expanduser() for part in kubeconfig.split(os.pathsep) if part]
@@ -71,7 +71,7 @@ class Place:
     def resolve_context(self) -> str | None:
         """The context as kubectl sees it: the first file that sets one wins.
 
-        The Python client merges differently (kubernetes-client/python #2180), so it is always given the
+        The Python client merges the files differently (kubernetes-client/python #2180), so it always gets the
         context.
         """
         if self.context or self.in_cluster:
@@ -92,7 +92,7 @@ class Place:
         )
 
     def make_client(self) -> KubeClient:
-        """A client with the kubeconfig's current credentials; ConfigError if it doesn't lead to a cluster."""
+        """A client with the kubeconfig's current credentials. ConfigError if they don't lead to a cluster."""
         from kubernetes import client, config
         from kubernetes.client.rest import is_socks_proxy_url
         from kubernetes.utils.keepalive import tcp_keepalive_socket_options
@@ -100,8 +100,8 @@ class Place:
         from .kubeclient import KubeClient
 
         configuration = client.Configuration()
-        # This tool detects by itself that a cluster is gone; urllib3 would retry. A watch whose
-        # connection was dropped silently is detected within 15 s.
+        # This tool notices by itself that a cluster is gone; urllib3 would retry. A watch whose connection
+        # was dropped silently is noticed within 15 s.
         configuration.retries = 0
         configuration.socket_options = tcp_keepalive_socket_options(idle=5, interval=5, count=2)
         try:
@@ -124,7 +124,7 @@ class Place:
         return KubeClient(configuration)
 
     def list_options(self) -> list[str]:
-        """The options for this place, for a command suggested to the user."""
+        """The options for this place, for a command that is suggested to the user."""
         options = ["--namespace", self.namespace]
         if self.context:
             options += ["--context", self.context]
@@ -135,7 +135,7 @@ class Place:
 
 @contextmanager
 def explain_errors(problem: str) -> Iterator[None]:
-    """RunFailed if the API server can't be reached or refuses. `problem`: the beginning of the message."""
+    """RunFailed if the API server can't be reached or refuses. `problem`: how the message begins."""
     from kubernetes.client.exceptions import ApiException
 
     from .kubeclient import UNREACHABLE
@@ -155,7 +155,7 @@ def explain_errors(problem: str) -> Iterator[None]:
 
 @contextmanager
 def pass_over(*statuses: int) -> Iterator[None]:
-    """A refusal by the API server with one of these statuses isn't an error."""
+    """Ignore a refusal by the API server with one of these statuses."""
     from kubernetes.client.exceptions import ApiException
 
     try:
@@ -194,7 +194,7 @@ def explain_no_namespace(namespace: str) -> str:
 
 
 def read_refusal(body: Any) -> str:
-    """Why it refuses, in the API server's words."""
+    """Why the API server refuses, in its own words."""
     try:
         return str(json.loads(body)["message"])
     except (TypeError, ValueError, KeyError):
@@ -209,7 +209,7 @@ def is_allowed(
     subresource: str | None,
     verb: str,
 ) -> bool:
-    """Whether the user may do this in the namespace. Everyone may check."""
+    """Whether the user may do this in the namespace. Everyone may ask that."""
     from .kubeclient import ACCESS_REVIEW
 
     attributes = {"namespace": namespace, "group": group, "resource": resource, "verb": verb}
@@ -229,7 +229,7 @@ def merge_chart_values(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class Helm:
-    """helm for the same place. Mostly uses what versions 3.4 to 4 have in common."""
+    """helm for the same place. Keeps to what versions 3.4 to 4 have in common, where possible."""
 
     def __init__(self, place: Place, in_a_hurry: Callable[[], bool] = lambda: False) -> None:
         """`in_a_hurry`: whether the user wants to stop waiting."""
@@ -257,19 +257,20 @@ class Helm:
         return version
 
     def install(self, release: str, values: dict[str, Any]) -> None:
-        """Install the chart. The values go through standard input, since they may contain passwords, and as
+        """Install the chart.
 
-        JSON, which is unambiguous: PyYAML writes the text 4911e5 so that helm reads a number.
+        The values go through standard input, since they may contain passwords, and as JSON, which is
+        unambiguous: PyYAML writes the text 4911e5 in a way that helm reads as a number.
         """
         command = ["install", release, str(CHART), "-f", "-"]
         if not self.find_version().startswith("v3."):
             # Helm 4 would apply on the server side, which needs permission to patch
-            # (https://helm.sh/docs/helm/helm_install/); for new objects there is no difference.
+            # (https://helm.sh/docs/helm/helm_install/). For new objects there is no difference.
             command.append("--server-side=false")
         self._run(command, text=json.dumps(values), refused=NotStarted)
 
     def uninstall(self, release: str) -> None:
-        """Remove a release and its objects; fine if it is already gone."""
+        """Remove a release and its objects. It may already be gone."""
         try:
             self._run(["uninstall", release], timeout_s=UNINSTALL_TIMEOUT_S)
         except RunFailed as error:

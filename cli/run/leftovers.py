@@ -1,4 +1,4 @@
-"""What runs have left in a namespace: found by their label, removed with their release."""
+"""What runs have left in a namespace: found by label, removed with their release."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ from .kubeclient import (
 )
 
 _KINDS = (JOB, POD, SERVICE, SECRET, NETWORK_POLICY, DISRUPTION_BUDGET)
-"""What a run has. Jobs before the pods that they own."""
+"""The kinds of object that a run has: Jobs before the pods they own."""
 
 _CHART_NAME = "iot-database-benchmark"
-"""In deployment/Chart.yaml: somebody else's releases may have names like ours."""
+"""The name in deployment/Chart.yaml: other people's releases may have names like ours."""
 
 # An object's deletionTimestamp is when its grace period ends.
 # https://kubernetes.io/docs/reference/generated/kubernetes-api/v1.34/#objectmeta-v1-meta
 _DELETION_PATIENCE_S = 60.0
-# Kubernetes deletes the pods of a Job that was deleted: on a busy cluster some seconds later.
+# Kubernetes deletes the pods of a deleted Job; on a busy cluster some seconds later.
 _COLLECTION_PATIENCE_S = 10.0
 _COLLECTION_POLL_S = 0.5
 
@@ -51,7 +51,7 @@ class LeftoverRun:
 
     run_id: str
     kinds: dict[str, list[str]] = field(default_factory=dict)
-    """Kind -> names of its objects, without those that Kubernetes is deleting."""
+    """Kind -> names of its objects, except those that Kubernetes is deleting."""
     hanging: dict[str, list[str]] = field(default_factory=dict)
     """Kind -> names of the objects that should have been deleted long ago."""
     has_release: bool = False
@@ -61,12 +61,12 @@ class LeftoverRun:
 
     @property
     def removable(self) -> bool:
-        """Whether there is anything of it that nobody has deleted yet."""
+        """Whether it has anything that nobody has deleted yet."""
         return self.has_release or bool(self.kinds)
 
     @property
     def at_work(self) -> bool:
-        """Whether pods of it still run or wait to."""
+        """Whether any of its pods still run, or wait to run."""
         return self.pods_at_work > 0
 
     @property
@@ -93,9 +93,11 @@ class LeftoverRun:
 
 
 def describe_others(client: KubeClient, place: Place, own: str) -> str | None:
-    """Which other runs are at work in the namespace, and how each is removed; None: none, or nobody may know.
+    """Which other runs are at work in the namespace, and how to remove each; None if there are none, or if we
+    may not look.
 
-    A run whose tool was killed goes on, and inserts into the tables that the next run has dropped."""
+    A run whose tool was killed goes on, and inserts into the tables that the next run has dropped.
+    """
     try:
         selector = f"{RUN_LABEL},{RUN_LABEL}!={own}"
         labelled = _list_labelled(client, place.namespace, (JOB, POD), selector)
@@ -114,14 +116,14 @@ def describe_others(client: KubeClient, place: Place, own: str) -> str | None:
 
 
 def find_runs(place: Place) -> list[LeftoverRun]:
-    """All runs of which anything is there that isn't just being deleted, oldest first; RunFailed if the
-    cluster can't be asked."""
+    """All runs that have anything left which isn't just being deleted, oldest first. RunFailed if the cluster
+    can't be reached."""
     client = place.make_client()
     until = time.monotonic() + _COLLECTION_PATIENCE_S
     while True:
         with explain_errors(f"can't list what is in namespace {place.namespace}"):
-            # This tool's releases, whatever became of them, from the Secrets in which helm keeps
-            # them: `helm list` takes other options in version 4 than in 3.
+            # This tool's releases, in any state, from the Secrets in which helm keeps them: the options of
+            # `helm list` differ between versions 3 and 4.
             names = set()
             for secret in client.find(SECRET, place.namespace, labels="owner=helm"):
                 name = (secret["metadata"].get("labels") or {}).get("name", "")
@@ -142,7 +144,7 @@ def find_runs(place: Place) -> list[LeftoverRun]:
 def sort_by_run(
     releases: Iterable[str], labelled: Iterable[tuple[str, Item]], at: datetime
 ) -> list[LeftoverRun]:
-    """The runs to which releases and objects, each with its kind, belong; `at`: now."""
+    """Group releases and objects, each with its kind, by run; `at`: now."""
     runs: dict[str, LeftoverRun] = {}
     for release in releases:
         run_id = release.removeprefix(RELEASE_PREFIX)
@@ -174,7 +176,7 @@ def _read_time(meta: Item, name: str) -> datetime | None:
 def has_orphans(labelled: Sequence[tuple[str, Item]]) -> bool:
     """Whether there is a pod whose Job is gone: Kubernetes is about to delete it.
 
-    A pod that outlives its Job on purpose names no owner any more.
+    A pod that is meant to outlive its Job names no owner.
     """
     jobs = {item["metadata"]["uid"] for kind, item in labelled if kind == "job"}
     return any(
@@ -188,14 +190,14 @@ def has_orphans(labelled: Sequence[tuple[str, Item]]) -> bool:
 def _list_labelled(
     client: KubeClient, namespace: str, kinds: Iterable[Kind] = _KINDS, labels: str = RUN_LABEL
 ) -> list[tuple[str, Item]]:
-    """Each object of a run, with its kind."""
+    """Each object of any run, with its kind."""
     return [
         (kind.name, item) for kind in kinds for item in client.find(kind, namespace, labels=labels)
     ]
 
 
 def remove_run(place: Place, helm: Helm, run: LeftoverRun) -> None:
-    """Uninstall the release, then delete what is left with the run's label."""
+    """Uninstall the release, then delete whatever still has the run's label."""
     if run.has_release:
         helm.uninstall(RELEASE_PREFIX + run.run_id)
     client = place.make_client()

@@ -1,5 +1,5 @@
-"""Where collector and workers run. An executor starts runs, watches them, returns their reports, and cleans
-up. This has the shared parts, including the wait for a run's report; each executor has its own file."""
+"""Where collector and workers run. An executor starts runs, watches them, returns their reports and cleans
+up. This file has the shared parts, including the wait for a report; each executor has its own file."""
 
 from __future__ import annotations
 
@@ -24,22 +24,21 @@ from ..cluster import Place
 from ..faults import Doer
 
 Watch = Callable[[Status], None]
-"""Called about twice a second with the collector's status, and the executor's view of the database."""
+"""Called about twice a second with the collector's status and the executor's view of the database."""
 
 
 class Series(ABC):
-    """Runs of one worker count, made one after the other."""
+    """Runs with one worker count, one after the other."""
 
     @abstractmethod
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
-        """Make the next run; `timeout_s`: 0 for none. RunFailed if there is no report: then no further run is
-
-        possible. The report's `phases_s` include those that only the executor sees: start and clean_up.
-        """
+        """Make the next run. `timeout_s`: 0 for no timeout. RunFailed if there is no report: then no further
+        run is possible. The report's `phases_s` include the phases that only the executor sees: start and
+        clean_up."""
 
 
 class Executor(ABC):
-    """A context manager around all runs of a command."""
+    """A context manager that surrounds all runs of a command."""
 
     @abstractmethod
     def __enter__(self) -> Executor: ...
@@ -47,10 +46,10 @@ class Executor(ABC):
     @abstractmethod
     def __exit__(self, *_: object) -> None: ...
 
-    def check_capacity(  # noqa: B027 - not all need it
+    def check_capacity(  # noqa: B027 - not every executor needs it
         self, worker_counts: Sequence[int], in_flight: int
     ) -> None:
-        """Before the first run: ConfigError if runs with this many workers and requests in flight are
+        """Called before the first run. ConfigError if runs with this many workers and requests in flight are
         certainly impossible here."""
 
     def find_doers(self) -> Mapping[Action, Doer]:
@@ -58,30 +57,28 @@ class Executor(ABC):
         return {}
 
     def check_disturbances(self, disturbances: Sequence[Disturbance]) -> None:  # noqa: B027 - as above
-        """Before the first run: ConfigError if one of these is impossible."""
+        """Called before the first run. ConfigError if one of these is impossible."""
 
     @abstractmethod
     def open_series(
         self, settings: Sequence[RunSettings], logs: Path
     ) -> AbstractContextManager[Series]:
-        """Ready for the runs with these settings, which differ only in what is stored before them. `logs`:
-
-        folder for the processes' logs. Nothing of the runs is left when the context ends.
-        """
+        """Prepare the runs with these settings, which differ only in what is stored before them. `logs`: the
+        folder for the processes' logs. Nothing of the runs is left when the context ends."""
 
 
 # --- the wait for a report ------------------------------------------------------------------------
 
 POLL_S = 0.5
-"""How often the collector is polled for its status."""
+"""How often the collector's status is polled."""
 
 _EASY_WORKERS = 250
-"""Up to this many workers, the API server is polled as often as there may be news."""
+"""Up to this many workers, the API server is polled at full frequency."""
 
 
 def ease(workers: int) -> float:
-    """The factor for the pauses between requests to the API server, which has many pods to manage: a run of
-    1,000 workers makes fewer than 50 a minute."""
+    """The factor for the pauses between requests to the API server, which is busy with many pods: a run of
+    1,000 workers makes fewer than 50 requests a minute."""
     return max(1.0, workers / _EASY_WORKERS)
 
 
@@ -101,29 +98,29 @@ class Failed:
 
 @dataclass(frozen=True)
 class PartChanged:
-    """An event of a part of the run, which only its executor understands. A text is for the user."""
+    """An event of a part of the run, which only its executor understands. A plain text is for the user."""
 
     news: Any
 
 
 Event = ReportArrived | Failed | PartChanged | Status
-"""Events from an executor's threads, in a queue."""
+"""Events from an executor's threads."""
 
 _THREADS_POLL_S = 0.1
 
 
 @dataclass(frozen=True)
 class Problem:
-    """A reason to end the run if it lasts for `patience_s`: some resolve by themselves."""
+    """A reason to end the run if it lasts for `patience_s`. Some problems resolve themselves."""
 
     text: str
     patience_s: float = 0.0
     rank: int = 0
-    """Of several, the lowest rank is reported: a pod's is more specific than its Job's."""
+    """The problem with the lowest rank is reported: a pod's is more specific than its Job's."""
 
 
 class Problems:
-    """The problem of each part of a run, and since when."""
+    """The problem of each part of a run, and since when it has lasted."""
 
     def __init__(self) -> None:
         self._problems: dict[str, tuple[float, Problem]] = {}
@@ -138,7 +135,7 @@ class Problems:
             self._problems[part] = (since, problem)
 
     def first_due(self) -> float | None:
-        """When the next problem has lasted too long, by `time.monotonic()`."""
+        """When the next problem will have lasted too long, by `time.monotonic()`."""
         due = (since + problem.patience_s for since, problem in self._problems.values())
         return min(due, default=None)
 
@@ -154,19 +151,19 @@ class Problems:
             raise RunFailed(min(due)[2])
 
     def find_lasting(self, seconds: float) -> Problem | None:
-        """The first problem that has lasted that long, due or not."""
+        """The first problem that has lasted this long, whether due or not."""
         until = time.monotonic() - seconds
         problems = self._problems.values()
         return next((problem for since, problem in problems if since <= until), None)
 
     def first_text(self) -> str | None:
-        """The most specific problem, due or not."""
+        """The most specific problem, whether due or not."""
         ranked = [(problem.rank, since, problem.text) for since, problem in self._problems.values()]
         return min(ranked)[2] if ranked else None
 
 
 class RunUnderWay(ABC):
-    """The processes or pods of one or several runs, from the viewpoint of the wait for a report."""
+    """The processes or pods of one or several runs, as seen while waiting for a report."""
 
     def __init__(self) -> None:
         self.events: SimpleQueue[Event] = SimpleQueue()
@@ -174,13 +171,13 @@ class RunUnderWay(ABC):
         self._threads: list[threading.Thread] = []
 
     def begin(self, work: Callable[..., None], *arguments: Any, vital: bool = True) -> None:
-        """Do `work` in a thread until `end_threads`. If it fails, so does the run; if it isn't `vital`, the
-        user is only warned."""
+        """Do `work` in a thread until `end_threads`. If it fails, so does the run. If it isn't `vital`, the
+        user only gets a warning."""
 
         def do() -> None:
             try:
                 work(*arguments)
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody must wait for it
+            except Exception as error:  # noqa: BLE001 - the run must not wait for a dead thread
                 text = (
                     f"{work.__name__} failed: unexpected {type(error).__name__}: {error}; a defect"
                 )
@@ -193,7 +190,7 @@ class RunUnderWay(ABC):
         thread.start()
 
     def end_threads(self, stop: Callable[[], None], patience_s: float) -> None:
-        """Make sure that all threads have ended: one still reading at exit can abort the interpreter."""
+        """Make sure that all threads have ended: one that still reads at exit can abort the interpreter."""
         until = time.monotonic() + patience_s
         for thread in self._threads:
             while thread.is_alive() and time.monotonic() < until:
@@ -201,7 +198,7 @@ class RunUnderWay(ABC):
                 thread.join(_THREADS_POLL_S)
 
     def take(self, news: Any) -> None:
-        """Print a text for the user, or `notice` an event of a part."""
+        """Print a text for the user, or pass a part's event to `notice`."""
         if isinstance(news, str):
             note(news)
         else:
@@ -209,10 +206,10 @@ class RunUnderWay(ABC):
 
     @abstractmethod
     def notice(self, news: Any) -> None:
-        """Process an event of a part, and update its problem."""
+        """Process a part's event, and update its problem."""
 
-    def check(self) -> None:  # noqa: B027 - not all need it
-        """Called at least twice a second: check what no event reports."""
+    def check(self) -> None:  # noqa: B027 - not every run needs it
+        """Called at least twice a second, to check what no event reports."""
 
     @abstractmethod
     def describe_start(self) -> str:
@@ -221,17 +218,17 @@ class RunUnderWay(ABC):
 
 @dataclass(frozen=True)
 class Arrival:
-    """A report, with observations made while waiting for it."""
+    """A report, with what was observed while waiting for it."""
 
     report: Report
     heard_at: float | None
-    """When the collector first answered, by `time.monotonic()`; None if only with its report."""
+    """When the collector first answered, by `time.monotonic()`; None if its report was its first answer."""
     age_s: float
     """How old the collector was then."""
 
 
 def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Watch) -> Arrival:
-    """Wait for the run's report; RunFailed if there will be none, or none by the deadline."""
+    """Wait for the run's report. RunFailed if there will be none, or none by the deadline."""
     began = time.monotonic()
     heard_at: float | None = None
     age_s = 0.0
@@ -245,7 +242,7 @@ def await_report(run: RunUnderWay, run_id: str, deadline: float | None, show: Wa
         if isinstance(event, PartChanged):
             run.take(event.news)
         elif isinstance(event, Status):
-            if event.run_id == run_id:  # not of the previous run, read late
+            if event.run_id == run_id:  # a late event of the previous run doesn't count
                 if heard_at is None:
                     heard_at, age_s = time.monotonic(), event.age_s
                 last = event
@@ -268,7 +265,7 @@ def _next_event(run: RunUnderWay, deadline: float | None) -> Event | None:
 
 
 def raise_if_late(run: RunUnderWay, deadline: float | None, last: Status | None) -> None:
-    """RunFailed if the deadline is past, with the run's progress and problems."""
+    """RunFailed if the deadline has passed, with the run's progress and problems."""
     if deadline is None or time.monotonic() < deadline:
         return
     text = "the run was not done when --timeout was reached: "
@@ -278,7 +275,7 @@ def raise_if_late(run: RunUnderWay, deadline: float | None, last: Status | None)
 
 
 def describe_progress(status: Status) -> str:
-    """Where a run is, for the text of an error."""
+    """How far a run has got, for an error message."""
     text = f"phase {status.phase}"
     for group in status.groups:
         text += f", {group.done}" + (f" of {group.total} done" if group.total else " done")
@@ -296,7 +293,7 @@ def make_executor(
     values: Mapping[str, Any],
     database_pids: Collection[int] = (),
 ) -> Executor:
-    """The executor of that name; `place` and the chart's `values` are for Kubernetes, the database's
+    """The executor of that name. `place` and the chart's `values` are for Kubernetes, the database's
     processes for this machine."""
     if name is ExecutorName.LOCAL:
         from .local import LocalExecutor

@@ -1,4 +1,4 @@
-"""Polls a run's collector, wherever it is, until there is a report or can no longer be one."""
+"""Polls a run's collector, wherever it is, until there is a report or there can't be one."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from ...show.status import seconds_left
 from . import POLL_S, Event, Failed, PartChanged, ReportArrived
 
 TOLD_AFTER_S = 30.0
-"""How long the collector may be unreachable before the user is informed."""
+"""How long the collector may be unreachable before the user is told."""
 
-# If the collector refuses the report for this long but reports progress, it will never answer.
+# If the collector refuses the report for this long but reports progress, it will never give one.
 _REFUSAL_PATIENCE_S = 30.0
 _RETRY_S = 0.25
 _CONNECT_TIMEOUT_S, _STATUS_TIMEOUT_S = 5.0, 2.0
@@ -35,14 +35,14 @@ _CONNECT_TIMEOUT_S, _STATUS_TIMEOUT_S = 5.0, 2.0
 _REPORT_TIMEOUT_S = 60.0
 
 _ANSWERED = (200, 202, 410, TOO_EARLY)
-"""The collector's valid statuses. Anything else is a defect."""
+"""The collector's valid statuses. Any other is a defect."""
 
 _Message = TypeVar("_Message", Report, Status)
 
 
 def find_patience_s(linger_s: float, last: Status | None) -> float:
-    """How long to wait for a run last heard from at `last`: to its expected end, and for as long as the
-    collector then keeps its report."""
+    """How long to wait for a run whose last status was `last`: to its expected end, and then for as long as
+    the collector keeps its report."""
     if last is None:
         return linger_s
     ahead_s = last.duration_s or 0.0 if last.elapsed_s is None else 0.0
@@ -50,20 +50,20 @@ def find_patience_s(linger_s: float, last: Status | None) -> float:
 
 
 def explain_format(error: ValidationError) -> str:
-    """The text for a message from a collector of another version."""
+    """The error message for data from a collector of another version."""
     first = error.errors()[0]
     place = ".".join(map(str, first["loc"]))
     return f"the collector's answer has another format ({place}: {first['msg']})"
 
 
 class Silence:
-    """Tracks a time without contact to the collector: informs the user, and ends when patience runs out."""
+    """Tracks a time without contact to the collector: tells the user, and gives up when patience runs out."""
 
     def __init__(self, events: SimpleQueue[Event]) -> None:
         self._events = events
         self._since: float | None = None
         self.is_told = False
-        """Whether the user has been informed."""
+        """Whether the user has been told."""
 
     def end(self) -> None:
         """The collector answered."""
@@ -73,8 +73,9 @@ class Silence:
         self._since, self.is_told = None, False
 
     def has_lasted(self, asked_at: float, problem: str, patience_s: float) -> bool:
-        """Record a request of `asked_at` without an answer; return whether patience has run out, which ends
-        the run. Time without requests doesn't count, as when this process itself was stopped."""
+        """Note a request, made at `asked_at`, that was not answered. Returns whether patience has run out;
+        then the run ends. Time without requests doesn't count, such as when this process itself was
+        stopped."""
         self._since = asked_at if self._since is None else self._since
         silent_s = asked_at - self._since
         text = f"the collector has been unreachable for {format_span(silent_s)}"
@@ -91,7 +92,7 @@ class Silence:
 
 
 class CollectorAsker:
-    """Polls a collector on this machine, and puts its answers into a queue."""
+    """Polls a collector on this machine and puts its answers into a queue."""
 
     def __init__(self, url: str, settings: RunSettings, events: SimpleQueue[Event]) -> None:
         self._events = events
@@ -111,7 +112,7 @@ class CollectorAsker:
         """Why the last request was not answered."""
 
     def ask_for_report(self) -> None:
-        """Poll for the report until there is one, or can be none; the work of a thread."""
+        """Poll for the report until there is one, or can't be one. Runs in a thread."""
         refused_since: float | None = None
         while not self._stopped.is_set():
             asked_at = time.monotonic()
@@ -134,7 +135,7 @@ class CollectorAsker:
                 self._stopped.wait(_RETRY_S)
 
     def ask_for_status(self) -> None:
-        """Poll for progress until stopped; the work of a thread."""
+        """Poll for progress until stopped. Runs in a thread."""
         while not self._stopped.wait(POLL_S):
             asked_at = time.monotonic()
             status, body = self._ask("status", _STATUS_TIMEOUT_S)
@@ -152,12 +153,12 @@ class CollectorAsker:
                 return
 
     def stop(self) -> None:
-        """End the work of all threads."""
+        """End both threads."""
         self._stopped.set()
         self._http.close()
 
     def _ask(self, path: str, timeout_s: float) -> tuple[int, bytes]:
-        """GET from the collector: status and body; status 0 without an answer."""
+        """GET from the collector. Returns status and body; status 0 means no answer."""
         timeout = httpx.Timeout(timeout_s, connect=_CONNECT_TIMEOUT_S)
         try:
             answer = self._http.get(path, timeout=timeout)
@@ -169,7 +170,7 @@ class CollectorAsker:
         return answer.status_code, answer.content
 
     def _read(self, kind: type[_Message], body: bytes) -> _Message | None:
-        """The collector's answer; None if it came from something else."""
+        """The collector's answer; None if something else answered."""
         try:
             return kind.model_validate_json(body)
         except ValidationError as error:

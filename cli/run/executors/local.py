@@ -1,4 +1,4 @@
-"""Collector and workers as processes of this machine, forked by a launcher (simulator/main.py)."""
+"""Collector and workers as processes on this machine, forked by a launcher (simulator/main.py)."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from .asking import CollectorAsker
 
 _END_PATIENCE_S = 3.0
 _THREADS_PATIENCE_S = 1.0
-# A worker that fails tells the collector before it ends; the report of that is awaited this long.
+# A worker that fails tells the collector before it ends. That report is awaited for this long.
 _REASON_PATIENCE_S = 5.0
 
 
 class LocalExecutor(Executor):
-    """Keeps one launcher process (simulator/main.py) for all runs, which forks the others."""
+    """Keeps one launcher process (simulator/main.py) for all runs; it forks the others."""
 
     def __init__(self, interrupts: Interrupts, database_pids: Collection[int] = ()) -> None:
         self._interrupts = interrupts
@@ -59,7 +59,7 @@ class LocalExecutor(Executor):
             with self._interrupts.shield():
                 self._launcher = Launcher(self._interrupts)
         except BaseException:
-            self.__exit__()  # a signal has come meanwhile
+            self.__exit__()  # a signal has arrived meanwhile
             raise
         return self
 
@@ -82,7 +82,7 @@ class LocalExecutor(Executor):
 
 
 class _Series(Series):
-    """Nothing is kept between runs: forking new processes costs next to nothing."""
+    """Keeps nothing between runs: forking new processes costs next to nothing."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class _Series(Series):
         finally:
             ended = time.monotonic()
             try:
-                sampler.stop()  # as long as the collector is connected
+                sampler.stop()  # while the collector is still connected
             finally:
                 run.clean_up()
         report.run.phases_s[Phase.START] = (
@@ -156,13 +156,13 @@ class _Run(RunUnderWay):
         self._asker: CollectorAsker | None = None
 
     def list_processes(self) -> list[int]:
-        """The processes that run, the collector first."""
+        """The running processes, the collector first."""
         return list(self._names)
 
     # --- start -----------------------------------------------------------------------------------
 
     def start(self, deadline: float | None) -> None:
-        """Launch all processes; RunFailed as soon as one of them ends, or at the deadline."""
+        """Launch all processes. RunFailed as soon as one of them ends, or at the deadline."""
         self._collector = (
             f"http://127.0.0.1:{self._launch('collector', {'launch': 'collector'})['port']}"
         )
@@ -181,7 +181,7 @@ class _Run(RunUnderWay):
         log = self._log_of(name)
         try:
             log.parent.mkdir(exist_ok=True)
-            log.touch()  # here, where it can be said why it can't be written
+            log.touch()  # here, where the error can say why it isn't writable
         except OSError as error:
             raise RunFailed(f"can't write {log}: {explain(error)}") from error
         with self._interrupts.shield():
@@ -208,7 +208,7 @@ class _Run(RunUnderWay):
     # --- what happens to the processes -----------------------------------------------------------
 
     def notice(self, news: dict[str, Any]) -> None:
-        """Take note of a line from the launcher: one of this run's processes may have ended."""
+        """Handle a line from the launcher: one of this run's processes may have ended."""
         if "exited" not in news:
             return
         name = self._names.pop(news["exited"], None)
@@ -216,17 +216,17 @@ class _Run(RunUnderWay):
         if name == "collector" or (name and status < 0):
             self.problems.note(name, Problem(self._describe_end(name, status)))
         elif name and status > 0:
-            # It has told the collector why: that answer is on its way.
+            # It has told the collector why, and that answer is on its way.
             problem = Problem(self._describe_end(name, status), _REASON_PATIENCE_S)
             self.problems.note(name, problem)
 
     def check(self) -> None:
-        """RunFailed if the launcher is gone: without it nobody would say that a process has ended."""
+        """RunFailed if the launcher is gone: without it, nobody would report the end of a process."""
         self._interrupts.insist()
         self._launcher.check()
 
     def describe_start(self) -> str:
-        """The collector would say which workers are missing, so it is the collector that doesn't answer."""
+        """The collector would name missing workers, so it must be the collector that doesn't answer."""
         return "the collector has not answered yet"
 
     def _describe_end(self, name: str, status: int) -> str:
@@ -243,7 +243,7 @@ class _Run(RunUnderWay):
     # --- the end ---------------------------------------------------------------------------------
 
     def clean_up(self) -> None:
-        """End what is left: by SIGTERM, soon after or in a hurry by SIGKILL."""
+        """End the remaining processes: by SIGTERM, then by SIGKILL, at once if the user is in a hurry."""
         with self._interrupts.shield():
             if self._asker is not None:
                 self._asker.stop()
@@ -251,14 +251,14 @@ class _Run(RunUnderWay):
                 for number in (signal.SIGTERM, signal.SIGKILL):
                     self._end_processes(number)
             except RunFailed:
-                pass  # nothing can be asked of the launcher
+                pass  # the launcher can't be reached
             if self._names:
                 self._launcher.kill()
             if self._asker is not None:
                 self.end_threads(self._asker.stop, _THREADS_PATIENCE_S)
 
     def _end_processes(self, number: signal.Signals) -> None:
-        """Send them a signal and wait for their end; RunFailed if the launcher can't be asked."""
+        """Send them a signal and wait until they end. RunFailed if the launcher can't be reached."""
         for pid in self._names:
             self._launcher.request({"signal": number, "pid": pid})
         until = time.monotonic() + _END_PATIENCE_S
@@ -274,52 +274,52 @@ class _Run(RunUnderWay):
 
 # --- the launcher ---------------------------------------------------------------------------------
 
-# It is asked for a sign of life when it has said nothing for a while; it answers at once, unless it
-# is stopped. The first time it has Python and numpy to read, perhaps from a slow disk.
+# After some silence the launcher gets a ping. It answers at once, unless it is stopped. At first it has to
+# load Python and numpy, perhaps from a slow disk.
 _PING_AFTER_S = 1.0
 _SILENCE_S = 8.0
 _FIRST_SILENCE_S = 60.0
-# A longer step of the clock means that this process did not run itself: Ctrl-Z, a machine asleep.
+# A longer step of the clock means that this process itself did not run: Ctrl-Z, or a machine asleep.
 _LONGEST_STEP_S = 1.0
 
 _ENDED = "the local executor's launcher has ended unexpectedly"
 
 
 class Launcher:
-    """A process that has imported everything, and forks collectors and workers when asked to."""
+    """A process that has imported everything, and forks collectors and workers on request."""
 
     def __init__(self, interrupts: Interrupts) -> None:
         """Start it."""
         self._interrupts = interrupts
         self._events: SimpleQueue[Event] = SimpleQueue()
         self.gone = threading.Event()
-        """Set once it has ended."""
+        """Set once the launcher has ended."""
         self._lines = 0
-        """How many lines have come from it."""
+        """How many lines it has written."""
         self._lines_seen = 0
         self._silent_s = 0.0
         self._checked_at = time.monotonic()
         self._pinged = False
-        # BLAS would start a thread per core on import; nothing here multiplies matrices, and
-        # threads and forks don't mix.
+        # BLAS would start a thread per core on import. Nothing here multiplies matrices, and threads and
+        # forks don't mix.
         environment = environment_for_processes(os.environ)
         environment |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            # -P: nothing in the user's folder may stand in for a module.
+            # -P: nothing in the user's folder may shadow a module.
             [sys.executable, "-P", "-m", "simulator.main", "launcher"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
-            # A session of its own: the terminal's Ctrl-C is for the command line alone.
+            # A session of its own: Ctrl-C in the terminal is for the command line alone.
             env=environment, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin is not None
         self._input = self._process.stdin.fileno()
-        # A write to a launcher that is stopped must not block.
+        # A write to a stopped launcher must not block.
         os.set_blocking(self._input, False)
         threading.Thread(target=self._read, daemon=True).start()
 
     def follow(self, events: SimpleQueue[Event]) -> None:
-        """Put what it says into this queue from now on. Each run has its own, so that nothing late
-        reaches the next."""
+        """Put its messages into this queue from now on. Each run has its own queue, so that no late message
+        reaches the next run."""
         self._events = events
 
     def _read(self) -> None:
@@ -331,13 +331,13 @@ class Launcher:
                 if "pong" not in message:
                     self._events.put(PartChanged(message))
         except ValueError:
-            pass  # a line that was cut off with its life
+            pass  # a line that was cut off when it died
         finally:
             self.gone.set()
             self._events.put(Failed(_ENDED))
 
     def check(self) -> None:
-        """RunFailed if it has shown no sign of life for too long. To be called twice a second."""
+        """RunFailed if it has shown no sign of life for too long. Call it twice a second."""
         now = time.monotonic()
         self._silent_s += min(now - self._checked_at, _LONGEST_STEP_S)
         self._checked_at = now
@@ -350,12 +350,12 @@ class Launcher:
             )
         if self._silent_s > _PING_AFTER_S and not self._pinged:
             self._pinged = True
-            # A full pipe takes no ping, and then what fills it is still to be answered.
+            # A full pipe takes no ping, but then it still has to answer what fills it.
             with suppress(BlockingIOError, BrokenPipeError):
                 os.write(self._input, b'{"ping": true}\n')
 
     def request(self, message: dict[str, Any]) -> None:
-        """Ask it for something. RunFailed if it is gone, takes nothing, or the user is in a hurry."""
+        """Send it a request. RunFailed if it is gone or takes nothing, or if the user is in a hurry."""
         if self.gone.is_set():
             raise RunFailed(_ENDED)
         unsent = memoryview(json.dumps(message).encode() + b"\n")
@@ -370,23 +370,23 @@ class Launcher:
                 raise RunFailed(_ENDED) from None
 
     def check_hurry(self) -> None:
-        """RunFailed if the user doesn't want to wait for it."""
+        """RunFailed if the user doesn't want to wait."""
         if self._interrupts.hurry.is_set():
             raise RunFailed("interrupted while waiting for the local executor's launcher")
 
     def kill(self) -> None:
-        """End it and all that it has started at once, stopped or not."""
+        """End it and all that it has started at once, even if stopped."""
         kill_group(self._process.pid)
 
     def end(self) -> None:
-        """End it and all that it has started: in good order if there is time."""
+        """End it and all that it has started, cleanly if there is time."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         until = time.monotonic() + _END_PATIENCE_S
-        # A launcher that has never answered has nothing to end but itself.
+        # A launcher that has never answered has started nothing.
         while self._lines and not self.gone.wait(0.1):
             if time.monotonic() > until or self._interrupts.hurry.is_set():
                 break
-        # A child that is stopped has not seen that its launcher is gone.
+        # A stopped child has not noticed that its launcher is gone.
         self.kill()
         self._process.wait()

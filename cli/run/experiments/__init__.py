@@ -1,4 +1,4 @@
-"""What each command measures, and how: runs planned, made, judged and kept."""
+"""What each command measures, and how: runs are planned, made, judged and kept."""
 
 from __future__ import annotations
 

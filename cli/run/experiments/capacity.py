@@ -1,6 +1,6 @@
 """`capacity`: the highest rate that a database holds within limits.
 
-A search asks for steps at rates, takes in what they gave, and says what they come to.
+A search requests steps at chosen rates, takes in their results, and draws the conclusion.
 """
 
 from __future__ import annotations
@@ -55,40 +55,41 @@ from .search import (
 from .session import Session
 
 CLOSED_LOOP_SHARE = 3
-"""The closed loop at the beginning takes a third of a step: it only says where to look."""
+"""The closed loop at the beginning takes a third of a step: it only shows where to look."""
 MOST_FAILURES = 2
-"""A rate may be too much for a database; if so many runs in a row give no figures, it is something else."""
+"""A rate may be too high for a database. After this many runs in a row without figures, something else is
+wrong."""
 
 
 @dataclass
 class CapacitySearch:
-    """A search, and what it has measured so far. Whoever holds it has that even if it is interrupted."""
+    """A search with everything it has measured so far, even if it is interrupted."""
 
     request: CapacityRequest
     runs: list[RunResult] = field(default_factory=list)
-    """The closed loop, then one for each step."""
+    """The closed loop, then one step for each rate."""
     steps: list[CapacityStep] = field(default_factory=list)
     command: str = "capacity"
     of: Sequence[object] = ()
-    """What tells searches apart, besides the name: target and label."""
+    """What distinguishes searches, besides the name: target and label."""
     name: str = ""
-    """Tells labels and logs of several searches of one command apart."""
+    """Distinguishes labels and logs of several searches of one command."""
     options: Mapping[str, Any] | None = None
     """The module's options, if they aren't the target's."""
     runs_before: int = 0
-    """How many runs the command has made before; the numbers of its own follow theirs."""
+    """How many runs the command made earlier; the numbers of this search's runs follow."""
     failures: int = 0
     """How many of the last runs in a row gave no figures, or no verdict."""
 
     @property
     def window_s(self) -> float:
-        """How long a step measures."""
+        """How many seconds of a step are measured."""
         load = self.request.load
         return (load.duration_s or 0.0) - load.warm_up_s
 
     @property
     def loads(self) -> list[Load]:
-        """For each run that may be needed, the load that says how long it goes on."""
+        """For each run that may be needed, the load that determines its length."""
         return [self.closed_loop] + [self.request.load] * self.request.max_steps
 
     @property
@@ -114,12 +115,12 @@ class CapacitySearch:
 
     @property
     def offered(self) -> list[CapacityStep]:
-        """The steps at a rate, with a verdict or without."""
+        """The steps at a rate, with or without a verdict."""
         return [step for step in self.steps if step.rate_per_s is not None]
 
     @property
     def goal(self) -> Goal | None:
-        """What is searched for; None before the closed loop has shown where."""
+        """What to search for; None until the closed loop has shown where to look."""
         first = self.runs[0].writers if self.runs else None
         if first is None or not first.rate_per_s:
             return None
@@ -133,8 +134,8 @@ class CapacitySearch:
         return Goal(first.rate_per_s, lowest, request.precision, request.max_steps)
 
     def plan(self) -> Plan:
-        """The runs, until the capacity is sure or all steps are made; see `Experiment.plan`. RunFailed if it
-        can't be found out."""
+        """The runs, until the capacity is certain or all steps are made; see `Experiment.plan`. RunFailed if
+        the capacity can't be found."""
         yield self._plan_run(self.closed_loop, "closed loop")
         goal, first = self.goal, self.runs[0]
         if goal is None:
@@ -160,7 +161,7 @@ class CapacitySearch:
                 raise RunFailed(f"{reasons}\nGive a longer {self._duration_option}, {more}.")
 
     def _plan_run(self, load: Load, label: str) -> PlannedSeries:
-        """A series of one run with this load of the writers."""
+        """A series of one run in which the writers have this load."""
         request, number = self.request, len(self.runs) + 1
         loads = [load]
         if request.readers is not None:
@@ -168,7 +169,7 @@ class CapacitySearch:
             loads.append(request.readers.model_copy(update=length))
         data = share_devices(request.data, request.load.workers)
         seed = self._find_seed(number)
-        # A history is kept: then chance alone differs.
+        # A history is kept, so runs differ only by chance.
         own = {"clean": data.clean and number == 1} if data.has_history else {"seed": seed}
         planned = PlannedRun(
             f"{self.name}, {label}" if self.name else label,
@@ -185,7 +186,8 @@ class CapacitySearch:
         return PlannedSeries(f"{prefix}step-{number:02d}", [planned], remaining)
 
     def _find_seed(self, number: int) -> int:
-        """The seed of a run: searches of other targets, labels or combinations of settings have others."""
+        """The seed of a run. Searches of other targets, labels or combinations of settings have other
+        seeds."""
         return derive_seed(self.request.data.seed, *self.of, self.name, number)
 
     @property
@@ -193,13 +195,13 @@ class CapacitySearch:
         return DURATION_OPTIONS.get(self.command, "--duration")
 
     def _require_requests(self, goal: Goal) -> None:
-        """RunFailed if steps at the first rate to try have too few requests for a verdict."""
+        """RunFailed if steps at the first rate have too few requests for a verdict."""
         first = FIRST_SHARE * goal.closed_loop_per_s
         if goal.lowest_per_s <= first:
             return
         request, load = self.request, self.request.load
         window_s, batch = self.window_s, load.events_per_request
-        # Twice what the first rate needs, so that there are lower ones to try.
+        # Twice what the first rate needs, to leave room for lower ones.
         enough_s = ceil(2 * (load.duration_s or 0.0) * goal.lowest_per_s / first)
         raise RunFailed(
             f"at {first:,.0f} events/s, the first rate to try, a step measures"
@@ -250,7 +252,7 @@ class CapacitySearch:
 
 
 def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> Capacity:
-    """What the steps so far say, if there are any."""
+    """The capacity that follows from the steps so far, if there are any."""
     request, goal = search.request, search.goal
     interval = Interval(None, None, sure=False, because="no rate was tried")
     if goal is not None:
@@ -270,7 +272,7 @@ def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> C
         above_per_s=interval.high,
         sure=interval.sure,
         unsure_because=interval.because,
-        # Most of the runs that missed at the upper end show the client's speed.
+        # Most of the runs that missed at the upper end were limited by the client.
         client_bound=2 * sum(missed) > len(missed),
         contradicting=[judged[place].run for place in contradicting],
         steps=search.steps,
@@ -284,7 +286,7 @@ def find_answer(search: CapacitySearch, cost_per_hour: float | None = None) -> C
 
 
 def _bound_below(interval: Interval, goal: Goal) -> Interval:
-    """The interval, with the reason if it has no rate that holds since lower ones couldn't be tried."""
+    """The interval. If no rate holds because lower ones couldn't be tried, it says so."""
     if (
         not interval.sure
         or interval.low
@@ -301,7 +303,7 @@ def _bound_below(interval: Interval, goal: Goal) -> Interval:
 def _add_figures(
     answer: Capacity, search: CapacitySearch, rate: float, cost_per_hour: float | None
 ) -> Capacity:
-    """The answer with what the rate comes to in devices, on disk, per CPU and for the money."""
+    """The answer with what the rate amounts to: devices, disk, per CPU, cost."""
     numbers = {step.run for step in answer.steps_at_answer}
     runs = [run for run in search.runs if run.run in numbers]
     cpus = [cpus for run in runs if run.resources and (cpus := run.resources.cpus)]
@@ -320,15 +322,15 @@ def _add_figures(
 
 
 def find_device_interval(data: DataSet) -> float:
-    """Mean time in seconds from one event of a device to the next, in the time of the events."""
+    """The mean time in seconds between a device's events, in the events' own time."""
     kind = load_workload(data.workload, data.definition)
     return kind(data.seed, **data.workload_options).device_interval_ms / 1000
 
 
 def _find_bottleneck(search: CapacitySearch, answer: Capacity) -> CapacityBottleneck | None:
-    """What held back the nearest run above the capacity that was at its limit: its readers if only limits on
-    queries broke. A run can miss a limit on response times though nobody is busy; the closed loop is at its
-    limit by nature."""
+    """What held back the nearest run above the capacity that reached its limit: the readers if only limits on
+    queries were missed. A run can miss a limit on response times while nothing is busy. The closed loop
+    always reaches its limit."""
     limits = {limit.name: limit for limit in answer.limits}
     of_queries = answer.broken and all(limits[name].query for name in answer.broken)
     role = Role.READ if of_queries else Role.WRITE
@@ -413,7 +415,7 @@ class CapacityExperiment(Experiment[CapacityRequest]):
         return self.request.data.has_history
 
     def describe_length(self) -> str:
-        """How long a search takes at most, without what is before and after each step."""
+        """How long a search takes at most, not counting what happens before and after each step."""
         request = self.request
         all_s = sum(load.duration_s or 0.0 for load in self.lengths)
         prefill, when = self.prefills[0], "the first" if request.data.has_history else "each"

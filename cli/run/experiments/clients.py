@@ -1,4 +1,4 @@
-"""`clients`: what official clients cost beside the lean path, in turns."""
+"""`clients`: what official clients cost compared with the lean path, in turns."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from .tuning import plan_final
 
 
 class ClientsExperiment(Experiment[ClientsRequest]):
-    """The same events by each client in turns, on tables that are made anew; or the same questions about
-    events that are inserted once."""
+    """Each client in turns inserts the same events into new tables, or runs the same queries on events that
+    are inserted once."""
 
     @cached_property
     def _comparison(self) -> ClientComparison:
-        """What is compared, and the turns so far. ConfigError if there is nothing to compare."""
+        """The clients to compare, and the turns so far. ConfigError if there is nothing to compare."""
         asks = self.request.readers is not None
         choose = _choose_asking if asks else _choose_ways
         return ClientComparison(ways=choose(self.request, self.session), asks=asks)
@@ -54,7 +54,7 @@ class ClientsExperiment(Experiment[ClientsRequest]):
                 check_capabilities(request, session.module, options)
             if request.readers is not None:
                 data = share_devices(request.data, request.load.workers)
-                # What a client needs in addition for questions may be in a Secret of the cluster.
+                # A Secret of the cluster may hold what a client needs in addition for queries.
                 settings = options if session.options is not None else None
                 check_query(request.readers, data, session.module, settings)
 
@@ -63,11 +63,11 @@ class ClientsExperiment(Experiment[ClientsRequest]):
         data = share_devices(self.request.data, self.request.load.workers)
         if readers is None:
             for planned, turn in self._plan_turns((self.request.load,)):
-                # The same events for all of one turn.
+                # All clients of a turn insert the same events.
                 own = data.model_copy(update={"seed": (data.seed + turn) % 2**64})
                 yield _make_series(replace(planned, data=own))
             return
-        # The first run that asks is slow, whichever client asks: that run belongs to none.
+        # The first run that queries is slow, whichever client it uses, so that run belongs to no client.
         fill = self.request.load.model_copy(update={"role": Role.FILL})
         options = {**self.session.values, "client": LEAN}
         yield _make_series(
@@ -80,7 +80,7 @@ class ClientsExperiment(Experiment[ClientsRequest]):
     def _plan_turns(
         self, loads: tuple[Load, ...], first: int = 1
     ) -> Iterator[tuple[PlannedRun, int]]:
-        """Each run, numbered from `first` on, with the number of its turn."""
+        """Each run, numbered from `first`, with the number of its turn."""
         request, names = self.request, list(self._comparison.ways)
         for place, which in enumerate(plan_final(range(len(names)), request.runs)):
             client, turn, number = names[which], place // len(names), place + first
@@ -104,7 +104,7 @@ def _make_series(run: PlannedRun) -> PlannedSeries:
 
 
 def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, Client]:
-    """The module's clients; ConfigError if it has none, or not those that are asked for."""
+    """The module's clients. ConfigError if it has none, or lacks one that was asked for."""
     module = session.module
     offered = module.official_clients()
     if not offered:
@@ -121,7 +121,8 @@ def _list_offered(request: ClientsRequest, session: Session) -> Mapping[str, Cli
 
 
 def _choose_asking(request: ClientsRequest, session: Session) -> dict[str, str]:
-    """Client -> the package by which it asks; ConfigError if the lean path can be compared with nothing."""
+    """Client -> the package it queries with. ConfigError if there is nothing to compare the lean path
+    with."""
     offered = _list_offered(request, session)
     asking = {name: client.packages[0] for name, client in offered.items() if client.asker}
     chosen = request.clients or list(asking) or list(offered)
@@ -135,7 +136,7 @@ def _choose_asking(request: ClientsRequest, session: Session) -> dict[str, str]:
 
 
 def _choose_ways(request: ClientsRequest, session: Session) -> dict[str, str]:
-    """Client -> how it inserts; ConfigError if there is nothing to compare the lean path with."""
+    """Client -> how it inserts. ConfigError if there is nothing to compare the lean path with."""
     module, options = session.module, session.assume_options()
     mode = options.mode(request.load)
     offered = _list_offered(request, session)

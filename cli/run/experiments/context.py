@@ -1,4 +1,4 @@
-"""What is up while the runs of a command are made: result folder, live page, server, executor."""
+"""What exists while a command makes its runs: result folder, live page, server, executor."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 def show_nothing() -> None:
-    """Of a server that others have started."""
+    """Nothing is known of a server that the tool didn't start."""
 
 
 @dataclass
 class RunContext:
-    """What is up while a command's runs are made."""
+    """What exists while a command makes its runs."""
 
     session: Session
     command: str
@@ -49,13 +49,13 @@ class RunContext:
     interrupts: Interrupts
     started_at: str = ""
     server: Mapping[str, Any] = field(default_factory=dict)
-    """The module's options by which a server that the tool has started is reached."""
+    """The module's options for a server that the tool has started."""
     doers: Mapping[Action, Doer] = field(default_factory=dict)
     describe_end: Callable[[], str | None] = show_nothing
-    """What that server said when it ended by itself."""
+    """The last words of that server if it ended by itself."""
 
     def run(self, series: Series, settings: RunSettings, watch: Watch) -> Report:
-        """A run of the series, with what is done to the database meanwhile; see `Series.run`.
+        """Make a run of the series, with its disturbances; see `Series.run`.
 
         RunGivenUp if it ended early and something was measured.
         """
@@ -105,13 +105,12 @@ class RunContext:
         return report
 
     def _explain(self, failure: str) -> str:
-        """A failure, with the end of the server that may be behind it."""
+        """A failure, with the last words of the server that may be its cause."""
         end = self.describe_end()
         return f"{failure}; {end}" if end else failure
 
     def make_settings(self, planned: PlannedRun, token: str | None = None) -> RunSettings:
-        """What collector and workers are told of a run. Runs that one collector makes one after the other
-        share its `token`."""
+        """What collector and workers are told about a run. Runs that one collector makes share a `token`."""
         target, options = self.session.target, planned.options
         values = {**(self.session.values if options is None else options), **self.server}
         return make_settings(
@@ -122,7 +121,7 @@ class RunContext:
             *planned.loads,
             token=token or new_token(),
             duration_option=DURATION_OPTIONS.get(self.command, "--duration"),
-            # After a run in which something was done to the database.
+            # After a run with disturbances.
             look_up=bool(self.session.disturbances),
             loads_by_prefill=planned.loads_by_prefill,
             is_level=planned.is_level,
@@ -133,7 +132,7 @@ class RunContext:
     def make_result(
         self, options: Mapping[str, Any], environment: Mapping[str, Any], **measured: Any
     ) -> Result:
-        """A command's result: what all have in common, and `measured`, the fields of its own."""
+        """A command's result: what all results have, and `measured`, its own fields."""
         session = self.session
         return Result.model_validate(
             {
@@ -153,8 +152,8 @@ class RunContext:
         )
 
     def write(self, result: Result, finished: bool) -> RunFailed | None:
-        """Write the result, and once it is finished its copy; the error if that failed: its figures are shown
-        all the same."""
+        """Write the result, and its copy once it is finished. Returns the error if that failed: the figures
+        are shown anyway."""
         try:
             self.folder.write(result, self.session.request.json_file if finished else None)
         except RunFailed as error:
@@ -164,8 +163,8 @@ class RunContext:
 
 @contextmanager
 def open_context(session: Session, command: str, interrupts: Interrupts) -> Iterator[RunContext]:
-    """Everything up: result folder, live page, the target's server if the tool starts it, executor. The
-    database is this command's alone, unless it is `doctor`, which changes nothing."""
+    """Start everything: result folder, live page, the target's server if the tool starts it, executor. The
+    database belongs to this command alone, unless it is `doctor`, which changes nothing."""
     started = now()
     folder = ResultFolder(session.request.output, started, command, session.target.name)
     with ExitStack() as stack:
@@ -217,8 +216,8 @@ def make_settings(
     *loads: Load,
     **more: Any,
 ) -> RunSettings:
-    """A run with a group of workers for each load, and an ID of eight hexadecimal digits. `more`: further
-    fields of its settings; without a `token` it has one of its own."""
+    """The settings of a run with a group of workers for each load, and an ID of eight hexadecimal digits.
+    `more`: further fields of the settings. Without a `token` the run gets its own."""
     own = {"token": new_token(), "program": program()} | more
     return RunSettings(
         run_id=secrets.token_hex(4),
@@ -232,13 +231,13 @@ def make_settings(
 
 
 def new_token() -> str:
-    """What shows a collector that a request comes from its own run."""
+    """A secret that proves to a collector that a request comes from its own run."""
     return secrets.token_urlsafe(24)
 
 
 def tool_environment(folder: Path = PACKAGES) -> dict[str, Any]:
-    """Version and, in a git checkout, commit of this tool, `-dirty` if it was changed since. What it has
-    measured is no part of it: a campaign may go on in a folder that is kept in the repository."""
+    """Version of this tool and, in a git checkout, its commit, with `-dirty` if it was changed since. Results
+    don't count as changes: a campaign may continue in a folder inside the repository."""
     commit = None
     if (folder / ".git").exists():
         commit = _run_git(folder, "describe", "--always", "--abbrev=40").stdout.strip() or None

@@ -1,7 +1,7 @@
-"""What an experiment is, and how all are made: the runs of a command, one after the other, each kept.
+"""What an experiment is, and how its runs are made: one after the other, each kept.
 
 An experiment says which runs it needs (`plan`), takes each in (`absorb`), and sums up (`summarize`). The
-runner does the rest, for all commands alike.
+runner does the rest, in the same way for all commands.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from .session import Session, open_session
 from .statements import keep_statements
 
 _MOST_SHARE = 0.02
-"""The most of a command's time that may go into writing what was made so far."""
+"""The largest share of a command's time that may go into writing what was made so far."""
 
 
 Plan = Generator[PlannedSeries, None, None]
@@ -41,13 +41,13 @@ AnyRequest = TypeVar("AnyRequest", bound=Request)
 
 
 class Experiment(ABC, Generic[AnyRequest]):
-    """What a command measures. Nothing is begun before `run_experiment`."""
+    """What a command measures. Nothing starts before `run_experiment`."""
 
     at_most: ClassVar[bool] = False
     """Whether some of its runs may not be needed."""
 
     def __init__(self, request: AnyRequest, session: Session) -> None:
-        """ConfigError if nobody says when the events began that are asked about."""
+        """ConfigError if the time at which the queried events began is not known."""
         load, readers = request.load, request.readers
         if session.disturbances:
             load = add_pauses(load, session.disturbances)
@@ -64,18 +64,18 @@ class Experiment(ABC, Generic[AnyRequest]):
         )
         self.session = session
         self.runs: list[RunResult] = []
-        """The runs made so far, those that failed among them."""
+        """The runs made so far, including those that failed."""
 
     @classmethod
     def open(cls, request: AnyRequest) -> Self:
-        """The experiment of a request, with its target, checked. ConfigError if anything is wrong."""
+        """The experiment for a request, with its target, checked. ConfigError if anything is wrong."""
         experiment = cls(request, open_session(request.common, request.disturbed))
         experiment.check()
         return experiment
 
     @property
     def limits(self) -> Sequence[RunLimit]:
-        """What its runs must keep to."""
+        """The limits that its runs have to keep."""
         return getattr(self.request, "limits", ())
 
     @property
@@ -86,27 +86,28 @@ class Experiment(ABC, Generic[AnyRequest]):
     @cached_property
     @abstractmethod
     def lengths(self) -> Sequence[Load]:
-        """For each run that may be needed, the load that says how long it goes on. ConfigError if no runs
-        follow from what is asked for, which `check` finds."""
+        """For each run that may be needed, the load that determines its length. ConfigError if the request
+        leads to no runs; `check` finds that."""
 
     def check(self) -> None:
-        """ConfigError if what is asked for doesn't go together, or can't be done with the target."""
+        """ConfigError if parts of the request conflict, or can't be done with the target."""
         request, session, lengths = self.request, self.session, self.lengths
         check_history(share_devices(request.data, request.load.workers))
         for load in lengths if session.disturbances else ():
-            # A target's own are for runs of any length; those that were asked for now are meant to be done.
+            # A target's own disturbances are for runs of any length; those of this command are meant to
+            # happen.
             if request.disturb:
                 check_times(session.disturbances, load.duration_s)
             check_pauses(load)
 
     @property
     def expected_runs(self) -> int:
-        """How many of `lengths` are probably needed."""
+        """How many of `lengths` will probably be needed."""
         return len(self.lengths)
 
     @property
     def prefills(self) -> Sequence[int]:
-        """Events that are inserted before each of the runs of `lengths`."""
+        """How many events are inserted before each of the runs of `lengths`."""
         return [self.request.data.prefill] * len(self.lengths)
 
     @property
@@ -117,13 +118,13 @@ class Experiment(ABC, Generic[AnyRequest]):
 
     @property
     def workers(self) -> Sequence[int]:
-        """How many workers its runs have, of all groups together."""
+        """How many workers its runs have in all groups together."""
         groups = (self.request.load, self.request.readers)
         return [sum(load.workers for load in groups if load is not None)]
 
     @property
     def in_flight(self) -> int:
-        """How many requests a worker of the request has in flight, at most."""
+        """The most requests that one of its workers has in flight."""
         options, loads = self.session.options, [self.request.load, self.request.readers]
         return max(
             load.in_flight or 1 if options is None else options.in_flight(load)
@@ -132,32 +133,32 @@ class Experiment(ABC, Generic[AnyRequest]):
         )
 
     def describe_length(self) -> str | None:
-        """How long it takes, to be said before the first run; None if that is plain."""
+        """How long it will take, shown before the first run; None if that is obvious."""
         return None
 
     @abstractmethod
     def plan(self) -> Plan:
-        """The runs, in order. The next series is asked for when the one before is made, so that it may
-        depend on what was found. RunFailed is raised at a `yield` if a run of that series gave no figures: a
-        plan that can do without them catches it, and goes on."""
+        """The runs, in order. The next series is requested once the previous one is made, so it may depend on
+        the results. A `yield` raises RunFailed if a run of that series gave no figures. A plan that can do
+        without them catches it and continues."""
 
     def absorb(self, planned: PlannedRun, run: RunResult, failure: RunFailed | None) -> str:
-        """Take in a run, the last of `runs`. Returns its outcome in a few words. `failure`: why it gave no
-        figures, or few."""
+        """Take in a run, the last of `runs`. Returns its outcome in a few words. `failure`: why it gave few
+        figures or none."""
         return "failed" if failure else describe_outcome(run)
 
     def list_options(self) -> dict[str, Any]:
-        """What was asked for, as the result keeps it."""
+        """The options of the command, as the result keeps them."""
         options = self.session.options
         mode = options and options.mode(self.request.load)
         return self.request.list_options() | {"insert_mode": mode}
 
     def add_unfinished(self, result: Result, run: RunResult) -> None:
-        """Put a run that is still under way into a result. A run of a search is of no use without its end."""
+        """Put a run that is still under way into a result. An unfinished run of a search is of no use."""
 
     @abstractmethod
     def summarize(self) -> dict[str, Any]:
-        """The fields of the result that are its own."""
+        """The fields of the result that only this command has."""
 
     def show(self, result: Result) -> None:
         """Print what was measured."""
@@ -168,7 +169,7 @@ AnyExperiment: TypeAlias = Experiment[Any]
 
 
 def describe_outcome(run: RunResult) -> str:
-    """What a run gave, in a few words."""
+    """A run's outcome, in a few words."""
     words = {Role.WRITE: ("inserts/s", ",.0f"), Role.READ: ("queries/s", ",.1f")}
     outcome = " beside ".join(
         f"{group.rate_per_s:{words[group.role][1]}} {words[group.role][0]}"
@@ -184,8 +185,8 @@ def describe_outcome(run: RunResult) -> str:
 def run_experiment(
     experiment: AnyExperiment, interrupts: Interrupts, show_tables: bool = True
 ) -> int:
-    """Make the runs of an experiment that is checked, write the result and show it: with its tables, or one
-    line for each run. Returns the exit status. If something goes wrong, what was done by then is kept."""
+    """Make the runs of a checked experiment, write the result and show it, as tables or as one line for each
+    run. Returns the exit status. If something goes wrong, what was done by then is kept."""
     session = experiment.session
     stopped: RunFailed | Interrupted | None = None
     with (
@@ -232,7 +233,8 @@ def run_experiment(
 
 
 def choose_status(result: Result) -> int:
-    """The exit status of a command whose runs were all made: nothing may pass for kept that isn't."""
+    """The exit status of a command that made all its runs: 0 only if everything is valid and all limits are
+    kept."""
     if not result.verdicts:
         return 0 if result.valid else EXIT_FAILED
     if not result.valid and any(run.failures for run in result.all_runs):
@@ -248,20 +250,20 @@ class Runner:
         self._experiment, self._context, self._display = experiment, context, display
         self._environment: dict[str, Any] = {}
         self._carried: CarriedState | None = None
-        """What the last run left behind: writers alone can go on from it, and runs with a history."""
+        """What the last run left behind. Only writers can continue from it, or runs with a history."""
         self._next_checkpoint_s = 0.0
         self._unfinished: UnfinishedRun | None = None
         """The run under way."""
         self._unmade = 0
-        """Runs of the series under way that are still to be made."""
+        """How many runs of the series under way are still to be made."""
         self.has_made_all = False
-        """Whether no run was missing when something went wrong: what they had started was being removed."""
+        """Whether all runs were made when something went wrong: only the clean-up was left."""
         request = experiment.request
         readers = request.load if request.load.role is Role.READ else request.readers
         self._statements = keep_statements(experiment.session, request.data, readers)
 
     def make_all(self) -> None:
-        """Make all runs. RunFailed if one gave no figures and the experiment can't do without them."""
+        """Make all runs. RunFailed if one gave no figures and the experiment can't do without it."""
         experiment = self._experiment
         self._context.executor.check_capacity(experiment.workers, experiment.in_flight)
         length = experiment.describe_length()
@@ -287,7 +289,7 @@ class Runner:
                 series = next(plan, None)
 
     def _make_series(self, series: PlannedSeries) -> None:
-        """Make runs by one collector. RunFailed if one gave no figures: the others can't be made."""
+        """Make runs with one collector. RunFailed if one gave no figures: then the others can't be made."""
         token, context, display = new_token(), self._context, self._display
         settings = [context.make_settings(planned, token) for planned in series.runs]
         settings[0].after = self._carried
@@ -305,7 +307,7 @@ class Runner:
                         display.begin(planned.label)
                     own.after = self._carried
                     report = context.run(opened, own, self._follow(planned))
-                    with context.interrupts.shield():  # it is made, and so it is kept
+                    with context.interrupts.shield():  # the run is made, so it is kept
                         del remaining[0]
                         self._environment = join_environments(self._environment, report.environment)
                         if len(planned.loads) == 1 or report.carried.next_events is not None:
@@ -317,11 +319,12 @@ class Runner:
                 raise ConfigError(error.message) from error
             if remaining:
                 self._take_in(remaining[0][0], self._make_failed(remaining[0][0], error), error)
-            self._carried = None  # nobody knows what the run has stored
+            self._carried = None  # what the run has stored is unknown
             raise
 
     def _follow(self, planned: PlannedRun) -> Callable[[Status], None]:
-        """Shows where a run is, and keeps that once a minute: a command that is killed loses no more."""
+        """Shows the run's progress and saves it once a minute, so that a killed command loses no more than
+        that."""
         unfinished = self._unfinished = UnfinishedRun(planned)
 
         def follow(status: Status) -> None:
@@ -336,14 +339,14 @@ class Runner:
         return follow
 
     def add_unfinished(self, result: Result, ended_by: str | None = None) -> None:
-        """Put what is known of the run under way into a result. `ended_by`: what ends the command."""
+        """Put what is known of the run under way into a result. `ended_by`: why the command ends."""
         if self._unfinished is None or (run := self._unfinished.make_run(ended_by)) is None:
             return
         coarsen_run(run)
         self._experiment.add_unfinished(result, run)
 
     def _make_failed(self, planned: PlannedRun, error: RunFailed) -> RunResult:
-        """A run that failed: what was measured by then, if anything was, and else only why."""
+        """A run that failed: with what was measured by then, or else only the reason."""
         if isinstance(error, RunGivenUp):
             latest = error.report.environment
             self._environment = join_environments(self._environment, latest)
@@ -367,7 +370,7 @@ class Runner:
     def _take_in(
         self, planned: PlannedRun, run: RunResult, failure: RunFailed | None = None
     ) -> None:
-        """Keep a run, and say what became of it."""
+        """Keep a run, and show its outcome."""
         self._unfinished = None
         run.run = planned.run
         self._experiment.runs.append(run)
@@ -376,9 +379,9 @@ class Runner:
         self._display.end(outcome)
 
     def _keep(self) -> None:
-        """Write what was made so far, so that a command that is killed loses a minute of the run under way at
-        most. If runs are so short that writing would take much of their time, some wait for the next. If
-        writing fails, the end of the command will tell."""
+        """Write what was made so far, so that a killed command loses at most a minute of the run under way.
+        If runs are so short that writing would take much of their time, some wait for the next. If writing
+        fails, the command reports that at its end."""
         began = time.monotonic()
         if began < self._next_checkpoint_s:
             return
@@ -388,7 +391,7 @@ class Runner:
         self._next_checkpoint_s = ended + (ended - began) / _MOST_SHARE
 
     def make_result(self, complete: bool) -> Result:
-        """All runs so far; `complete`: none is missing."""
+        """All runs so far. `complete`: none is missing."""
         experiment = self._experiment
         measured = {
             "runs": experiment.runs,
@@ -401,7 +404,7 @@ class Runner:
 
 
 def join_environments(earlier: Mapping[str, Any], latest: Mapping[str, Any]) -> dict[str, Any]:
-    """The environment of all runs so far: the latest's, with the packages, pods, nodes and images of all."""
+    """The environment of all runs so far: the latest one, with all packages, pods, nodes and images."""
     joined = dict(latest)
     client, before = latest.get("client"), earlier.get("client")
     if client and before:

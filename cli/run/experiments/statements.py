@@ -1,4 +1,4 @@
-"""What a module makes and sends for a workload, for users and for results. It connects to nothing."""
+"""What a module creates and sends for a workload, for users and for results. Connects to nothing."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from ...system.errors import ConfigError
 from .session import Session
 
 EVENTS = 100_000_000
-"""So many events are taken to be stored, by one worker, where parameters are drawn. The parameters are those
-of the first execution of the first reader."""
+"""Parameters are drawn as if one worker had stored this many events. They are those of the first reader's
+first execution."""
 
 BindQuery: TypeAlias = Callable[[Query], BoundQuery]
-"""Gives a query the parameters of an execution."""
+"""Binds a query to the parameters of an execution."""
 
 _WHEN = {
     CreateIndices.BEFORE: "created with the tables",
@@ -35,8 +35,8 @@ _WHEN = {
 
 
 def keep_statements(session: Session, data: DataSet, readers: Load | None) -> list[SentStatements]:
-    """The statements that a command's result keeps: the schema, and the queries of readers. None where they
-    can't be known before the run."""
+    """The statements that a command's result keeps: the schema and the readers' queries. Empty if they can't
+    be known before the run."""
     try:
         module, workload = make_module(session, data, readers or Load())
         parts = describe_tables(module)
@@ -50,7 +50,7 @@ def keep_statements(session: Session, data: DataSet, readers: Load | None) -> li
 
 
 def make_module(session: Session, data: DataSet, load: Load) -> tuple[AnyModule, Workload]:
-    """The session's module with such a job, and the workload; OptionError or ConfigError if there is none."""
+    """The session's module with such a job, and the workload. OptionError or ConfigError if there is none."""
     options = session.workload_options.model_dump()
     workload = session.workload.kind(data.seed, **options)
     job = Job(workload.schema, load, target=session.target.name)
@@ -58,8 +58,8 @@ def make_module(session: Session, data: DataSet, load: Load) -> tuple[AnyModule,
 
 
 def collect_statements(module: AnyModule, workload: Workload) -> list[SentStatements]:
-    """The schema, and each query of the workload with its statement, or why it can't be asked. OptionError as
-    from `describe_queries`."""
+    """The schema, and each query of the workload with its statement or why it can't run. OptionError as in
+    `describe_queries`."""
     stored = Stored(workload, [StoredPart(0, 0, EVENTS)])
     return describe_tables(module) + describe_queries(module, partial(draw_first, stored))
 
@@ -80,8 +80,8 @@ def describe_tables(module: AnyModule) -> list[SentStatements]:
 
 
 def describe_queries(module: AnyModule, bind_query: BindQuery) -> list[SentStatements]:
-    """Each query that is asked. OptionError if the module's job names one that there isn't, or the module
-    can't ask."""
+    """Each query that runs. OptionError if the module's job names an unknown query, or the module can't
+    query."""
     chosen = module.job.load.queries
     if chosen is not None:
         module.choose_queries()
@@ -120,13 +120,13 @@ def _describe_statement(module: AnyModule, query: Query, bind_query: BindQuery) 
 
 
 def draw_first(stored: Stored, query: Query) -> BoundQuery:
-    """The query as the first reader asks it first."""
+    """The query as the first reader's first execution."""
     return draw(query, stored, 0, 0) if query.is_drawn else bind(query, stored.epoch_ms)
 
 
 def bind_first(workload: Workload, query: Query) -> BoundQuery:
-    """The query for the first devices and the beginning of their time. Drawing would need to know what is
-    stored: that takes as much as 0.6 s before a command's first run."""
+    """The query for the first devices and the beginning of their time. Drawing parameters would require
+    knowing what is stored, which takes up to 0.6 s before a command's first run."""
     devices = query.devices if isinstance(query.devices, tuple) else None
     if isinstance(query.devices, int):
         count = min(query.devices, workload.device_count(0))

@@ -1,8 +1,8 @@
-"""`tune`: which settings suit a database. What `--over` names, and which combinations go on.
+"""`tune`: which settings suit a database. What `--over` names, and which combinations continue.
 
 Successive halving: many combinations get a little time each, the better half twice as much, and so on.
-Jamieson & Talwalkar, Non-stochastic best arm identification and hyperparameter optimization,
-AISTATS 2016, https://arxiv.org/abs/1502.07943.
+Jamieson & Talwalkar, Non-stochastic best arm identification and hyperparameter optimization, AISTATS 2016,
+https://arxiv.org/abs/1502.07943.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from .experiment import Experiment, Plan, describe_outcome
 from .session import Session
 
 ROUGH_PRECISION, ROUGH_STEPS = 0.25, 6
-"""For a search for the capacity before the last stage, which only has to tell halves apart."""
+"""For a capacity search before the last stage, which only has to tell the halves apart."""
 
 
 def list_loads(request: TuneRequest, tuning: Tuning) -> list[Load]:
-    """For each run that may be needed, the load that says how long it goes on."""
+    """For each run that may be needed, the load that determines its length."""
     count = len(tuning.candidates)
     loads: list[Load] = []
     stages = count_stages(count)
     for stage in range(1, stages + 1):
         loads += [stretch_load(request.load, stage)] * count * _count_runs(request, final=False)
         count = halve(count)
-    # With its only setting at its default, the best is the defaults.
+    # With a single setting, the best with that setting at its default is the defaults.
     reset = len(tuning.over) if len(tuning.over) > 1 else 0
     finalists = min(len(tuning.candidates), LEFT) + 1 + reset
     final = stretch_load(request.load, stages + 1)
@@ -51,14 +51,14 @@ def list_loads(request: TuneRequest, tuning: Tuning) -> list[Load]:
 
 
 def _count_runs(request: TuneRequest, final: bool) -> int:
-    """How many runs a measurement has: a search for the capacity has several."""
+    """How many runs a measurement has: a capacity search has several."""
     if not request.limits:
         return 1
     return 1 + (request.max_steps if final else min(request.max_steps, ROUGH_STEPS))
 
 
 def stretch_load(load: Load, stage: int) -> Load:
-    """The load of a later stage: longer."""
+    """The longer load of a later stage."""
     assert load.duration_s is not None
     times = stretch(stage)
     longer = {"duration_s": load.duration_s * times, "warm_up_s": load.warm_up_s * times}
@@ -66,10 +66,10 @@ def stretch_load(load: Load, stage: int) -> Load:
 
 
 class TuneExperiment(Experiment[TuneRequest]):
-    """Trials of combinations: a run each, or with limits a search for the capacity."""
+    """Trials of combinations: one run each or, with limits, a capacity search."""
 
     at_most: ClassVar = True
-    """The defaults, or the best with a setting at its default, may be among the finalists already."""
+    """The defaults, or the best with one setting at its default, may already be among the finalists."""
 
     def __init__(self, request: TuneRequest, session: Session) -> None:
         super().__init__(request, session)
@@ -78,7 +78,7 @@ class TuneExperiment(Experiment[TuneRequest]):
 
     @cached_property
     def tuning(self) -> Tuning:
-        """What is varied, and what was tried so far. ConfigError if something can't be varied so."""
+        """What is varied, and what was tried so far. ConfigError if a setting can't be varied like this."""
         request, session = self.request, self.session
         options, values = session.assume_options(), session.complete_values()
         over = read_over(request.over, request.load, options, values)
@@ -108,8 +108,8 @@ class TuneExperiment(Experiment[TuneRequest]):
     def _apply(
         self, settings: dict[str, Any], values: Mapping[str, Any] | None = None
     ) -> tuple[Load, dict[str, Any]]:
-        """Load and options of a combination. `values`: the module's options; None: what its processes are
-        told."""
+        """Load and options of a combination. `values`: the module's options; None: those that its processes
+        get."""
         model, session = self.session.module.options_model, self.session
         return apply_settings(settings, self.request.load, values or session.values, model)
 
@@ -144,7 +144,7 @@ class TuneExperiment(Experiment[TuneRequest]):
             yield from self._try(candidate, stages + 1, label, final=True)
 
     def _try(self, candidate: int, stage: int, label: str, final: bool = False) -> Plan:
-        """One measurement, kept in the tuning; a combination that fails is one without a figure."""
+        """One measurement, kept in the tuning. A combination that fails has no figure."""
         settings = self.tuning.candidates[candidate]
         load, options = self._apply(settings)
         load = stretch_load(load, stage)
@@ -157,7 +157,7 @@ class TuneExperiment(Experiment[TuneRequest]):
             else:
                 number = len(self.runs) + 1
                 run = PlannedRun(label, number, self._make_data(load, number), (load,), options)
-                # Named after the trial: one that failed has a folder of its own, too.
+                # Named after the trial, so that a failed one has its own folder, too.
                 yield PlannedSeries(f"trial-{len(self.tuning.trials):03d}", [run])
         except RunFailed as error:
             trial.reasons.append(error.message)
@@ -203,7 +203,7 @@ class TuneExperiment(Experiment[TuneRequest]):
         return describe_outcome(run)
 
     def _make_data(self, load: Load, number: int) -> DataSet:
-        """The data of one run: with a seed of its own, and its devices shared out over its workers."""
+        """The data of one run: with its own seed, and its devices divided among its workers."""
         data = share_devices(self.request.data, load.workers)
         return data.model_copy(update={"seed": (data.seed + number) % 2**64})
 
@@ -217,13 +217,13 @@ class TuneExperiment(Experiment[TuneRequest]):
 # --- what is varied -------------------------------------------------------------------------------
 
 LOAD_SETTINGS = ("workers", "batch", "in_flight", "primary_key", "tables")
-"""Fields of the load that can be varied: what an application could choose."""
+"""Fields of the load that can be varied: those that an application could choose."""
 
 
 def read_over(
     texts: Sequence[str], load: Load, options: Options, values: Mapping[str, Any]
 ) -> list[TunedSetting]:
-    """The settings of `batch=100,1000` and so on; ConfigError if one is none, or can't have a value.
+    """The settings of `batch=100,1000` and so on. ConfigError for an unknown setting or a wrong value.
 
     `load`, `options`: what is given otherwise; `values`: the module's options as they are given.
     """
@@ -277,7 +277,7 @@ def apply_settings(
     changed = {name: value for name, value in settings.items() if name in LOAD_SETTINGS}
     values = dict(option_values)
     if "in_flight" in changed and model.IN_FLIGHT is not None:
-        # The load says it, and must not be contradicted.
+        # The load has it, and must not be contradicted.
         values.pop(model.IN_FLIGHT, None)
     values |= {name: value for name, value in settings.items() if name not in LOAD_SETTINGS}
     return Load.model_validate({**load.model_dump(by_alias=True), **changed}), values
@@ -311,13 +311,13 @@ def _parse_option(name: str, text: str, options: Options, option_values: Mapping
     return parsed.model_dump(mode="json")[name]
 
 
-# --- which go on ----------------------------------------------------------------------------------
+# --- which continue -------------------------------------------------------------------------------
 
 MOST_COMBINATIONS = 512
 LEFT = 2
-"""Combinations that are compared at the end, besides the defaults."""
+"""How many combinations are compared at the end, besides the defaults."""
 MOST_TIMES_LONGER = 8
-"""How many times as long as in the first stage a run of the last stages takes."""
+"""A run of the last stages takes this many times as long as one of the first stage."""
 
 
 def combine(over: Sequence[TunedSetting]) -> list[dict[str, Any]]:
@@ -330,8 +330,8 @@ def combine(over: Sequence[TunedSetting]) -> list[dict[str, Any]]:
 
 
 def count_stages(candidates: int) -> int:
-    """How often the better half is chosen until `LEFT` are left; once at least, so that it is known which
-    is better."""
+    """How many times to choose the better half until `LEFT` are left; at least once, so that it is known
+    which is better."""
     stages = 1
     while (candidates := halve(candidates)) > LEFT:
         stages += 1
@@ -339,25 +339,25 @@ def count_stages(candidates: int) -> int:
 
 
 def halve(candidates: int) -> int:
-    """How many of so many candidates go on to the next stage."""
+    """How many of this many candidates continue to the next stage."""
     return max(LEFT, -(-candidates // 2))
 
 
 def stretch(stage: int) -> int:
-    """How many times as long as in the first stage a run of this one takes."""
+    """How many times as long as in the first stage a run of this stage takes."""
     return int(min(2 ** (stage - 1), MOST_TIMES_LONGER))
 
 
 def shuffle(candidates: Sequence[int], seed: int, stage: int) -> list[int]:
-    """The order of a stage: by chance, so that drift favours none."""
+    """The order of a stage: random, so that drift favours none."""
     order = list(candidates)
     random.Random(f"{seed} {stage}").shuffle(order)
     return order
 
 
 def choose_better_half(tuning: Tuning, candidates: Sequence[int]) -> list[int]:
-    """The candidates that go on, the best first, by the geometric mean of all their figures; one without a
-    figure doesn't go on."""
+    """The candidates that continue, the best first, by the geometric mean of all their figures. One without a
+    figure doesn't continue."""
     rates = {candidate: tuning.find_rates(candidate) for candidate in candidates}
     measured = [candidate for candidate in candidates if rates[candidate]]
     ranked = sorted(measured, key=lambda candidate: -mean(rates[candidate]))
@@ -365,8 +365,8 @@ def choose_better_half(tuning: Tuning, candidates: Sequence[int]) -> list[int]:
 
 
 def choose_finalists(tuning: Tuning, best: Sequence[int]) -> tuple[list[dict[str, Any]], list[int]]:
-    """What is compared at the end: the best, the runner-up, the defaults, and the best with each setting
-    in turn at its default. Returns all candidates, with those that are new, and the finalists."""
+    """The candidates to compare at the end: the best, the runner-up, the defaults, and the best with each
+    setting in turn at its default. Returns all candidates, including new ones, and the finalists."""
     candidates = [dict(own) for own in tuning.candidates]
     chosen = [candidates[candidate] for candidate in best[:LEFT]]
     first = candidates[best[0]]
@@ -382,6 +382,6 @@ def choose_finalists(tuning: Tuning, best: Sequence[int]) -> tuple[list[dict[str
 
 
 def plan_final(finalists: Sequence[int], runs: int) -> list[int]:
-    """The finalists in turns, each turn beginning with another."""
+    """The finalists in turns; each turn begins with another one."""
     count = len(finalists)
     return [finalists[(turn + place) % count] for turn in range(runs) for place in range(count)]

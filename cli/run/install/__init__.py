@@ -1,4 +1,4 @@
-"""The work of `db`: databases installed on Kubernetes with the recipes in dbinstall/."""
+"""The work of `db`: installs databases on Kubernetes with the recipes in dbinstall/."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ..kubeclient import KubeClient
 
 
-# After its pods are ready: for the Service's addresses to get around, and users to be made.
+# After the pods are ready, the Service's addresses have to spread, and users have to be created.
 _ANSWER_PATIENCE_S = 30.0
 _ANSWER_POLL_S = 3.0
 
@@ -48,10 +48,10 @@ _NOTED = "iot-database-benchmark/"
 
 @dataclass
 class Installed:
-    """What the namespace has of one recipe."""
+    """What the namespace has from one recipe."""
 
     choice: Choice | None = None
-    """What was installed last; None if nothing was, or its Secret is gone."""
+    """What was installed last; None if nothing was, or if its Secret is gone."""
     pods: int = 0
     ready: int = 0
     volumes: list[str] = field(default_factory=list)
@@ -64,8 +64,8 @@ class Installed:
 
 
 def read_state(client: KubeClient, namespace: str, recipe: Recipe) -> Installed:
-    """What the namespace has of a recipe; RunFailed if the cluster can't be asked."""
-    # Late: a campaign that installs nothing does without the Kubernetes client.
+    """What the namespace has from a recipe. RunFailed if the cluster can't be reached."""
+    # Imported late: a campaign that installs nothing does without the Kubernetes client.
     from ..kubeclient import POD, SECRET, VOLUME_CLAIM
 
     installed = Installed()
@@ -95,26 +95,26 @@ def read_state(client: KubeClient, namespace: str, recipe: Recipe) -> Installed:
 
 @dataclass(frozen=True)
 class Consent:
-    """What the user has said beforehand about the context in which something is changed."""
+    """What the user has agreed to in advance about the context to change."""
 
     yes: bool
     confirm_context: str | None
 
 
 class Database(Scripts):
-    """A target's database in one place, which the scripts of its recipe install and remove."""
+    """A target's database in one place, installed and removed by its recipe's scripts."""
 
     def __init__(
         self, config: Config, target: str, place: Place, timeout_s: int, interrupts: Interrupts
     ) -> None:
-        """ConfigError if nothing in dbinstall/ installs it."""
+        """ConfigError if no recipe in dbinstall/ installs it."""
         self.config = config
         self.target = config.target(target)
         super().__init__(recipe_of(config, target), place, timeout_s, interrupts)
 
     def check(self) -> None:
-        """ConfigError if the target looks for its credentials elsewhere than the recipe puts them, or if
-        its namespace isn't there."""
+        """ConfigError if the target looks for its credentials in another place than the recipe uses, or if
+        its namespace is missing."""
         name, secret = self.target.name, self.recipe.secret
         if self.target.kubernetes.get("existingSecret") != secret:
             raise ConfigError(
@@ -124,11 +124,12 @@ class Database(Scripts):
         check_namespace(self.place.make_client(), self.place.namespace)
 
     def read_state(self) -> Installed:
-        """What the namespace has of it."""
+        """What the namespace has of this database."""
         return read_state(self.place.make_client(), self.place.namespace, self.recipe)
 
     def install(self, choice: Choice) -> Sequence[str]:
-        """Install it and wait until it answers. Returns options of the module that go with so many nodes."""
+        """Install it and wait until it answers. Returns the module's options that fit this number of
+        nodes."""
         self.run("install.sh", install_arguments(choice))
         extra_options = self.recipe.extra_options(self.target.module, choice.nodes)
         place = self.place
@@ -140,7 +141,7 @@ class Database(Scripts):
         installed = f"{self.recipe.name} is installed and its pods are ready, but"
         deadline = time.monotonic() + _ANSWER_PATIENCE_S
         try:
-            # Collector and worker ask, which is what a run needs.
+            # Collector and worker connect, which is what a run needs.
             while not (finding := check_database(request, self._interrupts)).ok:
                 if time.monotonic() > deadline:
                     raise RunFailed(
@@ -155,13 +156,13 @@ class Database(Scripts):
 
 
 def removal_arguments(installed: Installed, delete_volumes: bool) -> list[str]:
-    """Options of uninstall.sh for what is there."""
+    """Options of uninstall.sh for what is installed."""
     arguments = ["--variant", installed.choice.variant if installed.choice else VENDOR]
     return [*arguments, "--delete-volumes"] if delete_volumes else arguments
 
 
 def install_database(database: Database, choice: Choice, consent: Consent) -> None:
-    """Show the plan, ask, install, wait until the database answers, print the next command."""
+    """Show the plan, ask, install, wait until the database answers, and print the next command."""
     recipe = database.recipe
     database.check()
     before = database.read_state()
@@ -184,7 +185,7 @@ def install_database(database: Database, choice: Choice, consent: Consent) -> No
 
 
 def print_status(config: Config, target: str | None, place: Place) -> None:
-    """Print a line for each recipe, or for the target's alone."""
+    """Print a line for each recipe, or only for the target's."""
     if target:
         recipes = [recipe_of(config, target)]
     else:
@@ -214,7 +215,7 @@ def print_status(config: Config, target: str | None, place: Place) -> None:
 
 
 def uninstall_database(database: Database, delete_volumes: bool, consent: Consent) -> None:
-    """Show the plan, ask, remove the database, its volumes only if they are to be deleted."""
+    """Show the plan, ask, and remove the database; its volumes only if they are to be deleted."""
     recipe, place = database.recipe, database.place
     before = database.read_state()
     if not before.choice and not before.pods and not before.volumes:
@@ -232,8 +233,8 @@ def uninstall_database(database: Database, delete_volumes: bool, consent: Consen
 
 
 def confirm(place: Place, consent: Consent, action: str) -> bool:
-    """Whether the user means this context; ConfigError if it is another one than the one that the user has
-    named, or if nobody is there to say so."""
+    """Whether the user means this context. ConfigError if the user has named another one, or if nobody is
+    there to answer."""
     context = place.resolve_context() or "in-cluster"
     if consent.confirm_context not in (None, context):
         raise ConfigError(
@@ -251,7 +252,7 @@ def confirm(place: Place, consent: Consent, action: str) -> bool:
 
 
 def next_command(target: str, place: Place, config_file: Path, extra_options: Sequence[str]) -> str:
-    """The command that a user types after an installation."""
+    """The command to type after an installation."""
     words = [*program().split(), "insert", "--target", target]
     if config_file != Path(CONFIG_FILE):
         words += ["--config", str(config_file)]

@@ -1,4 +1,4 @@
-"""The recipes in dbinstall/: what each installs, what of it is chosen, and how its scripts are run."""
+"""The recipes in dbinstall/: what each one installs, which choices it offers, and how its scripts are run."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ LOCAL = "local"
 SIZES = ("default", "small")
 
 DATABASE_LABEL = "iot-database-benchmark/database"
-"""On a database's pods and on the Secret of its target; its value is the recipe's name."""
+"""Label on a database's pods and on the Secret of its target. Its value is the recipe's name."""
 
 
 _IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,254}")
-"""What a name, a tag and a digest may have: a line break would add lines to the manifest."""
+"""The characters of a name, a tag or a digest: a line break would add lines to the manifest."""
 
 _STORAGE_CLASS = re.compile(r"[a-z0-9.-]{0,253}")
-"""Empty: volumes that are there and have no class."""
+"""Empty for existing volumes without a class."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """One folder of dbinstall/ that installs a database on Kubernetes, as its recipe.env says."""
+    """A folder of dbinstall/ that installs a database on Kubernetes, as described by its recipe.env."""
 
     name: str
     folder: Path
     variants: tuple[str, ...]
     nodes: tuple[int, ...]
-    """Numbers of nodes that can be installed; the first is the default."""
+    """The numbers of nodes that can be installed; the first is the default."""
     local_nodes: tuple[int, ...]
-    """Numbers of nodes that the variant `local` can have."""
+    """The numbers of nodes for the variant `local`."""
     secret: str
     """The Secret whose keys are options of the target's module."""
     service: str
@@ -54,7 +54,7 @@ class Recipe:
     volumes: str
     """Label selector of the data volumes."""
     single_node_options: Mapping[str, tuple[str, ...]] = field(hash=False)
-    """Module -> KEY=VALUE that it must be told if there is one node."""
+    """Module -> the KEY=VALUE that it needs if there is only one node."""
 
     def nodes_of(self, variant: str) -> tuple[int, ...]:
         return self.local_nodes if variant == LOCAL else self.nodes
@@ -63,23 +63,23 @@ class Recipe:
         return f"{DATABASE_LABEL}={self.name}" if variant == LOCAL else self.volumes
 
     def extra_options(self, module: str, nodes: int) -> tuple[str, ...]:
-        """What has to be added to the options of config.yaml for so many nodes."""
+        """What to add to the options of config.yaml for this number of nodes."""
         return self.single_node_options.get(module, ()) if nodes == 1 else ()
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What is to be installed of a recipe."""
+    """What to install of a recipe."""
 
     variant: str
     nodes: int
     size: str
     image: str | None = None
     storage_class: str | None = None
-    """That of the data volumes; None: what dbinstall/settings.env says."""
+    """The storage class of the data volumes; None: the one in dbinstall/settings.env."""
 
     def is_like(self, other: Choice) -> bool:
-        """Whether one can take the other's place: image and storage class may differ."""
+        """Whether one can replace the other: image and storage class may differ."""
         return (self.variant, self.nodes, self.size) == (other.variant, other.nodes, other.size)
 
     def __str__(self) -> str:
@@ -93,7 +93,7 @@ def recipe_names() -> list[str]:
 
 
 def load_recipe(name: str) -> Recipe:
-    """The recipe of that name; ConfigError if there is none, or it installs elsewhere."""
+    """The recipe of that name. ConfigError if there is none, or if it installs elsewhere."""
     folder = FOLDER / name
     if not folder.is_dir():
         names = ", ".join(recipe_names())
@@ -123,7 +123,7 @@ def load_recipe(name: str) -> Recipe:
 
 
 def read_env(path: Path) -> dict[str, str]:
-    """The assignments of a file that shell scripts source: KEY=VALUE, one a line, nothing else."""
+    """The assignments of a file that shell scripts source: one KEY=VALUE per line, nothing else."""
     words = shlex.split(path.read_text(encoding="utf-8"), comments=True)
     return dict(word.split("=", 1) for word in words)
 
@@ -147,7 +147,7 @@ def choose(
     image: str | None,
     storage_class: str | None = None,
 ) -> Choice:
-    """Fill in defaults; ConfigError for what the recipe doesn't have."""
+    """Fill in defaults. ConfigError for what the recipe doesn't offer."""
     variant = variant or recipe.variants[0]
     if variant not in recipe.variants:
         choices = " and ".join(recipe.variants)
@@ -196,9 +196,9 @@ if [ "$ended" ]; then kill -KILL 0; fi
 { kill -KILL $! && wait $!; } 2>/dev/null
 exit $status
 """
-"""Runs a script that must not outlive this process: $0 is how long it may take to end, in seconds. Standard
-input is a pipe whose other end only this process has; it ends when this does, even by SIGKILL. Then all of
-the process group are told to end, and after a while made to."""
+"""Runs a script that must not outlive this process. $0 is how many seconds it may take to end. Standard input
+is a pipe whose other end only this process has, so it closes when this process ends, even by SIGKILL. Then
+the whole process group is told to end, and is killed after a while."""
 
 
 class Scripts:
@@ -219,7 +219,7 @@ class Scripts:
         self._interrupts = interrupts
 
     def plan(self, script: str, arguments: Sequence[str]) -> str:
-        """What a script would do, in its own words; nothing is changed."""
+        """What a script would do, in its own words. Nothing is changed."""
         process = subprocess.run(
             self._command(script, [*arguments, "--plan"]),
             capture_output=True, encoding="utf-8", errors="replace", env=self._environment(), check=False,
@@ -231,7 +231,7 @@ class Scripts:
         return process.stdout.rstrip()
 
     def run(self, script: str, arguments: Sequence[str]) -> None:
-        """Run a script with its output on standard error; RunFailed if it fails. An interrupt ends it, a
+        """Run a script, with its output on standard error. RunFailed if it fails. An interrupt ends it, a
         second one at once, and so does the end of this process."""
         running = subprocess.Popen(
             ["bash", "-c", _GUARD, f"{END_PATIENCE_S:g}", *self._command(script, arguments)],
@@ -240,7 +240,7 @@ class Scripts:
         )  # fmt: skip
         unfinished = f"{script} of {self.recipe.name} was not finished; see {program()} db status"
         hurry = self._interrupts.hurry
-        with running:  # which closes the pipe, whatever happens
+        with running:  # this closes the pipe, whatever happens
             try:
                 while running.poll() is None:
                     with suppress(subprocess.TimeoutExpired):

@@ -1,5 +1,5 @@
-"""A command seen while it runs: as a page in a browser, and by Prometheus. Here the page is begun and ended,
-and found by whatever has something to show."""
+"""A running command as a web page, and as metrics for Prometheus. This file starts and ends the page; code
+with something to show finds it here."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ if TYPE_CHECKING:
     from .state import LiveState
 
 live_page: ContextVar[LiveState | None] = ContextVar("live_page", default=None)
-"""What this command's page shows; None if it has none."""
+"""What this command's page shows; None if it has no page."""
 
 
 @dataclass(frozen=True)
 class LiveOptions:
-    """What was asked for by `--live` and its relatives."""
+    """What `--live` and its relatives ask for."""
 
     open_it: bool = False
     """Whether to show the page in a browser."""
     prometheus_file: Path | None = None
-    """Where to tell Prometheus what to scrape."""
+    """Where to write what Prometheus should scrape."""
 
 
 def choose_live(live: bool, open_it: bool, prometheus_file: Path | None) -> LiveOptions | None:
-    """What these options ask for, if they ask for a page."""
+    """What these options ask for; None if they ask for no page."""
     return LiveOptions(open_it, prometheus_file) if live or open_it or prometheus_file else None
 
 
 def pages() -> Sequence[LiveState]:
-    """The page that this command has, if it has one."""
+    """This command's page, if it has one."""
     live = live_page.get()
     return () if live is None else (live,)
 
 
 def publish_end(error: BaseException) -> None:
-    """Show on the page why its command will end, if it has one and isn't a campaign, which goes on."""
+    """Show on the page why its command will end. Nothing happens without a page, or in a campaign, which goes
+    on."""
     for live in pages():
         if not live.has_jobs:
             live.end(describe_end(error))
@@ -56,8 +57,8 @@ def publish_end(error: BaseException) -> None:
 def serve_live(
     wish: LiveOptions, command: str, target: str, interrupts: Interrupts
 ) -> Iterator[None]:
-    """Serve a page on what happens inside. ConfigError if it can't be."""
-    # Here, since most commands have no page: it takes 0.1 s.
+    """Serve a page about what happens inside. ConfigError if that is impossible."""
+    # Imported late, since most commands have no page and this takes 0.1 s.
     from .server import LiveServer
     from .state import LiveState
 
@@ -99,11 +100,11 @@ def serve_live(
 
 
 def _write_scrape_config(file: Path, server: LiveServer | None) -> None:
-    """Write what `file_sd_configs` reads: this server, or that there is none. OSError if that can't be.
+    """Write the file for `file_sd_configs`: with this server, or with none. OSError if it can't be written.
 
-    Prometheus reads it as soon as it changes, so it is whole at every instant. A file that is there is
-    written in place, and keeps its rights: Prometheus' user may need them. A new one is for this user alone,
-    since the token is in it.
+    Prometheus reads the file as soon as it changes, so it has to be complete at every instant. An existing
+    file is written in place and keeps its permissions: Prometheus' user may need them. A new one is for this
+    user alone, since it has the token.
     """
     groups = []
     if server is not None:
@@ -112,7 +113,7 @@ def _write_scrape_config(file: Path, server: LiveServer | None) -> None:
     text = (json.dumps(groups) + "\n").encode()
     if file.exists():
         with file.open("r+b") as opened:
-            # Blanks where there was more before, which are no harm until they are cut off.
+            # Spaces cover the longer old text until they are cut off; they do no harm.
             opened.write(text.ljust(file.stat().st_size))
             opened.truncate(len(text))
         return

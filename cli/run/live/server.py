@@ -1,4 +1,4 @@
-"""The server of the live page: listens on loopback, requires the token."""
+"""The server of the live page. It listens on loopback and requires the token."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from .state import LIVE, Figures, LiveState
 
 ADDRESS = "127.0.0.1"
 BEAT_S = 2.0
-"""After so long without anything new a reader is told that the connection stands."""
+"""After this long without news, a reader is told that the connection still works."""
 
 _PAGE = Path(__file__).parent / "page"
 _POLL_S = 0.1
 _LAST_WORDS_S = 1
-"""How long readers may take to hear of the end."""
+"""How long readers have to receive the end."""
 
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -44,15 +44,15 @@ _HEADERS = {
 
 
 class LiveServer:
-    """Serves the page, its events and the metrics from a thread, from `start` to `close`."""
+    """Serves the page, its events and the metrics in a thread, from `start` to `close`."""
 
     def __init__(self, state: LiveState) -> None:
-        """It listens from here on, but answers from `start` on."""
+        """Listens from now on, but answers only after `start`."""
         self._socket = socket.create_server((ADDRESS, 0))
         self.address = f"{ADDRESS}:{self._socket.getsockname()[1]}"
-        """Where it listens: address and port."""
+        """The address and port that it listens on."""
         self.token = secrets.token_urlsafe(24)
-        """What a request must have: `?token=…`, or a header `Authorization: Bearer …`."""
+        """What a request needs: `?token=…`, or a header `Authorization: Bearer …`."""
         self.url = f"http://{self.address}/?token={self.token}"
         """The page's address, with the token."""
         self._server = _Server(
@@ -61,7 +61,7 @@ class LiveServer:
                 http="h11", ws="none", loop="asyncio", lifespan="off",
                 headers=list(_HEADERS.items()), server_header=False,
                 timeout_graceful_shutdown=_LAST_WORDS_S,
-                # Its lines would have the token, or be of what a reader has done wrong.
+                # Its lines would contain the token, or report readers' mistakes.
                 log_config=None, log_level="critical", access_log=False,
             )
         )  # fmt: skip
@@ -70,7 +70,7 @@ class LiveServer:
     def _serve(self) -> None:
         try:
             self._server.run([self._socket])
-        except Exception as error:  # noqa: BLE001 - the command can do without
+        except Exception as error:  # noqa: BLE001 - the command can do without the page
             note(f"warning: the live page has ended: unexpected {error!r}")
 
     @property
@@ -83,7 +83,7 @@ class LiveServer:
         self._thread.start()
 
     def close(self) -> None:
-        """Tell all readers of the end, which the state must know by now; leave no thread and no socket."""
+        """Tell all readers of the end, which the state must already have. Leaves no thread and no socket."""
         if self._thread.is_alive():
             self._server.should_exit = True
             self._thread.join()
@@ -92,7 +92,7 @@ class LiveServer:
 
 class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Break off readers that have not read to the end by then."""
+        """Cut off readers that have not read to the end in time."""
         await super().shutdown(sockets)
         for connection in list(self.server_state.connections):
             connection.transport.abort()
@@ -100,8 +100,8 @@ class _Server(uvicorn.Server):
 
 
 def _guard(app: ASGIApp, address: str, token: str) -> ASGIApp:
-    """The application for requests that have the token and were sent to this address: a name that somebody
-    has made to point here (DNS rebinding) must not read anything, even with a token."""
+    """The application, only for requests that have the token and were sent to this address. A name that was
+    made to point here (DNS rebinding) must not read anything, even with the token."""
     hosts = (address, address.replace(ADDRESS, "localhost"))
 
     def is_allowed(request: Request) -> bool:
@@ -152,8 +152,8 @@ def _make_application(state: LiveState) -> Starlette:
 
 
 async def _list_events(state: LiveState) -> AsyncIterator[str]:
-    """What the state shows, as server-sent events, until the end. A slow reader misses what is between,
-    except points: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
+    """The state as server-sent events, until the end. A slow reader misses intermediate states, but no
+    points: https://html.spec.whatwg.org/multipage/server-sent-events.html"""
     after, quiet_s = -1, 0.0
     while True:
         if state.serial > after:
@@ -171,7 +171,7 @@ async def _list_events(state: LiveState) -> AsyncIterator[str]:
 
 # --- the figures as Prometheus reads them -------------------------------------------------------------
 
-# Names follow https://prometheus.io/docs/practices/naming/: base units, `_total` for what only rises.
+# Names follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters.
 _PREFIX = "iot_benchmark_"
 _UNITS = {Role.WRITE: "events", Role.FILL: "events", Role.READ: "queries"}
 _TOTALS = {
@@ -181,7 +181,7 @@ _TOTALS = {
 }
 
 _Samples = Sequence[tuple[Mapping[str, str], float | None]]
-"""Labels and value, None if it isn't known."""
+"""Labels, and the value or None if it isn't known."""
 
 
 def write_metrics(figures: Figures) -> str:
@@ -199,7 +199,7 @@ def write_metrics(figures: Figures) -> str:
 
 
 def _list_metrics(figures: Figures) -> Iterator[tuple[str, str, _Samples]]:
-    """Name, what it means, and samples."""
+    """Name, meaning and samples of each metric."""
     own = {"version": __version__, "command": figures.command, "target": figures.target}
     yield "info", "Which command runs, always 1.", [(own, 1)]
     totals, status = figures.totals, figures.status
@@ -216,7 +216,7 @@ def _list_metrics(figures: Figures) -> Iterator[tuple[str, str, _Samples]]:
         phases = [({"phase": phase}, phase is status.phase) for phase in Phase]
         yield "phase", "1 for the current phase, 0 for others.", phases
         groups = status.groups if status.phase in (Phase.PREFILL, Phase.RUN) else []
-        # Figures of events and of queries apart where they have names of their own.
+        # Events and queries have separate figures where the names differ.
         for unit in (*dict.fromkeys(_UNITS.values()), ""):
             for figure in LIVE:
                 if ("{unit}" in figure.metric) == bool(unit):

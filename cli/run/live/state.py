@@ -1,5 +1,5 @@
-"""What is known of a command while it runs. Its own thread feeds it, the server's threads read it; nobody
-who reads slowly, or not at all, keeps the command waiting."""
+"""What is known of a command while it runs. Its own thread writes, the server's threads read. A slow reader
+never keeps the command waiting."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from ...show.status import describe_extent, describe_phase, describe_quiet, find
 MOST_POINTS = 1200
 """Ten minutes, at two points a second."""
 MOST_LISTED = 100
-"""Runs and marks: the latest."""
+"""How many runs and marks are listed: the latest ones."""
 
 Totals = Counter[str]
-"""What a group has `done`, its `retries`, and what `failed`."""
+"""How much a group has `done`, its `retries`, and how much `failed`."""
 
 _COUNTED = (Phase.PREFILL, Phase.RUN)
-"""Phases in which groups insert or ask; in others they do something else."""
+"""Phases in which groups insert or query. In other phases they do something else."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class LiveFigure:
     about: str
     read: Callable[[GroupStatus], float | None]
     scale: float = 1.0
-    """Metrics are in base units."""
+    """The factor to base units, which metrics use."""
 
 
 LIVE = (
@@ -60,11 +60,11 @@ LIVE = (
                "Bytes per second in queries' answers, over the last seconds.",
                lambda group: group.bytes_per_s),
 )  # fmt: skip
-"""The figures of a run under way, once: those of the page and of `/metrics`."""
+"""The figures of a run under way, defined once for the page and `/metrics`."""
 
 
 class JobState(StrEnum):
-    """What has become of a job of a campaign."""
+    """The state of a campaign's job."""
 
     LEFT = "left"
     RUNNING = "running"
@@ -74,23 +74,23 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True)
 class Figures:
-    """What a scrape reads: all at one instant."""
+    """What a scrape reads, all from the same instant."""
 
     command: str
     target: str
     status: Status | None
-    """That of the run under way."""
+    """The status of the run under way."""
     totals: Mapping[Role, Totals]
-    """What each group did in all runs of the command: it only rises."""
+    """What each group did in all runs of the command. It only rises."""
     runs_ended: int
     marks: int
     jobs: Mapping[JobState, int]
-    """Of a campaign: how many are in each state."""
+    """In a campaign: how many jobs are in each state."""
 
 
 @dataclass
 class _Section:
-    """A part of what the page shows, sent anew when it has changed."""
+    """A part of the page, sent again when it has changed."""
 
     content: Any
     serial: int = 0
@@ -103,14 +103,14 @@ class _Run:
     status: Status | None = None
     left: Sequence[str] = ()
     begun: float = 0.0
-    """As seconds since 1970."""
+    """In seconds since 1970."""
     origin: float | None = None
-    """When its workers began together, likewise."""
+    """When its workers began together, in the same unit."""
     totals: dict[Role, Totals] = field(default_factory=dict)
 
 
 class LiveState:
-    """Takes what happens; tells it whole, or what is new since an earlier look."""
+    """Receives what happens. Describes everything, or what is new since an earlier description."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class LiveState:
         shield: Callable[[], AbstractContextManager[None]] = nullcontext,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`shield`: what is inside must not be interrupted by a signal, since locks are held there."""
+        """`shield`: no signal may interrupt its context, since locks are held there."""
         self._shield = shield
         self._clock = clock
         self._lock = threading.Lock()
@@ -141,7 +141,7 @@ class LiveState:
     # --- what happens -----------------------------------------------------------------------------
 
     def begin_run(self, label: str) -> None:
-        """A run begins. May be called again before it has a status."""
+        """A run begins. May be called again before the run has a status."""
         with self._change():
             self._fold()
             self._runs_begun += self._run is None or self._run.status is not None
@@ -151,7 +151,7 @@ class LiveState:
             self._run = _Run(label, self._runs_begun, begun=self._clock())
 
     def follow(self, status: Status, left: Sequence[str] = ()) -> None:
-        """Where the run is; `left`: how long things still take, in words."""
+        """Note the run's progress. `left`: how long things will still take, in words."""
         with self._change():
             run = self._run
             if run is None:
@@ -163,7 +163,7 @@ class LiveState:
             if status.phase in _COUNTED:
                 for group in status.groups:
                     own = Totals(done=group.done, retries=group.retries, failed=group.failed)
-                    # The maximum of each.
+                    # The maximum of each figure.
                     run.totals[group.role] = run.totals.get(group.role, Totals()) | own
             self._note_marks(run, status.marks)
             point: dict[str, Any] = {"serial": self.serial, "at": now}
@@ -195,7 +195,7 @@ class LiveState:
                 self._marks.serial = self.serial
 
     def end_run(self, outcome: str) -> None:
-        """The run under way has ended: its outcome, in a few words."""
+        """The run under way has ended. `outcome`: in a few words."""
         with self._change():
             if self._run is None:
                 return
@@ -208,7 +208,7 @@ class LiveState:
             self._run = None
 
     def plan_jobs(self, names: Sequence[str], done: Collection[str]) -> None:
-        """The jobs of a campaign, and which were done before."""
+        """The jobs of a campaign, and which of them are already done."""
         with self._change():
             self._jobs.content = {
                 name: {"state": JobState.DONE if name in done else JobState.LEFT, "said": None}
@@ -217,37 +217,37 @@ class LiveState:
             self._jobs.serial = self.serial
 
     def note_job(self, name: str, state: JobState, detail: str | None = None) -> None:
-        """What has become of a job."""
+        """Note the state of a job."""
         with self._change():
             self._jobs.content[name] = {"state": state, "said": detail}
             self._jobs.serial = self.serial
 
     def note_limits(self, limits: Sequence[RunLimit]) -> None:
-        """What the runs to come must keep to."""
+        """Note the limits that the following runs have to keep."""
         with self._change():
             self._limits = limits
 
     def note_time_left(self, text: str) -> None:
-        """How long all jobs still take, in words."""
+        """Note how long all jobs will still take, in words."""
         with self._change():
             self._jobs_left = text
             self._jobs.serial = self.serial
 
     def end(self, outcome: str) -> None:
-        """The command ends; of several outcomes the first counts."""
+        """The command ends. If several outcomes are given, the first counts."""
         with self._change():
             self._fold()
             self._ended = self._ended or outcome
 
     @contextmanager
     def _change(self) -> Iterator[None]:
-        """Something changes: no signal interrupts it, and nobody sees half of it."""
+        """Make a change: no signal interrupts it, and nobody sees half of it."""
         with self._shield(), self._lock:
             self.serial += 1
             yield
 
     def _fold(self) -> None:
-        """Add what the run under way has done to what earlier runs did."""
+        """Add what the run under way has done to the totals of earlier runs."""
         if self._run is not None:
             for role, own in self._run.totals.items():
                 self._totals[role] = self._totals.get(role, Totals()) + own
@@ -255,14 +255,14 @@ class LiveState:
 
     @property
     def has_jobs(self) -> bool:
-        """Whether it is a campaign's."""
+        """Whether the command is a campaign."""
         return bool(self._jobs.content)
 
     # --- what is shown -----------------------------------------------------------------------------
 
     def describe(self, after: int = -1) -> dict[str, Any]:
         """What has changed since the serial number `after`; -1: everything. Its `serial` is the next `after`,
-        and `ended` is the outcome once there is nothing more to come."""
+        and `ended` is the outcome once nothing more will come."""
         with self._lock:
             changes = {
                 "serial": self.serial,
@@ -294,7 +294,7 @@ class LiveState:
             return changes
 
     def read_figures(self) -> Figures:
-        """What Prometheus is told."""
+        """The figures for Prometheus."""
         with self._lock:
             own = {} if self._run is None else self._run.totals
             states = [job["state"] for job in self._jobs.content.values()]

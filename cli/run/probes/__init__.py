@@ -1,4 +1,4 @@
-"""What is sampled beside a database during a run: CPU, memory, disks, network, background load."""
+"""Samples of a database's resources during a run: CPU, memory, disks, network, background load."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ from .timeline import (
 _log = logging.getLogger(__name__)
 
 _INTERVAL_S = 1.0
-# The most that looks may take of the machine's CPUs. A look at a thousand processes takes 25 ms: with few
-# CPUs there are fewer looks. One at the database's alone takes 1 ms, or 10 if it has many with
-# shared memory.
+# The most of the machine's CPUs that sampling may take. A sample of a thousand processes takes 25 ms, so with
+# few CPUs there are fewer samples. One of the database's processes takes 1 ms, or 10 ms if many of them share
+# memory.
 _MOST_SHARE, _MOST_DATABASE_SHARE = 0.003, 0.002
 _LOOKED_AT = 3
-"""How many of the run's processes are asked for their connections: all are connected alike."""
+"""How many of the run's processes have their connections examined: all are connected alike."""
 _END_PATIENCE_S = 2.0
 _HIDDEN = (
     "the database's processes are not on this machine, or can't be identified: list them as"
@@ -55,8 +55,8 @@ _TOO_SHORT = "the window was too short to look at the database's processes"
 
 
 class BackgroundLoadSampler:
-    """Looks at all processes once a second, from a thread of this one: neither the workers nor the
-    collector spend anything on it."""
+    """Samples all processes once a second in a thread of the command line, at no cost to the workers and the
+    collector."""
 
     def __init__(
         self,
@@ -64,13 +64,13 @@ class BackgroundLoadSampler:
         processes: Callable[[], Collection[int]],
         database_pids: Collection[int] = (),
     ) -> None:
-        """`options`: values of the module's; `processes`: the collector and the workers there are;
-        `database_pids`: those of the database, as far as they can't be told by where they listen."""
+        """`options`: values of the module's options; `processes`: returns the collector and the workers;
+        `database_pids`: the database's processes, where they can't be identified by where they listen."""
         self._processes = processes
         self._servers = Servers(options, database_pids)
         self._known: set[int] = set()
         self._family: set[int] = set()
-        """The database's processes at the last look at all."""
+        """The database's processes in the last sample of all processes."""
         self._uses = AgingSeries(merge_uses)
         self._steps = AgingSeries(merge_steps)
         self._networks = AgingSeries(merge_networks)
@@ -80,17 +80,17 @@ class BackgroundLoadSampler:
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
+        """Begin to sample."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Look once more, and end."""
+        """Take a last sample, and end."""
         self._stopped.set()
-        if self._thread.is_alive():  # a signal may have come before it began
+        if self._thread.is_alive():  # a signal may have come before the thread began
             self._thread.join(_END_PATIENCE_S)
 
     def see_database(self) -> DatabaseUse | None:
-        """What the database used between the last two looks; None as long as that isn't known."""
+        """What the database used between the last two samples; None if that isn't known yet."""
         used = None if self._servers.hidden else count_cpus(self._uses.last(2))
         return None if used is None else DatabaseUse(cpus_used=used, cpus=self._cpus)
 
@@ -129,12 +129,12 @@ class BackgroundLoadSampler:
             )
 
     def _forget(self, before: Snapshot, after: Snapshot, new: Collection[int]) -> None:
-        """Forget what looks showed since processes began that only now are known as the database's."""
+        """Drop samples since the start of processes that only now turn out to be the database's."""
         born = min(
             (after.processes[pid].created for pid in new if pid in after.processes),
             default=after.at,
         )
-        # They were taken for others.
+        # They were counted as others.
         earlier = (step for step in self._steps if step.ended <= born)
         self._steps = AgingSeries(merge_steps, earlier)
         if not self._uses or born < self._uses.first.at:
@@ -142,9 +142,8 @@ class BackgroundLoadSampler:
             self._uses = AgingSeries(merge_uses, [first] if first.roots else [])
 
     def _pause(self) -> None:
-        """Wait until it's time for the next look at all processes, and do meanwhile what takes less: look at
-        the network and at the database's processes, and for servers as long as there are none; one
-        that is found ends it."""
+        """Wait until the next sample of all processes is due. Meanwhile take the cheaper ones: the network,
+        and the database's processes. Look for servers as long as none is known; finding one ends the wait."""
         now = time.monotonic()
         until, next_use = now + self._pause_s, now + self._database_pause_s
         while (left_s := until - now) > 0:
@@ -159,7 +158,7 @@ class BackgroundLoadSampler:
                 next_use = now + self._database_pause_s
 
     def _sample_database(self) -> None:
-        """Look at the processes that the last look at all of them saw, and at what they have started."""
+        """Sample the database's processes of the last full sample, and those they have started."""
         began_s = time.thread_time()
         pids = self._servers.pids | self._family
         snapshot = Snapshot(
@@ -170,7 +169,7 @@ class BackgroundLoadSampler:
         self._database_pause_s = max(_INTERVAL_S, own_s / (_MOST_DATABASE_SHARE * self._cpus))
 
     def _find_servers(self) -> bool:
-        """Look for servers. Returns whether more is known of them now."""
+        """Look for servers. Returns whether that brought anything new."""
         return self._servers.look(sorted(self._processes())[:_LOOKED_AT])
 
     def _sample_network(self) -> None:
@@ -179,8 +178,8 @@ class BackgroundLoadSampler:
         self._networks.append(NetworkSnapshot(now, traffic, read_links()))
 
     def complete(self, report: Report) -> None:
-        """Put what others took, and what the database used, into a report, for its own window; to be called
-        after the end."""
+        """Put what others took, and what the database used, into a report, for the report's own window. Call
+        it after the end."""
         if self._thread.is_alive():
             return
         run = report.run
@@ -195,7 +194,7 @@ class BackgroundLoadSampler:
         run.machines = [machine.model_copy(update=changes) for machine in run.machines]
 
     def _summarize_use(self, window: Window) -> Resources:
-        # A server that has ended was seen, too.
+        # A server that has ended counts, too.
         if self._servers.hidden or not (self._servers.pids or self._uses):
             return Resources(reason=_HIDDEN)
         resources = summarize_use(list(self._uses), window, self._cpus)

@@ -1,8 +1,8 @@
 """What the database's pods used in a window, from counters that a kubelet reads now and then. Pure.
 
-A kubelet looks at most containers every 10 to 15 seconds only. Each figure counts with its own time stamp,
-and only between two of them: what lies before the first or after the last within the window is taken to
-be like the rest, if that is half of it or more.
+A kubelet samples most containers only every 10 to 15 seconds. Each figure has its own time stamp, and figures
+count only between two of them. What lies before the first or after the last in the window is assumed to be
+like the rest, provided that the rest is at least half of the window.
 """
 
 from __future__ import annotations
@@ -17,37 +17,38 @@ from .pods import Count, DatabasePod, Kind, Mean, Memory, PodName
 from .timeline import MIN_COVERED, Step, Window
 
 _SLACK_S = 1.0
-"""A step may begin so much before the load, or end so much after it: clocks differ, and workers begin."""
+"""A step may begin this long before the load, or end this long after it: clocks differ, and workers need time
+to start."""
 _MEMORY_HOLDS_S = 30.0
-"""A container of which nothing was heard for longer is taken to have ended."""
+"""A container that was silent for longer counts as ended."""
 _BITS = 8
 
 _Key = tuple[PodName, str, int]
-"""Pod, container or interface, and when it began."""
+"""Pod, container or interface, and when the counter began."""
 
 
 @dataclass
 class _Track:
-    """One counter over time. It only rises, until it begins at 0 again."""
+    """One counter over time. It only rises, until it restarts at 0."""
 
     kind: Kind
     began: float | None = None
-    """When it was 0, if that was while somebody looked."""
+    """When it was 0, if we were sampling then."""
     last: tuple[float, float] | None = None
-    """When it was read, and what it showed."""
+    """When it was last read, and its value."""
     steps: list[Step] = field(default_factory=list)
     anew: list[float] = field(default_factory=list)
-    """When it was found to have begun at 0 again."""
+    """When it was found to have restarted at 0."""
 
     def add(self, at: float, value: float) -> None:
-        """Another reading; nothing if it is not new."""
+        """Add a reading; ignored if it is not new."""
         if self.last is not None:
             before_at, before = self.last
             if at <= before_at:
                 return
             if value < before:
                 self.anew.append(at)
-            # After a restart what was used is at least what the counter shows.
+            # After a restart, at least the counter's value was used.
             amount = value - before if value >= before else value
             self.steps.append(Step(before_at, at, {self.kind: amount}))
         self.last = at, value
@@ -59,9 +60,9 @@ class Sum:
 
     amount: float
     covered_s: float
-    """How many seconds of all pods the counters cover."""
+    """How many seconds, over all pods, the counters cover."""
     lived_s: float
-    """How many seconds all pods lived."""
+    """How many seconds, over all pods, the pods lived."""
 
     @property
     def is_enough(self) -> bool:
@@ -70,28 +71,28 @@ class Sum:
 
 
 class Consumption:
-    """All counters of the database's pods since somebody looks at them."""
+    """All counters of the database's pods since sampling began."""
 
     def __init__(self, source: str) -> None:
-        """`source`: who counts."""
+        """`source`: where the figures come from."""
         self.source = source
         self._tracks: dict[Kind, dict[_Key, _Track]] = defaultdict(dict)
         self._memory: dict[tuple[PodName, str], list[tuple[float, float]]] = defaultdict(list)
         self._pods: dict[PodName, DatabasePod] = {}
         self.now: Collection[PodName] = ()
-        """The pods that are there now."""
+        """The pods that exist now."""
         self._first_at: float | None = None
         self.node_cpus: dict[str, float] = {}
 
     def set_pods(self, pods: Iterable[DatabasePod]) -> None:
-        """These are the database's pods now."""
+        """Set the pods that the database has now."""
         by_name = {pod.name: pod for pod in pods}
         self._pods |= by_name
         self.now = frozenset(by_name)
 
     @property
     def pods(self) -> list[DatabasePod]:
-        """All pods that have been seen."""
+        """All pods seen so far."""
         return list(self._pods.values())
 
     @property
@@ -100,11 +101,11 @@ class Consumption:
         return sorted({self._pods[name].node for name in self.now})
 
     def lacks(self, kind: Kind) -> bool:
-        """Whether nothing of this kind is known of one of the pods that are there now."""
+        """Whether a pod that exists now has no figures of this kind."""
         return bool(set(self.now) - {pod for pod, _, _ in self._tracks[kind]})
 
     def add_counts(self, counts: Iterable[Count]) -> bool:
-        """Take counters of a node; those of other pods are left out. Returns whether one of them was new."""
+        """Add counters of a node; those of other pods are ignored. Returns whether any was new."""
         is_new = False
         for count in counts:
             if count.pod not in self._pods:
@@ -125,13 +126,13 @@ class Consumption:
         return is_new
 
     def add_memory(self, sizes: Iterable[Memory]) -> None:
-        """Take sizes of a node."""
+        """Add memory sizes of a node."""
         for memory in sizes:
             if memory.pod in self._pods:
                 self._remember(memory.pod, memory.owner, memory.at, memory.size)
 
     def add_means(self, means: Iterable[Mean]) -> bool:
-        """Take means of the metrics API. Returns whether one of them was new."""
+        """Add means from the metrics API. Returns whether any was new."""
         is_new = False
         for mean in means:
             if mean.pod not in self._pods:
@@ -155,7 +156,7 @@ class Consumption:
     # --- what was used ----------------------------------------------------------------------------
 
     def add_up(self, kind: Kind, window: Window, pod: PodName | None = None) -> Sum | None:
-        """What all pods, or one of them, used in the window; None if nothing is known of that kind."""
+        """What all pods, or one of them, used in the window; None if there are no figures of that kind."""
         total = Sum(0.0, 0.0, 0.0)
         tracks = {
             key: track
@@ -177,7 +178,7 @@ class Consumption:
         return total if tracks else None
 
     def find_use(self) -> DatabaseUse | None:
-        """What the pods that are there now used when each was last counted; None if none was."""
+        """What the existing pods used when each was last sampled; None if none was."""
         last: dict[tuple[PodName, str], Step] = {}
         for (pod, owner, _), track in self._tracks[Kind.CPU].items():
             if pod in self.now and track.steps:
@@ -190,7 +191,7 @@ class Consumption:
         return DatabaseUse(cpus_used=used, cpus=self._count_cpus(self._pods))
 
     def summarize(self, window: Window) -> Resources | None:
-        """What was used; None if too little is known of that time."""
+        """What was used in the window; None if too little is known of it."""
         cpu = self.add_up(Kind.CPU, window)
         if cpu is None or not cpu.is_enough:
             return None
@@ -226,7 +227,7 @@ class Consumption:
         )
 
     def _count_cpus(self, pods: Collection[PodName]) -> float | None:
-        """What these pods may use: their limits, or their nodes' CPUs if that is less."""
+        """How many CPUs these pods may use: their limits, or their nodes' CPUs if those are fewer."""
         by_node: dict[str, float | None] = {}
         for name in pods:
             pod = self._pods[name]
@@ -253,7 +254,7 @@ class Consumption:
         return max(shares.items(), key=lambda pair: pair[1], default=(None, None))
 
     def _find_link_share(self, window: Window) -> float | None:
-        """The share of its link that the pod with the busiest one used, in the busier direction."""
+        """The share of its link that the busiest pod used, in the busier direction."""
         shares = []
         for name, pod in self._pods.items():
             speeds = ((Kind.RECEIVED, pod.ingress_bits_per_s), (Kind.SENT, pod.egress_bits_per_s))
@@ -264,7 +265,7 @@ class Consumption:
         return max(shares, default=None)
 
     def _count_restarts(self, window: Window) -> int:
-        """Containers that began anew, and pods that took the place of others."""
+        """How many containers restarted, and how many pods replaced others."""
         tracks = self._tracks[Kind.CPU]
         began: dict[PodName, dict[str, int]] = defaultdict(lambda: defaultdict(int))
         present: dict[PodName, bool] = {}
@@ -280,7 +281,7 @@ class Consumption:
         return again + min(new, gone)
 
     def _grid(self, window: Window) -> list[Step]:
-        """The steps of the container that used most CPU: each is a point of the timeline."""
+        """The steps of the container that used most CPU; each becomes a point of the timeline."""
         by_pod: dict[tuple[PodName, str], list[Step]] = defaultdict(list)
         for (pod, owner, _), track in self._tracks[Kind.CPU].items():
             by_pod[pod, owner] += [
@@ -309,7 +310,7 @@ class Consumption:
         return timeline
 
     def _memory_at(self, at: float) -> float:
-        """The memory of all containers, by the last reading of each."""
+        """The memory of all containers, by each one's last reading."""
         whole = 0.0
         for readings in self._memory.values():
             earlier = [(seen, size) for seen, size in readings if seen <= at + _SLACK_S]
@@ -324,7 +325,7 @@ class Consumption:
 
 
 def _is_in_load(step: Step, window: Window) -> bool:
-    """Whether the load was on all the time."""
+    """Whether the load was on during the whole step."""
     return (
         step.began >= window.origin - _SLACK_S
         and step.ended <= window.ended + _SLACK_S

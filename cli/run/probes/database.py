@@ -1,4 +1,4 @@
-"""The database's processes on this machine: which they are, and what they used."""
+"""The database's processes on this machine: which ones they are, and what they used."""
 
 from __future__ import annotations
 
@@ -20,27 +20,27 @@ from simulator.machine import find_memory_bytes
 from .timeline import Process, Snapshot, Step, Window, add_up, find_family
 
 CPU, READ, WRITTEN = "cpu_s", "read_bytes", "written_bytes"
-"""Amounts of a step, as they are called in `Counters`; seconds for which a disk was busy are by its name in a
+"""Amounts of a step, named as in `Counters`. The seconds for which a disk was busy are under its name in a
 tuple."""
 _MOST_PROPORTIONAL = 64
-"""Up to so many processes are asked for their own share of memory: with more it would take too long."""
+"""Up to this many processes are asked for their proportional share of memory; more would take too long."""
 
 Root = tuple[int, float]
-"""A listening process: its number and when it began, since numbers are used again."""
+"""A listening process: its ID and start time, since IDs are reused."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """What a root and its children have used since they began: it rises as long as the root lives."""
+    """What a root and its children have used since they began. It rises as long as the root lives."""
 
     cpu_s: float
-    """Children that have ended included."""
+    """Includes children that have ended."""
     read_bytes: int | None
     written_bytes: int | None
-    """To and from disks; None if that can't be seen. Children that have ended take theirs along."""
+    """To and from disks; None if that can't be seen. Includes children that have ended."""
 
     def scaled(self, share: float) -> Counters:
-        """This share of all of them."""
+        """This share of all counters."""
         read, written = (
             None if size is None else round(share * size)
             for size in (self.read_bytes, self.written_bytes)
@@ -50,7 +50,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Use:
-    """The database's processes at an instant."""
+    """The database's processes at one instant."""
 
     at: float
     """By `read_clock_s`."""
@@ -58,11 +58,11 @@ class Use:
     names: tuple[str, ...]
     memory_bytes: int
     disks_busy_s: Mapping[str, float]
-    """Disk of the machine -> how long it has been at work, whoever for."""
+    """Disk of the machine -> how long it has been busy, for whatever process."""
 
 
 def summarize_use(uses: Sequence[Use], window: Window, cpus: int) -> Resources | None:
-    """What was used in a window; None if too little is known of that time. `cpus`: the machine's."""
+    """What was used in a window; None if too little is known of it. `cpus`: the machine's."""
     uses = _fill_in(uses)
     steps = [_compare(before, after) for before, after in pairwise(uses)]
     amounts = add_up(steps, window)
@@ -84,7 +84,7 @@ def summarize_use(uses: Sequence[Use], window: Window, cpus: int) -> Resources |
         disk_read_bytes=round(amounts[READ]) if seen else None,
         disk_written_bytes=round(amounts[WRITTEN]) if seen else None,
         disk_busy_share=min(1.0, max(busy_s) / window.length_s) if busy_s else None,
-        # How many looks found roots that had come since the first one: a server may come with several.
+        # How many samples found roots that began after the first sample: a server may start several.
         restarts=sum(
             any(root[1] > uses[0].at for root in after.roots.keys() - before.roots.keys())
             for before, after in pairwise(uses)
@@ -99,16 +99,16 @@ def summarize_use(uses: Sequence[Use], window: Window, cpus: int) -> Resources |
 
 
 def merge_uses(earlier: Use, later: Use) -> Use | None:
-    """The earlier look with the most memory of both: what the later one counts is in those that follow.
-    None if there are other processes."""
+    """Both samples as one: the earlier one, with the higher memory of the two. What the later one counts is
+    in the samples that follow. None if the processes differ."""
     if earlier.roots.keys() != later.roots.keys():
         return None
     return replace(earlier, memory_bytes=max(earlier.memory_bytes, later.memory_bytes))
 
 
 def _fill_in(uses: Sequence[Use]) -> list[Use]:
-    """The same looks, with roots that began between two of them and were found at a later one, as servers are
-    seldom looked for: until then they count as having used the same in each second since they began."""
+    """The same samples, complete with roots that began earlier than they were found, since servers are looked
+    for only now and then. Until they were found, they count as having used the same amount in each second."""
     filled = list(uses)
     for late, use in enumerate(uses):
         for root in use.roots.keys() - filled[late - 1].roots.keys() if late else ():
@@ -124,7 +124,8 @@ def _fill_in(uses: Sequence[Use]) -> list[Use]:
 
 
 def count_cpus(uses: Sequence[Use]) -> float | None:
-    """How many CPUs were in use between the last two looks; None if there weren't two, or nothing to see."""
+    """How many CPUs were in use between the last two samples; None without two samples, or with nothing to
+    see."""
     last = uses[-2:]
     if len(last) < 2 or not last[1].roots or last[1].at <= last[0].at:
         return None
@@ -133,7 +134,7 @@ def count_cpus(uses: Sequence[Use]) -> float | None:
 
 
 def _compare(before: Use, after: Use) -> Step:
-    """What the roots that are there now have used; what those that ended did last isn't known."""
+    """What the existing roots have used. What ended roots did last isn't known."""
     amounts: dict[Hashable, float] = {
         key: sum(_grow(before, after, root, key) for root in after.roots)
         for key in (CPU, READ, WRITTEN)
@@ -144,8 +145,8 @@ def _compare(before: Use, after: Use) -> Step:
 
 
 def _grow(before: Use, after: Use, root: Root, name: str) -> float:
-    """What a root has used between two looks: since it began, if that was meanwhile. If it was there before
-    the first look and was found late: its part for that time."""
+    """What a root has used between two samples: everything, if it began in between. If it began before the
+    first sample but was found late: the share of that time."""
     now: float = getattr(after.roots[root], name) or 0.0
     if root in before.roots:
         was: float = getattr(before.roots[root], name) or 0.0
@@ -160,7 +161,7 @@ def sample_database(snapshot: Snapshot, pids: Collection[int]) -> Use:
     """What the database's processes and their children have used up to a snapshot."""
     family = find_family(snapshot.processes, pids)
     processes = [snapshot.processes[pid] for pid in sorted(family)]
-    # A process that a server has just forked may still listen as the server does.
+    # A process that a server has just forked may still listen at the server's port.
     roots = [process for process in processes if process.parent not in family]
     families = {
         (root.pid, root.created): [
@@ -192,8 +193,8 @@ def _count(processes: Sequence[Process]) -> Counters:
 
 
 def _read_memory(family: Sequence[Process]) -> int:
-    """Memory of a server and what it has started. What they share counts in each by its part, unless they are
-    many; a single one isn't asked for its part, as that takes milliseconds for each GB."""
+    """Memory of a server and its children. Shared memory counts proportionally, unless they are many. A
+    single process isn't asked for its share, since that takes milliseconds per GB."""
     is_shared_out = psutil.LINUX and 1 < len(family) <= _MOST_PROPORTIONAL
     size = 0
     for member in family:
@@ -204,7 +205,7 @@ def _read_memory(family: Sequence[Process]) -> int:
 
 
 def _read_disk(pid: int) -> tuple[int, int] | None:
-    """Bytes read and written, those of children that have ended included; None if that can't be seen."""
+    """Bytes read and written, including those of children that have ended; None if that can't be seen."""
     try:
         counters = psutil.Process(pid).io_counters()
     except psutil.NoSuchProcess:
@@ -218,22 +219,22 @@ def _read_disk(pid: int) -> tuple[int, int] | None:
 
 Endpoint = tuple[str, int]
 
-# They listen for a server that is elsewhere: in a container, mostly.
+# They listen for a server elsewhere, usually in a container.
 _FORWARDERS = frozenset({"docker-proxy", "rootlessport", "com.docker.backend", "gvproxy", "pasta"})
 _EAGER_LOOKS, _SELDOM = 3, 10
-"""At first, and when one has ended, so many looks ask for connections; later one in so many, as that takes
-milliseconds."""
-_ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - looked for, not bound to
+"""At first, and after one has ended, this many samples examine connections; later only one in so many, since
+it takes milliseconds."""
+_ANY = frozenset({"0.0.0.0", "::"})  # noqa: S104 - compared, not bound to
 _ESCAPED = re.compile(r"\\(.)")
-"""As libpq's connection strings have backslashes and quotes."""
+"""Backslashes escape in libpq's connection strings."""
 
 
 class Servers:
-    """Servers, found by connections of a run's processes, so that no module needs to name addresses."""
+    """Servers, found by the connections of a run's processes, so that no module has to name addresses."""
 
     def __init__(self, options: Iterable[object], pids: Collection[int] = ()) -> None:
-        """`options`: values of the module's; a folder that one names may have a server's socket. `pids`:
-        processes that are known to be the database's."""
+        """`options`: values of the module's options; a server's socket may be in a folder that one of them
+        names. `pids`: processes that are known to be the database's."""
         texts = [_ESCAPED.sub(r"\1", str(text)) for text in options]
         self._texts = [text for text in texts if "/" in text]
         self._asked: set[Endpoint] = set()
@@ -243,18 +244,19 @@ class Servers:
         self._must_find_sockets = True
         self._looks = 0
         self.pids: set[int] = set(pids)
-        """Processes that listen, as long as they live."""
+        """Processes that listen, while they live."""
         self.ports: set[int] = set()
-        """Where they do, as far as the run's processes are connected to that by TCP."""
+        """Their ports, where the run's processes are connected by TCP."""
         self.hidden = False
-        """Whether there is a server on this machine that can't be told from others."""
+        """Whether a server on this machine can't be identified."""
 
     def look(self, own: Collection[int]) -> bool:
-        """Look for servers that the processes `own` are connected to. Returns whether more is known now."""
+        """Look for servers that the processes `own` are connected to. Returns whether that brought anything
+        new."""
         ended = {pid for pid in self.pids if not _is_alive(pid)}
         self.pids -= ended
         if ended:
-            # What is started in their place is found by the same addresses.
+            # Their successors are found at the same addresses.
             self._asked.clear()
             self._must_find_sockets, self._looks = True, 0
         self._looks += 1
@@ -269,10 +271,10 @@ class Servers:
         if self._must_find_sockets:
             pids = self._find_sockets()
             self._by_socket |= pids
-            # A server that was there comes back.
+            # The server that was there will be back.
             self._must_find_sockets = bool(self._by_socket) and not pids
             self.pids |= pids
-        # The other end of a socket without an address can't be seen.
+        # The other end of a Unix socket can't be seen without a known address.
         self.hidden |= sockets and not self._by_socket and not self._asked
         return before != (self.pids, self.hidden)
 
@@ -290,7 +292,7 @@ class Servers:
 
     def _find_listeners(self, endpoints: Iterable[Endpoint]) -> None:
         listening: dict[int, list[Any]] = {}
-        with suppress(psutil.Error, OSError):  # macOS: only root may see all
+        with suppress(psutil.Error, OSError):  # macOS: only root may see all connections
             for connection in psutil.net_connections("tcp"):
                 if connection.laddr and connection.status == psutil.CONN_LISTEN:
                     listening.setdefault(connection.laddr.port, []).append(connection)
@@ -302,7 +304,7 @@ class Servers:
             ]
             endpoint = (address, port)
             if not listeners and endpoint in self._served:
-                # It has just ended, or isn't back yet.
+                # The server has just ended, or isn't back yet.
                 self._asked.discard(endpoint)
                 continue
             if listeners:
@@ -328,14 +330,14 @@ class Servers:
         return pids
 
     def _is_named(self, path: Path) -> bool:
-        """Whether one of the options has this path, and not only one below it."""
+        """Whether one of the options names this path, and not only one below it."""
         whole = re.compile(rf"(?<![^\s'\"=]){re.escape(str(path))}(?![^\s'\"?&,])")
         return path != Path("/") and any(whole.search(text) for text in self._texts)
 
 
 def _find_first(listening: Any, kind: str) -> int:
-    """The process that listens, rather than one that it has just forked: that one has the same socket until
-    it closes it, and psutil names the last of all that have it."""
+    """The process that listens, rather than one that it has just forked. A fork shares the socket until it
+    closes it, and psutil names the last process that has it."""
     pid: int = listening.pid
     with suppress(psutil.Error, OSError):
         while parent := psutil.Process(pid).parent():
@@ -357,7 +359,7 @@ def _is_alive(pid: int) -> bool:
 
 
 def _forwards(pid: int | None) -> bool:
-    """Whether a server is behind a process, rather than it; also if that can't be seen."""
+    """Whether the process only forwards to a server; also True if that can't be seen."""
     if pid is None:
         return True
     try:
@@ -367,13 +369,13 @@ def _forwards(pid: int | None) -> bool:
 
 
 def _list_connections(own: Collection[int]) -> tuple[set[Endpoint], bool]:
-    """What these processes are connected to, except each other, and whether they have Unix sockets
-    (except the collector's, which are its event loop's)."""
+    """What these processes are connected to, except each other, and whether they have Unix sockets (except
+    the collector's, which belong to its event loop)."""
     endpoints: set[Endpoint] = set()
     listening: set[int] = set()
     sockets = False
     for pid in own:
-        with suppress(psutil.Error, OSError):  # it has just ended
+        with suppress(psutil.Error, OSError):  # the process has just ended
             connections = psutil.Process(pid).net_connections("all")
             tcp = [
                 (connection.laddr, connection.raddr, connection.status)

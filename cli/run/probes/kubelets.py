@@ -1,5 +1,6 @@
-"""Looks at pods while a run goes on: what the database's used, by the kubelets or else by the metrics API,
-and what others took of the run's nodes, by the kubelets' statistics, if the user may read them."""
+"""Samples of pods during a run. What the database's pods used comes from the kubelets, or else from the
+metrics API. What others took of the run's nodes comes from the kubelets' statistics, if the user may read
+them."""
 
 from __future__ import annotations
 
@@ -31,24 +32,24 @@ from .timeline import find_window, name_most
 
 _log = logging.getLogger(__name__)
 
-# Most kubelets have new figures every 10 to 15 s; some look each time they are asked.
+# Most kubelets have new figures every 10 to 15 s; some sample on each request.
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 4.0
 _MOST_SHARE = 0.05
-"""A kubelet that takes long to answer is asked less often: it works on the database's node."""
+"""A kubelet that takes long to answer is asked less often: it shares the database's node."""
 _LIST_EVERY_S = 4.0
 _BYTES_EVERY_S = 8.0
 _NODES_EVERY_S = 5.0
-"""A kubelet takes new figures every 10 to 15 seconds."""
+"""A kubelet has new figures every 10 to 15 seconds."""
 _NODE_EVERY_S = 1.0
-"""For each of many nodes."""
+"""The pause per node, if that makes the total longer."""
 _READERS = 8
 _LAST_LOOK_S = 5.0
 _LONG_WINDOW_S = 30.0
-"""Figures cover most of a window of this length, wherever it begins."""
+"""Figures cover most of a window of this length, wherever it starts."""
 
 
 class PodSampler:
-    """Samples from threads of this machine, which its owner begins: `follow_database` and `follow_nodes`."""
+    """Samples in threads that its owner starts: `follow_database` and `follow_nodes`."""
 
     def __init__(
         self,
@@ -59,22 +60,22 @@ class PodSampler:
         find_own: Callable[[], Placement],
         patience: float = 1.0,
     ) -> None:
-        """`values`: the chart's; `options`: the module's; `find_own`: the run's pods; `patience`: how many
-        times as long to wait between two looks."""
-        # A client of its own, to be broken off.
+        """`values`: the chart's; `options`: the module's; `find_own`: returns the run's pods; `patience`:
+        factor for the pauses between samples."""
+        # A client of its own, so that it can be broken off.
         self._client = client.make_another()
         self._pods = DatabasePods(self._client, namespace, values, options)
         self._seen = Consumption("the kubelets")
         self._by_kubelets = True
         self._refusals: list[str] = []
-        """Why those that were asked don't tell anything."""
+        """Why the sources give no figures."""
         self._summaries_help = True
-        """Whether they have the network of pods that cAdvisor lacks."""
+        """Whether the summaries have the pods' network, where cAdvisor lacks it."""
         self._listed_at = self._bytes_at = -1e9
         self._ending = threading.Event()
         self._ended = threading.Event()
         self.use: DatabaseUse | None = None
-        """What the database's pods used when they were last looked at."""
+        """What the database's pods used in the last sample."""
         self._find_own = find_own
         self._patience = patience
         self._nodes: dict[str, NodeUse] = {}
@@ -83,23 +84,23 @@ class PodSampler:
         self._stopped = threading.Event()
 
     def notice(self, status: Status) -> None:
-        """Look at the nodes from when the run begins."""
+        """Begin to sample the nodes when the run does."""
         if status.phase is Phase.RUN:
             self._began.set()
 
     def finish(self) -> None:
-        """Look at the database's pods once more, and then at nothing."""
+        """Sample the database's pods once more, then stop."""
         self._ending.set()
         self._ended.wait(_LAST_LOOK_S)
 
     def stop(self) -> None:
-        """End, whatever is under way."""
+        """Stop, whatever is under way."""
         for event in (self._stopped, self._ending, self._began):
             event.set()
         self._client.break_off()
 
     def complete(self, report: Report) -> None:
-        """Put what was used into a report, for its own window; to be called after the end."""
+        """Put what was used into a report, for the report's own window. Call it after the end."""
         run = report.run
         if any(use.whole.mean is not None for use in self._nodes.values()):
             own = {**self._find_own(), **{pod.name: pod.node for pod in self._seen.pods}}
@@ -126,7 +127,7 @@ class PodSampler:
     # --- the database's pods ----------------------------------------------------------------------
 
     def follow_database(self) -> None:
-        """Look until the end; the work of a thread."""
+        """Sample until the end. Runs in a thread."""
         shortest_s = self._patience * _SHORTEST_PAUSE_S
         longest_s = self._patience * _LONGEST_PAUSE_S
         pause_s = shortest_s
@@ -157,7 +158,7 @@ class PodSampler:
         return time.monotonic() - since >= self._patience * pause_s
 
     def _look(self) -> bool:
-        """Look at the pods. Returns whether there was something new."""
+        """Sample the pods. Returns whether anything was new."""
         if not self._seen.nodes:
             return False
         if self._by_kubelets:
@@ -193,7 +194,7 @@ class PodSampler:
             counts, sizes = read_resource_metrics(text)
             is_new |= self._seen.add_counts(counts)
             self._seen.add_memory(sizes)
-        # The texts of disk and network are long.
+        # The texts about disk and network are long.
         if not (self._ending.is_set() or self._is_over(self._bytes_at, _BYTES_EVERY_S)):
             return is_new
         covered: set[PodName] = set()
@@ -213,7 +214,7 @@ class PodSampler:
         return is_new
 
     def _ask_all(self, nodes: Sequence[str], path: str) -> dict[str, str]:
-        """What the nodes' kubelets say, as far as they can be reached. ApiException if it isn't allowed."""
+        """The answers of the nodes' kubelets that can be reached. ApiException if it isn't allowed."""
 
         def ask(node: str) -> tuple[str, str | None]:
             try:
@@ -232,7 +233,7 @@ class PodSampler:
     # --- what others take of the run's nodes ------------------------------------------------------
 
     def follow_nodes(self) -> None:
-        """Read until stopped; the work of a thread."""
+        """Read until stopped. Runs in a thread."""
         self._began.wait()
         while not self._stopped.is_set() and not self._nodes_forbidden:
             nodes = sorted(set(self._find_own().values()))
@@ -251,7 +252,7 @@ class PodSampler:
 
 
 def explain_too_little(source: str, window_s: float) -> str:
-    """Why too little is known of so long a window, with a remedy if its length is the cause."""
+    """Why too little is known of a window of this length, with a remedy if the length is the cause."""
     reason = f"{source} covered less than half of the window"
     if window_s >= _LONG_WINDOW_S:
         return reason
@@ -264,7 +265,7 @@ def explain_too_little(source: str, window_s: float) -> str:
 # --- what others take of the nodes ----------------------------------------------------------------
 
 Placement = Mapping[PodName, str]
-"""Pods and the nodes that they are on."""
+"""Pods, and the nodes they run on."""
 
 
 @dataclass
@@ -275,7 +276,7 @@ class Series:
     cores: list[float] = field(default_factory=list)
 
     def add(self, cpu: Mapping[str, Any] | None) -> None:
-        """A figure as the kubelet gives it; nothing if it has none, or none that is new."""
+        """Add a figure from the kubelet; ignored if there is none, or if it isn't new."""
         if cpu is None or cpu.get("usageNanoCores") is None or cpu["time"] in self.stamps[-1:]:
             return
         self.stamps.append(cpu["time"])
@@ -283,21 +284,22 @@ class Series:
 
     @property
     def mean(self) -> float | None:
-        """The mean over the run, without the first figure, which is from before it, and the second, which is
-        partly so; None if there are no more, as in runs below about 30 s."""
+        """The mean over the run. The first figure is from before the run and the second one partly so, so
+        both are left out. None if there are no more, as in runs below about 30 s."""
         within = self.cores[2:]
         return sum(within) / len(within) if within else None
 
 
 @dataclass
 class NodeUse:
-    """CPU of a node and of the pods on it, since a run began."""
+    """CPU of a node and of its pods, since a run began."""
 
     whole: Series = field(default_factory=Series)
     pods: dict[PodName, Series] = field(default_factory=dict)
 
     def add(self, summary: Mapping[str, Any]) -> None:
-        """What the kubelet says now: https://kubernetes.io/docs/reference/instrumentation/node-metrics/"""
+        """Add the kubelet's current figures:
+        https://kubernetes.io/docs/reference/instrumentation/node-metrics/"""
         self.whole.add(summary.get("node", {}).get("cpu"))
         for pod in summary.get("pods", []):
             name = pod["podRef"]["namespace"], pod["podRef"]["name"]
@@ -306,8 +308,8 @@ class NodeUse:
     def share_of_others(
         self, own: Collection[PodName], cpus: int
     ) -> tuple[float, dict[str, float]] | None:
-        """The share of the node's CPU that was used by none of its pods `own`, and the pods that used
-        most of it. None if too little is known of the node, or of one of them."""
+        """The share of the node's CPU that was used by none of its pods `own`, and the pods that used most of
+        it. None if too little is known of the node, or of one of those pods."""
         means = {name: series.mean for name, series in self.pods.items()}
         ours = [cores for name in own if (cores := means.get(name)) is not None]
         whole = self.whole.mean
@@ -322,7 +324,7 @@ class NodeUse:
 
 
 def place_pods(namespace: str, pods: Iterable[Item]) -> dict[PodName, str]:
-    """Pod -> its node, for the pods that have one."""
+    """Pod -> its node, for pods that have one."""
     return {
         (namespace, pod["metadata"]["name"]): pod["spec"]["nodeName"]
         for pod in pods

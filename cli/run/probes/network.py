@@ -1,5 +1,5 @@
-"""What went over this machine's network during a run: the bytes of TCP connections to the database's ports,
-and the share of what its links can carry. As Linux counts them."""
+"""This machine's network traffic during a run: the bytes of TCP connections to the database's ports, and the
+share of what its links can carry. As counted by Linux."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SOCK_DIAG_BY_FAMILY = 20
 _NLMSG_ERROR, _NLMSG_DONE = 2, 3
 _REQUEST_AND_DUMP = 0x301
 _INET_DIAG_INFO = 2
-# All states of connections: neither listening, nor over and without an owner (bits by TCP_ESTABLISHED = 1 …).
+# All connection states but listening and closed without an owner (bits by TCP_ESTABLISHED = 1 …).
 _TCP_LISTEN, _TCP_TIME_WAIT, _TCP_CLOSE, _TCP_SYN_RECV, _TCP_NEW_SYN_RECV = 10, 6, 7, 3, 12
 _STATES = 0xFFF & ~sum(
     1 << state
@@ -32,19 +32,19 @@ _STATES = 0xFFF & ~sum(
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBxI")
 _ATTRIBUTE = struct.Struct("=HH")
-# In struct inet_diag_msg, in front of the attributes.
+# In struct inet_diag_msg, before the attributes.
 _MESSAGE_BYTES, _COOKIE_AT = 72, 44
 # tcpi_bytes_acked and tcpi_bytes_received in struct tcp_info, since Linux 4.1.
 _COUNTS, _COUNTS_AT = struct.Struct("=QQ"), 120
 _PATIENCE_S = 1.0
 
 Traffic = Mapping[int, tuple[int, int]]
-"""Connection, by a number that no other will have -> bytes received and sent by who listens."""
+"""Connection, by a unique number -> bytes that the listening side received and sent."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """An interface whose speed is known. Bytes count from when it was there."""
+    """An interface with a known speed. Bytes count from when it came up."""
 
     bits_per_s: float
     received_bytes: int
@@ -53,7 +53,7 @@ class Link:
 
 @dataclass(frozen=True)
 class NetworkSnapshot:
-    """All connections and links at an instant, by `read_clock_s`."""
+    """All connections and links at one instant, by `read_clock_s`."""
 
     at: float
     traffic: Traffic | None = None
@@ -62,8 +62,8 @@ class NetworkSnapshot:
 
 
 def merge_networks(earlier: NetworkSnapshot, later: NetworkSnapshot) -> NetworkSnapshot | None:
-    """The earlier one, if the same connections and links are in both: what the later one counts is in those
-    that follow."""
+    """The earlier one, if both have the same connections and links: what the later one counts is in the
+    snapshots that follow."""
     if earlier.links.keys() != later.links.keys():
         return None
     if earlier.traffic is None or later.traffic is None:
@@ -74,10 +74,9 @@ def merge_networks(earlier: NetworkSnapshot, later: NetworkSnapshot) -> NetworkS
 def sum_traffic(
     snapshots: Iterable[NetworkSnapshot], window: Window
 ) -> tuple[int | None, int | None]:
-    """Bytes received and sent in a window; None if too little is known of that time. Pure.
+    """Bytes received and sent in a window; None if too little is known of it. Pure.
 
-    The last bytes of a connection that has ended can't be seen any more: that step is taken to be like the
-    others.
+    The last bytes of a connection that has ended can't be seen. That step is assumed to be like the others.
     """
     steps = (
         Step(before.at, after.at, dict(enumerate(grown)))
@@ -89,7 +88,7 @@ def sum_traffic(
 
 
 def _compare(before: Traffic | None, after: Traffic | None) -> tuple[int, int] | None:
-    """What went over all connections between two looks; None if one has ended."""
+    """What all connections carried between two snapshots; None if one has ended."""
     if before is None or after is None or before.keys() - after.keys():
         return None
     pairs = [(before.get(cookie, (0, 0)), now) for cookie, now in after.items()]
@@ -98,8 +97,8 @@ def _compare(before: Traffic | None, after: Traffic | None) -> tuple[int, int] |
 
 
 def read_traffic(ports: Iterable[int]) -> Traffic | None:
-    """What came to these ports over the connections that there are, and went back; None if it can't be
-    seen, as on other systems than Linux."""
+    """The bytes that the existing connections carried to and from these ports; None if that can't be seen, as
+    on systems other than Linux."""
     if not hasattr(socket, "AF_NETLINK"):
         return None
     traffic: dict[int, tuple[int, int]] = {}
@@ -123,7 +122,7 @@ def read_traffic(ports: Iterable[int]) -> Traffic | None:
 
 
 def _make_request(family: int, port: int) -> bytes:
-    """For all connections whose own port is this one."""
+    """A request for all connections whose own port is this one."""
     request = _REQUEST.pack(family, socket.IPPROTO_TCP, 1 << (_INET_DIAG_INFO - 1), _STATES)
     # Ports, then addresses, interface and cookie: any.
     request += struct.pack("!HH", port, 0) + bytes(36) + b"\xff" * 8
@@ -132,7 +131,7 @@ def _make_request(family: int, port: int) -> bytes:
 
 
 def _receive(netlink: socket.socket) -> Iterator[bytes]:
-    """The messages of an answer, each without its header; OSError if it is an error."""
+    """The messages of an answer, each without its header; OSError if the answer is an error."""
     while True:
         data = netlink.recv(1 << 20)
         while data:
@@ -146,7 +145,7 @@ def _receive(netlink: socket.socket) -> Iterator[bytes]:
 
 
 def _read_counts(message: bytes) -> tuple[int, int] | None:
-    """Bytes received, and sent and acknowledged; None: the kernel is too old to say."""
+    """Bytes received, and sent and acknowledged; None if the kernel is too old to tell."""
     place = _MESSAGE_BYTES
     while place + _ATTRIBUTE.size <= len(message):
         size, kind = _ATTRIBUTE.unpack_from(message, place)
@@ -157,15 +156,15 @@ def _read_counts(message: bytes) -> tuple[int, int] | None:
     return None
 
 
-# How much of what its network links can carry this machine used.
+# The share of what this machine's network links can carry.
 
 _BITS_PER_MBIT = 1e6
 _INTERFACES = Path("/sys/class/net")
 
 
 def read_links() -> dict[str, Link]:
-    """The machine's links now; without those that lead nowhere (loopback) or tell a speed that is made up
-    (of bridges and containers), and those that tell none (of most virtual machines)."""
+    """The machine's links now. Leaves out links that lead nowhere (loopback), that report an invented speed
+    (bridges and containers) or none (most virtual machines)."""
     counters = psutil.net_io_counters(pernic=True)
     return {
         name: Link(stats.speed * _BITS_PER_MBIT, counted.bytes_recv, counted.bytes_sent)
@@ -177,15 +176,15 @@ def read_links() -> dict[str, Link]:
 
 
 def find_link_share(snapshots: Iterable[NetworkSnapshot], window: Window) -> float | None:
-    """Of the busiest link, in its busier direction, in a window; None if no link tells its speed, or too
-    little is known of that time. Pure."""
+    """The share of the busiest link, in its busier direction, in a window; None if no link reports its speed,
+    or too little is known of the window. Pure."""
     steps = (_compare_links(before, after) for before, after in pairwise(snapshots))
     busy_s = add_up(steps, window)
     return max(busy_s.values()) / window.length_s if busy_s else None
 
 
 def _compare_links(before: NetworkSnapshot, after: NetworkSnapshot) -> Step:
-    """For how long each link would have been busy at its full speed, in either direction."""
+    """For how many seconds each link would have been busy at full speed, in either direction."""
     amounts: dict[Hashable, float] = {}
     for name in before.links.keys() & after.links.keys():
         was, now = before.links[name], after.links[name]

@@ -1,10 +1,10 @@
 """Which pods are the database's, and what kubelets and the metrics API say of them.
 
-* `/metrics/resource` of a kubelet: CPU and memory of each container, with time stamps to the millisecond,
-  where `/stats/summary` has whole seconds (https://kubernetes.io/docs/reference/instrumentation/node-metrics/).
+* A kubelet's `/metrics/resource`: CPU and memory of each container, with time stamps in milliseconds where
+  `/stats/summary` has whole seconds (https://kubernetes.io/docs/reference/instrumentation/node-metrics/).
 * `/metrics/cadvisor`: disk and network, and how many CPUs the node has.
 * `/stats/summary`: the network, where `/metrics/cadvisor` lacks it.
-* The metrics API: CPU and memory as means over some time before
+* The metrics API: CPU and memory as means over a recent period
   (https://kubernetes.io/docs/tasks/debug/debug-cluster/resource-metrics-pipeline/).
 """
 
@@ -37,34 +37,34 @@ NOT_NAMED = (
 
 @dataclass(frozen=True)
 class DatabasePod:
-    """A pod that runs."""
+    """A running pod."""
 
     name: PodName
     node: str
     cpu_limit: float | None = None
-    """Cores, of all its containers; None if one may use all of its node."""
+    """Cores of all its containers; None if one may use the whole node."""
     began_at: float | None = None
     container_begins: Mapping[str, float] = field(default_factory=dict)
-    """Container -> when it was last started."""
+    """Container -> when it last started."""
     ingress_bits_per_s: float | None = None
     egress_bits_per_s: float | None = None
-    """What its network is limited to, or its node's link."""
+    """The limit of its network, or its node's link."""
 
     def find_begin(self, owner: str) -> float | None:
-        """When the counters of a container, or of the pod's network, began at 0."""
+        """When the counters of a container, or of the pod's network, were 0."""
         return self.container_begins.get(owner.partition(" ")[0], self.began_at)
 
 
 class Selection(NamedTuple):
-    """Labels of pods in a namespace."""
+    """A label selector in a namespace."""
 
     labels: str
     namespace: str
 
 
 def read_selections(namespace: str, values: Mapping[str, Any]) -> list[Selection]:
-    """The database's pods by the chart's `values`: by `database` (`app=postgresql in databases`), or else
-    those that the run is kept away from."""
+    """The database's pods according to the chart's `values`: by `database` (`app=postgresql in databases`),
+    or else those that the run is kept away from."""
     if values.get("database"):
         labels, other = split_namespace(str(values["database"]).strip())
         return [Selection(labels, other or namespace)]
@@ -75,7 +75,7 @@ def read_selections(namespace: str, values: Mapping[str, Any]) -> list[Selection
 
 
 def is_named(service: str, options: Iterable[object]) -> bool:
-    """Whether an option has a Service's name for a host."""
+    """Whether an option has a Service's name as its host."""
     pattern = re.compile(rf"(?<![\w.-]){re.escape(service)}(?![\w-])")
     return any(pattern.search(str(text)) for text in options)
 
@@ -85,7 +85,7 @@ def _write_labels(labels: Mapping[str, str]) -> str:
 
 
 class DatabasePods:
-    """The database's pods, as far as they can be known."""
+    """The database's pods, as far as they are known."""
 
     def __init__(
         self,
@@ -94,7 +94,7 @@ class DatabasePods:
         values: Mapping[str, Any],
         options: Iterable[object],
     ) -> None:
-        """`values`: the chart's; `options`: the module's, which may name a Service of the namespace."""
+        """`values`: the chart's; `options`: the module's, which may name a Service in the namespace."""
         self._client = client
         self._namespace = namespace
         self._values = values
@@ -105,7 +105,7 @@ class DatabasePods:
 
     @property
     def selections(self) -> list[Selection]:
-        """The labels by which they are looked for. ApiException if Services may not be listed."""
+        """The labels to search by. ApiException if the user may not list Services."""
         if self._selections is None:
             selections = read_selections(self._namespace, self._values)
             if not self._values.get("database"):
@@ -117,7 +117,7 @@ class DatabasePods:
         return self._selections
 
     def find(self) -> list[DatabasePod]:
-        """The pods that run now. Raises one of UNREACHABLE if nothing can be heard."""
+        """The pods that run now. Raises one of UNREACHABLE if the API server doesn't answer."""
         self.problem = None
         by_name: dict[PodName, DatabasePod] = {}
         try:
@@ -143,14 +143,14 @@ class DatabasePods:
 
 
 def read_pod(pod: Item, values: Mapping[str, Any]) -> DatabasePod:
-    """A pod as the API server gives it. `values`: the chart's, which may tell the speed of links."""
+    """A pod as the API server describes it. `values`: the chart's, which may give the speed of links."""
     metadata, spec, status = pod["metadata"], pod["spec"], pod.get("status") or {}
     begins = {
         container["name"]: read_time(running["startedAt"])
         for container in status.get("containerStatuses") or []
         if (running := (container.get("state") or {}).get("running")) and "startedAt" in running
     }
-    # The limit of the pod itself, or of all its containers and side-cars.
+    # The limit of the pod itself, or of all its containers and sidecars.
     limit = _read_cpu_limit(spec)
     if limit is None:
         side_cars = [
@@ -179,7 +179,7 @@ def _read_cpu_limit(item: Item) -> float | None:
 
 
 def _read_quantity(text: object) -> float | None:
-    """The quantity as a number; None if there is none, or if it can't be read."""
+    """The quantity as a number; None if there is none, or if it isn't valid."""
     try:
         return float(parse_quantity(text)) if text else None
     except ValueError:
@@ -187,7 +187,7 @@ def _read_quantity(text: object) -> float | None:
 
 
 def read_time(text: str) -> float:
-    """Seconds since 1970 of a time as Kubernetes writes it."""
+    """A time as Kubernetes writes it, in seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()
 
 
@@ -203,21 +203,21 @@ class Kind(StrEnum):
     WRITTEN = "written"
     RECEIVED = "received"
     SENT = "sent"
-    """These four in bytes, of disks and of the network."""
+    """The last four are in bytes, of disks and of the network."""
 
 
 class Count(NamedTuple):
-    """What one counter of a pod showed."""
+    """The value of one counter of a pod."""
 
     kind: Kind
     pod: PodName
     owner: str
-    """What in the pod has it: a container, an interface. Only one counter has it together with `began_at`."""
+    """The part of the pod that has it: a container or an interface. Unique only together with `began_at`."""
     at: float
-    """By the node's clock, as seconds since 1970."""
+    """By the node's clock, in seconds since 1970."""
     value: float
     began_at: float | None = None
-    """When it was 0; None if that isn't told."""
+    """When it was 0; None if that isn't known."""
 
 
 class Memory(NamedTuple):
@@ -230,7 +230,7 @@ class Memory(NamedTuple):
 
 
 class Mean(NamedTuple):
-    """CPUs that a container used between two instants, and its memory at the second."""
+    """CPUs that a container used between two instants, and its memory at the second one."""
 
     pod: PodName
     owner: str
@@ -242,7 +242,7 @@ class Mean(NamedTuple):
 
 _LINE = re.compile(r"(\w+)(?:\{(.*)\})?\s+(\S+)(?:\s+(\d+))?\s*")
 _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
-# What isn't a disk itself, but lies on one, whose bytes would be counted twice.
+# Devices that lie on a disk, whose bytes would be counted twice.
 _STACKED = re.compile(r"(/dev/)?(dm-|md|loop)")
 _BYTES = {
     "container_fs_reads_bytes_total": Kind.READ,
@@ -269,9 +269,9 @@ class _Sample:
 
 
 def _read_samples(text: str, names: Iterable[str]) -> Iterator[_Sample]:
-    """The samples of these names, from Prometheus' text format
+    """The samples of these names from Prometheus' text format
     (https://prometheus.io/docs/instrumenting/exposition_formats/). The parser of prometheus_client takes five
-    times as long: for the text of 200 pods 72 ms instead of 16."""
+    times as long: 72 ms instead of 16 for the text of 200 pods."""
     chosen = frozenset(names)
     for line in text.splitlines():
         if line.partition("{")[0].partition(" ")[0] not in chosen:
@@ -284,7 +284,7 @@ def _read_samples(text: str, names: Iterable[str]) -> Iterator[_Sample]:
 
 
 def read_resource_metrics(text: str) -> tuple[list[Count], list[Memory]]:
-    """CPU and memory of all containers, as `/metrics/resource` has them."""
+    """CPU and memory of all containers, from `/metrics/resource`."""
     cpu, memory = "container_cpu_usage_seconds_total", "container_memory_working_set_bytes"
     start = "container_start_time_seconds"
     samples = list(_read_samples(text, (cpu, memory, start)))
@@ -300,7 +300,7 @@ def read_resource_metrics(text: str) -> tuple[list[Count], list[Memory]]:
 
 
 def read_cadvisor_metrics(text: str) -> tuple[list[Count], float | None]:
-    """Disk and network of all pods, as `/metrics/cadvisor` has them, and the node's CPUs."""
+    """Disk and network of all pods, from `/metrics/cadvisor`, and the node's CPUs."""
     cores: float | None = None
     counts = []
     disks: dict[tuple[Kind, PodName, str], dict[str, _Sample]] = defaultdict(dict)
@@ -311,11 +311,11 @@ def read_cadvisor_metrics(text: str) -> tuple[list[Count], float | None]:
         elif not labels.get("pod") or sample.at is None:
             continue
         elif (kind := _BYTES[sample.name]) in (Kind.RECEIVED, Kind.SENT):
-            # By the cgroup, too, which is another one when the pod is made anew.
+            # The cgroup is part of the name: it changes when the pod is recreated.
             owner = f"{labels.get('id', '')} {labels.get('interface', '')}"
             counts.append(Count(kind, sample.pod, owner, sample.at, sample.value))
         elif sample.container not in ("", "POD"):
-            # The pod's own cgroup counts what its containers do once more.
+            # The pod's own cgroup counts the same as its containers again.
             owner = f"{sample.container} {labels.get('id', '')}"
             disks[kind, sample.pod, owner][labels.get("device", "")] = sample
     for (kind, pod, owner), by_device in disks.items():
@@ -327,7 +327,7 @@ def read_cadvisor_metrics(text: str) -> tuple[list[Count], float | None]:
 
 
 def read_summary_network(summary: Mapping[str, Any]) -> list[Count]:
-    """Network of all pods, as `/stats/summary` has it."""
+    """Network of all pods, from `/stats/summary`."""
     counts = []
     for pod in summary.get("pods") or []:
         network = pod.get("network") or {}

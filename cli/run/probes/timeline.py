@@ -1,7 +1,8 @@
-"""What was used over time, how much of it within the window of a run, and how a day of it stays small. Pure.
+"""What was used over time, how much of it within the window of a run, and how a day of samples stays small.
+Pure.
 
-All probes give steps: what was used between two looks, whatever it is and whoever looked. What happened
-meanwhile is shared out evenly over that time.
+All probes return steps: what was used between two samples, whatever it is and wherever it was sampled. It is
+assumed to be spread evenly over that time.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from simulator.contract import RunResult
 from simulator.machine import read_clock_s
 
 MIN_COVERED = 0.5
-"""The share of a window that steps must cover."""
+"""The share of a window that steps have to cover."""
 NAMED, NAMED_SHARE = 5, 0.01
-"""How many of those that took most of a machine's CPU are named, and from which share on."""
+"""How many of the largest consumers of a machine's CPU are named, and from which share on."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """From when to when something was measured, by the clock of whoever looked."""
+    """From when to when something was measured, by the clock of the sampler."""
 
     began: float
     ended: float
     origin: float
-    """The common start: from there on the load was the same."""
+    """The common start: from then on the load was constant."""
     events: int | None = None
-    """Acknowledged within."""
+    """How many events were acknowledged in the window."""
 
     @property
     def length_s(self) -> float:
@@ -48,7 +49,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Step:
-    """What was used between two instants: amounts of whatever the keys say."""
+    """What was used between two instants: amounts of whatever the keys name."""
 
     began: float
     ended: float
@@ -59,16 +60,16 @@ class Step:
         return self.ended - self.began
 
     def within_s(self, began: float, ended: float) -> float:
-        """Seconds of it between two instants."""
+        """How many seconds of it lie between two instants."""
         return max(0.0, min(self.ended, ended) - max(self.began, began))
 
     def rate(self, key: Hashable) -> float:
-        """How much of this was used in a second."""
+        """How much of this was used per second."""
         return self.amounts[key] / self.length_s
 
 
 def merge_steps(earlier: Step, later: Step) -> Step | None:
-    """Both as one; None if there is a time between them."""
+    """Both as one; None if there is a gap between them."""
     if later.began != earlier.ended:
         return None
     amounts = dict(earlier.amounts)
@@ -78,8 +79,8 @@ def merge_steps(earlier: Step, later: Step) -> Step | None:
 
 
 def add_up(steps: Iterable[Step], window: Window) -> dict[Hashable, float] | None:
-    """What was used in a window; None if the steps tell of less than half of it. What lies outside of all
-    steps is taken to be like the rest."""
+    """What was used in a window; None if the steps cover less than half of it. What lies outside all steps is
+    assumed to be like the rest."""
     amounts: dict[Hashable, float] = defaultdict(float)
     covered_s = 0.0
     for step in steps:
@@ -94,14 +95,14 @@ def add_up(steps: Iterable[Step], window: Window) -> dict[Hashable, float] | Non
 
 
 def name_most(shares: Mapping[str, float]) -> dict[str, float]:
-    """The shares of a machine's CPU that are worth naming, the largest first."""
+    """The shares of a machine's CPU that are worth naming, largest first."""
     most = sorted(shares.items(), key=lambda pair: -pair[1])[:NAMED]
     return {name: share for name, share in most if share >= NAMED_SHARE}
 
 
 def find_window(run: RunResult, own: tuple[float, float] | None = None) -> Window | None:
-    """The time of a run that is measured; None if nothing was. `own`: its begin and end by the clock of
-    whoever looked; None: that is the wall clock, as seconds since 1970."""
+    """The measured time of a run; None if nothing was measured. `own`: its start and end by the sampler's
+    clock; None: that is the wall clock, in seconds since 1970."""
     if run.began_at is None or run.ended_at is None:
         return None
     began, ended = own or (
@@ -111,35 +112,36 @@ def find_window(run: RunResult, own: tuple[float, float] | None = None) -> Windo
     return Window(began, ended, began - run.groups[0].warm_up_s, events)
 
 
-# --- a series of looks that coarsens with age
+# --- a series of samples that coarsens with age
 
 _Seen = TypeVar("_Seen")
 
 _PACKED = 60
-"""Looks that are packed together."""
+"""How many samples are packed together."""
 _BLOCKS = 60
-"""Packs of one age: an hour of looks stays as it is, of older ones two become one, again and again."""
+"""How many packs of one age there are: an hour of samples stays as it is; of older ones two become one, again
+and again."""
 
 
 class AgingSeries(Generic[_Seen]):
-    """Looks in their order. Those of the last hour come back as they were; older ones coarsen with age: two
-    neighbours become one where `merge` can say both in one."""
+    """Samples in order. Those of the last hour stay as they are. Older ones coarsen with age: two neighbours
+    become one where `merge` can combine them."""
 
     def __init__(
         self, merge: Callable[[_Seen, _Seen], _Seen | None], seen: Iterable[_Seen] = ()
     ) -> None:
-        """`merge`: two looks as one; None: both must stay."""
+        """`merge`: combines two samples; None if both have to stay."""
         self._merge = merge
         self._ages: list[list[bytes]] = []
-        """By how often they were merged: packs, the oldest first. What was merged more often is older."""
+        """Packs by how often they were merged, oldest first. The more often, the older."""
         self._latest: list[_Seen] = []
         self._length = 0
         for look in seen:
             self.append(look)
 
     def append(self, look: _Seen) -> None:
-        """The latest look."""
-        # The two latest are always at hand.
+        """Add the latest sample."""
+        # The two latest stay unpacked.
         if len(self._latest) >= _PACKED + 2:
             self._add_pack(0, self._latest[:_PACKED])
             del self._latest[:_PACKED]
@@ -150,7 +152,7 @@ class AgingSeries(Generic[_Seen]):
         if age == len(self._ages):
             self._ages.append([])
         packs = self._ages[age]
-        # Names and keys are the same in all of them.
+        # Names and keys are the same in all samples.
         packs.append(zlib.compress(pickle.dumps(looks, pickle.HIGHEST_PROTOCOL), 1))
         if len(packs) > _BLOCKS:
             older = [look for pack in packs[:2] for look in self._unpack(pack)]
@@ -182,32 +184,32 @@ class AgingSeries(Generic[_Seen]):
 
     @property
     def first(self) -> _Seen:
-        """The earliest look; StopIteration if there is none."""
+        """The earliest sample; StopIteration if there is none."""
         return next(iter(self))
 
     def last(self, count: int) -> list[_Seen]:
-        """The latest looks, two at most."""
+        """The latest samples, at most two."""
         return self._latest[-count:]
 
 
-# --- programs of others ------------------------------------------------------------------------------
-# How much of this machine's CPU was taken by processes that aren't of a run.
+# --- other programs ----------------------------------------------------------------------------------
+# How much of this machine's CPU was taken by processes outside the run.
 #
-# There are two counts, and the larger one holds. The count by process is exact, but lacks those that ended
-# between two snapshots and those that can't be seen, as from within a container. The time that the machine
-# was busy, less what the run's own processes took, lacks nothing, but is the kernel's estimate by its
-# ticks, and too small where the processes' times include those of interrupts.
+# There are two counts, and the larger one counts. The count by process is exact, but lacks processes that
+# ended between two snapshots and those that can't be seen, for example from within a container. The time that
+# the machine was busy, less what the run's own processes took, lacks nothing. But it is the kernel's
+# estimate, based on its ticks, and too small where the processes' times include interrupts.
 
 
-# More than all CPUs can do is a process that was read twice: before its end, and in its parent.
+# More than all CPUs can do means that a process was counted twice: before its end, and in its parent.
 _SLACK, _SLACK_S = 1.1, 0.1
-# The parent of the kernel's threads; in a container this number may be any process's.
+# The parent of the kernel's threads. In a container any process may have this ID.
 _KERNEL_PID, _KERNEL_NAME = 2, "kthreadd"
 
 
 @dataclass(frozen=True)
 class Process:
-    """One process. CPU seconds count from its begin."""
+    """One process. CPU seconds count from its start."""
 
     pid: int
     parent: int
@@ -216,27 +218,28 @@ class Process:
     """By `read_clock_s`."""
     cpu_s: float
     ended_children_s: float
-    """CPU seconds of its children that have ended, and of theirs."""
+    """CPU seconds of its ended children, and of theirs."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All processes that can be seen, and what the machine did since it began."""
+    """All visible processes, and the machine's work since it booted."""
 
     at: float
     """By `read_clock_s`."""
     used_s: float
-    """CPU seconds of all processes, without those of interrupts."""
+    """CPU seconds of all processes, without interrupts."""
     processes: Mapping[int, Process]
 
 
 OWN, KERNEL, MACHINE = "own", "kernel", "machine"
 """CPU seconds of a step: of the run and its database; of the kernel's threads, which write for the database
-and for others; of all processes, without those of interrupts. What another took is by its name in a tuple."""
+and for others; of all processes, without interrupts. Those of other processes are under their name in a
+tuple."""
 
 
 def find_family(processes: Mapping[int, Process], roots: Collection[int]) -> set[int]:
-    """The roots that are there, their children, and so on."""
+    """The existing roots, their children, and so on."""
     children: dict[int, list[int]] = {}
     for process in processes.values():
         children.setdefault(process.parent, []).append(process.pid)
@@ -251,8 +254,8 @@ def find_family(processes: Mapping[int, Process], roots: Collection[int]) -> set
 
 
 def compare(before: Snapshot, after: Snapshot, roots: Collection[int], cpus: int) -> Step | None:
-    """What was done between two snapshots by the family of `roots` and by others; None if that can't
-    be said, because a process of the family got away or was counted twice."""
+    """What the family of `roots` and others did between two snapshots; None if that is unknown, because a
+    process of the family escaped or was counted twice."""
     families = [find_family(snapshot.processes, roots) for snapshot in (before, after)]
     own_before_s, own_s = (
         sum(
@@ -275,7 +278,7 @@ def compare(before: Snapshot, after: Snapshot, roots: Collection[int], cpus: int
         took_s = process.cpu_s
         if (
             earlier is not None and earlier.created == process.created
-        ):  # else it has begun meanwhile
+        ):  # otherwise it began in between
             took_s -= earlier.cpu_s
         if pid in kernel:
             amounts[KERNEL] += took_s
@@ -288,7 +291,7 @@ def share_of_others(
     steps: Iterable[Step], window: Window, cpus: int
 ) -> tuple[float, dict[str, float]] | None:
     """The share of the machine's CPU that others took in a window, and which of them took most. None if the
-    steps tell of less than half of that time."""
+    steps cover less than half of that time."""
     amounts = add_up(steps, window)
     if amounts is None:
         return None
@@ -300,18 +303,18 @@ def share_of_others(
     return min(1.0, max(0.0, in_all, sum(by_name.values()))), name_most(by_name)
 
 
-# Processes of a Linux machine by one short read of each: a fifth of what psutil takes for the same.
+# The processes of a Linux machine, by one short read each: a fifth of the time that psutil takes.
 
 _PROC = Path("/proc")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _CUT_AT = 15
-"""The kernel keeps so many bytes of a name."""
-# Counted from behind the name, in which there may be blanks and brackets.
+"""The kernel keeps this many bytes of a name."""
+# Counted from the end of the name, which may contain spaces and brackets.
 _PARENT, _USER, _SYSTEM, _CHILDREN_USER, _CHILDREN_SYSTEM, _BEGAN = 1, 11, 12, 13, 14, 19
 
 
 def read_processes(place: Path = _PROC) -> Iterator[Process]:
-    """The processes that are there now; what ends meanwhile is left out."""
+    """The processes that exist now. Those that end meanwhile are left out."""
     for entry in os.listdir(place):  # noqa: PTH208 - a thousand paths a second would cost more than they say
         if entry.isdecimal():
             with suppress(OSError):
@@ -319,9 +322,8 @@ def read_processes(place: Path = _PROC) -> Iterator[Process]:
 
 
 def read_families(pids: Iterable[int], place: Path = _PROC) -> Iterator[Process]:
-    """Those of these processes that are there now, and what they have started, and so on: as far as the
-    kernel tells (with CONFIG_PROC_CHILDREN, of a process's first thread), for there is no short way to ask
-    for more."""
+    """Those of these processes that exist now, their children, and so on. This goes as far as the kernel
+    tells (with CONFIG_PROC_CHILDREN, for a process's first thread); there is no cheap way to learn more."""
     queue, seen = list(pids), set[int]()
     while queue:
         pid = queue.pop()
@@ -335,7 +337,7 @@ def read_families(pids: Iterable[int], place: Path = _PROC) -> Iterator[Process]
 
 
 def parse_stat(pid: int, stat: bytes) -> Process:
-    """A process by its line as in proc(5). Pure but for names that are cut."""
+    """A process from its line as in proc(5). Pure, except for truncated names."""
     head, _, rest = stat.rpartition(b")")
     fields = rest.split()
     began = int(fields[_BEGAN])
@@ -352,13 +354,14 @@ def parse_stat(pid: int, stat: bytes) -> Process:
 
 @lru_cache(1)
 def _read_begin_s() -> float:
-    """When `read_clock_s` was 0, by the wall clock: the same for all looks, even if that is set."""
+    """When `read_clock_s` was 0, by the wall clock: the same for all samples, even if that clock is
+    changed."""
     return time.time() - read_clock_s()
 
 
 @lru_cache(4096)
 def _read_name(pid: int, _began: int, name: str) -> str:
-    """The whole name of a process of which only the beginning is known."""
+    """The whole name of a process whose name was truncated."""
     with suppress(psutil.Error):
         return str(psutil.Process(pid).name())
     return name
@@ -376,7 +379,7 @@ def take_snapshot() -> Snapshot:
 def _list_processes() -> Iterator[Process]:
     for process in psutil.process_iter(["pid", "ppid", "name", "cpu_times", "create_time"]):
         info = process.info
-        if info["cpu_times"] is not None:  # macOS: those of other users may be hidden
+        if info["cpu_times"] is not None:  # macOS: other users' processes may be hidden
             spent = info["cpu_times"]
             yield Process(
                 pid=info["pid"],

@@ -1,4 +1,4 @@
-"""Collector and workers as pods: the chart in deployment/, installed for each worker count and removed
+"""Collector and workers as pods: the chart in deployment/ is installed for each worker count and removed
 after its runs."""
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from .. import Executor, Series, Watch
 from .recordings import find_delivery
 from .release import Release
 
-# Pulling the image over a slow line takes minutes; a pod that never can is noticed by its state.
+# Pulling the image over a slow line takes minutes. A pod that can never start is recognized by its state.
 _READY_TIMEOUT_S = 900.0
-# Without a word of an autoscaler pods wait for a node for so long, as others may be about to end.
+# How long pods wait for a node without word from an autoscaler: other pods may be about to end.
 _UNPROMISED_PATIENCE_S = 10.0
 _QUANTITIES = ("resources", "collectorResources", "requests", "collectorRequests")
-"""The chart's values that hold quantities."""
+"""The chart's values that are quantities."""
 _LARGEST = Decimal(2**63)
 """Kubernetes' own limit: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/quantity/"""
 
 
 class KubernetesExecutor(Executor):
-    """Installs a release per worker count, with a name of its own, and watches its Jobs and pods."""
+    """Installs a release for each worker count, under its own name, and watches its Jobs and pods."""
 
     def __init__(self, interrupts: Interrupts, place: Place, values: Mapping[str, Any]) -> None:
-        """`values`: of the chart, as the config file gives them."""
+        """`values`: the chart's, as in the config file."""
         self._interrupts = interrupts
         self._place = place
         self._values = dict(values)
@@ -52,7 +52,7 @@ class KubernetesExecutor(Executor):
             patience_s = read_duration_s(whole["scheduling_patience"])
         except ValueError as error:
             raise ConfigError(f"kubernetes: scheduling_patience: {error}") from error
-        # Whoever sets the patience, or has pods queue at another scheduler, means pods that wait.
+        # Users who set the patience, or queue pods at another scheduler, expect pods to wait.
         asked = "scheduling_patience" in values or bool(whole["schedulerName"])
         unpromised_s = patience_s if asked else min(patience_s, _UNPROMISED_PATIENCE_S)
         self._node_patience_s = unpromised_s, patience_s
@@ -84,12 +84,12 @@ class KubernetesExecutor(Executor):
 
     def begin_start(self) -> float:
         """When the start of the next run began, by `time.monotonic()`. The first run's began with the
-        executor, which asks for helm's version, and whether there is room."""
+        executor, which checks helm's version and whether there is room."""
         began, self._began = self._began, None
         return time.monotonic() if began is None else began
 
     def warn_of_ignored(self, report: Report) -> None:
-        """Say once which keys of the Secret the processes could make nothing of."""
+        """Say once which keys of the Secret the processes ignored."""
         ignored = report.environment.pop("ignored_secret_keys", None)
         if ignored and not self._ignored_told:
             self._ignored_told = True
@@ -99,7 +99,7 @@ class KubernetesExecutor(Executor):
             )
 
     def _warn_of_other_runs(self, own: str) -> None:
-        """Say once who else is at work: each disturbs the other's figures, or its tables."""
+        """Say once which other runs are at work: runs disturb each other's figures, or tables."""
         if not self._others_told:
             self._others_told = True
             warning = describe_others(self._client, self._place, own)
@@ -108,7 +108,7 @@ class KubernetesExecutor(Executor):
 
     @contextmanager
     def install(self, settings: Sequence[RunSettings], logs: Path) -> Iterator[Release]:
-        """One release for these runs, removed in the end."""
+        """Install one release for these runs, and remove it at the end."""
         delivery, packed = find_delivery(settings[0], self._values)
         more = {
             "ready_timeout_s": _READY_TIMEOUT_S + self._node_patience_s[1],
@@ -141,7 +141,7 @@ class KubernetesExecutor(Executor):
 
 
 def check_quantities(values: Mapping[str, Any]) -> None:
-    """ConfigError if one of the chart's values is no quantity."""
+    """ConfigError if one of the chart's values isn't a quantity."""
     given = {"databaseLink": values["databaseLink"]} if values["databaseLink"] else {}
     for key in _QUANTITIES:
         if not isinstance(values[key], Mapping | None):
@@ -160,8 +160,8 @@ def check_quantities(values: Mapping[str, Any]) -> None:
 
 
 class _Releases(Series):
-    """One release for all runs; and another one for those that are left when a collector can't be told that
-    its next run may begin, as where the service proxy is forbidden."""
+    """One release for all runs. If a collector can't be told to begin its next run, for example where the
+    service proxy is forbidden, the remaining runs get another release."""
 
     def __init__(
         self, executor: KubernetesExecutor, settings: Sequence[RunSettings], logs: Path
@@ -172,7 +172,7 @@ class _Releases(Series):
         self._installed = ExitStack()
         self._release: Release | None = None
         self._start_s = 0.0
-        """How long it took to install the release, or to tell it to go on; no run has that time yet."""
+        """How long it took to install the release, or to tell it to go on; not yet counted in any run."""
         self._last: Report | None = None
 
     def __enter__(self) -> _Releases:
@@ -198,7 +198,7 @@ class _Releases(Series):
         return report
 
     def _install(self, first: int) -> None:
-        """Install a release for the runs from this one on."""
+        """Install a release for the runs from this index on."""
         began = self._executor.begin_start()
         logs = self._logs / f"run-{first + 1:02d}" if first else self._logs
         logs.mkdir(exist_ok=True)
@@ -208,7 +208,7 @@ class _Releases(Series):
         self._start_s = time.monotonic() - began
 
     def _remove(self, *error: Any) -> None:
-        """Remove the release; its last run's clean-up takes that long, too."""
+        """Remove the release. That time counts as its last run's clean-up, too."""
         began = time.monotonic()
         self._release = None
         try:
@@ -227,7 +227,7 @@ _OWN_LABELS = (
     ("app.kubernetes.io/managed-by", ("Helm",)),
     ("app.kubernetes.io/component", ("worker", "collector")),
 )
-"""Labels of a run's pods (deployment/templates/_helpers.tpl), with the values that each may have."""
+"""Labels of a run's pods (deployment/templates/_helpers.tpl), with the possible values of each."""
 
 _TERM = re.compile(
     r"\s*(?:(?P<key>[\w./-]+)\s*(?:(?P<sign>!=|==?)\s*(?P<value>[\w.-]*)"
@@ -237,7 +237,7 @@ _TERM = re.compile(
 
 
 def matches_own_pods(selector: str) -> bool:
-    """Whether a selector of labels that the API server understands selects a run's own pods, too."""
+    """Whether a label selector that the API server understands also selects a run's own pods."""
     own = dict(_OWN_LABELS)
     for term in _TERM.finditer(selector):
         if term["absent"]:
@@ -261,7 +261,7 @@ _WORKLOADS = {kind.name: kind for kind in (STATEFUL_SET, DEPLOYMENT, DAEMON_SET)
 
 
 class PodFaultInjector:
-    """Deletes pods, restarts and scales workloads: of the run's namespace, or of another that is named as in
+    """Deletes pods, and restarts and scales workloads: in the run's namespace, or in one that is named as in
     `app=postgresql in databases`."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
@@ -269,7 +269,7 @@ class PodFaultInjector:
         self._namespace = namespace
 
     def doers(self) -> Mapping[Action, Doer]:
-        """What it can do."""
+        """The actions it can do."""
         return {
             Action.DELETE_PODS: self.delete_pods,
             Action.RESTART: self.restart,
@@ -277,7 +277,7 @@ class PodFaultInjector:
         }
 
     def check(self, disturbances: Sequence[Disturbance]) -> None:
-        """ConfigError if one can't be done: the API server is asked for it, but doesn't do it
+        """ConfigError if one can't be done: the API server gets the request, but only as a dry run
         (https://kubernetes.io/docs/reference/using-api/api-concepts/#dry-run)."""
         for disturbance in disturbances:
             try:
@@ -291,7 +291,7 @@ class PodFaultInjector:
                 raise ConfigError(f"--disturb '{disturbance}': {error.message}") from error
 
     def delete_pods(self, argument: str, dry_run: bool = False) -> None:
-        """Delete the pods with these labels, as a node that is drained would."""
+        """Delete the pods with these labels, as draining a node would."""
         labels, namespace = self._split(argument)
         with explain_errors(f"can't delete pods {labels} of namespace {namespace}"):
             pods = self._client.find(POD, namespace, labels=labels)
@@ -307,14 +307,14 @@ class PodFaultInjector:
             raise RunFailed(f"namespace {namespace} has no pod with the labels {labels}")
 
     def restart(self, argument: str, dry_run: bool = False) -> None:
-        """Replace a workload's pods one after the other, as `kubectl rollout restart` does."""
+        """Replace a workload's pods one by one, as `kubectl rollout restart` does."""
         now = datetime.now(UTC).isoformat(timespec="seconds")
         annotations = {"kubectl.kubernetes.io/restartedAt": now}
         change = {"template": {"metadata": {"annotations": annotations}}}
         self._patch(Action.RESTART, argument, change, dry_run)
 
     def scale(self, argument: str, dry_run: bool = False) -> None:
-        """Give a workload another number of pods."""
+        """Set the number of a workload's pods."""
         self._patch(Action.SCALE, argument, {}, dry_run)
 
     def _patch(self, action: Action, argument: str, change: Item, dry_run: bool) -> None:

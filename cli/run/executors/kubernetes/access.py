@@ -1,9 +1,9 @@
-"""The way to a run's collector: it is heard by its log, and told by the API server's service proxy that its
-next run may begin.
+"""The way to a run's collector: its log is read, and the API server's service proxy tells it that its next
+run may begin.
 
-The log is the one way that leads to it everywhere: the API server reads it by the kubelet. The service proxy
-may be forbidden, its port closed by a firewall or a mesh, or its answer a page of somebody in between. And a
-log keeps what was said while nobody could listen.
+Only the log can be read everywhere: the API server gets it from the kubelet. The service proxy may be
+forbidden, its port may be closed by a firewall or a mesh, or something in between may answer with a page of
+its own. The log also keeps what was written while nobody could read it.
 """
 
 from __future__ import annotations
@@ -40,11 +40,12 @@ from .. import POLL_S, Event, Failed, ReportArrived
 from ..asking import Silence, explain_format, find_patience_s
 
 LOG_PATIENCE_S = 30.0
-"""How long the log may be refused of a collector that was never heard."""
+"""How long the log may be refused before the collector was ever heard."""
 GO_ON_PATIENCE_S = 15.0
-"""How long the service proxy may refuse to say that the next run may begin: then it gets new pods."""
+"""How long the service proxy may fail to tell the collector that the next run may begin. Then the run gets
+new pods."""
 
-# The collector writes its status each second: a log that says nothing is read anew.
+# The collector writes its status every second. If the log stays silent, it is opened again.
 _LOG_TIMEOUT_S: Timeout = (5.0, 15.0)
 _ASK_TIMEOUT_S: Timeout = (5.0, 5.0)
 _REMEDY = (
@@ -53,7 +54,7 @@ _REMEDY = (
 
 
 class CollectorAccess:
-    """Hears the collector of a release, and tells it to go on."""
+    """Reads what the collector of a release says, and tells it to go on."""
 
     def __init__(
         self,
@@ -64,7 +65,7 @@ class CollectorAccess:
         events: SimpleQueue[Event],
         find_pod: Callable[[], Item | None],
     ) -> None:
-        """`settings`: of its first run; `find_pod`: the collector's pod, once it is known."""
+        """`settings`: of its first run; `find_pod`: returns the collector's pod, once it is known."""
         self._client = client.make_another()
         self._namespace = namespace
         self._release = release
@@ -78,26 +79,26 @@ class CollectorAccess:
         self._heard_at = 0.0
         """When it last said something, by `time.monotonic()`."""
         self._run_id = settings.run_id
-        """The run of which the log tells."""
+        """The run that the log is about."""
         self._told: set[str] = set()
-        """The runs of which there is a report, or a failure: a log that is read again has them again."""
+        """The runs that have a report or a failure: a log that is read again repeats them."""
         self.problem: str | None = None
-        """What keeps the collector from being heard."""
+        """Why the collector can't be heard."""
 
     @property
     def is_lost(self) -> bool:
-        """Whether it has been out of reach for long."""
+        """Whether it has been out of reach for a long time."""
         return self._silence.is_told
 
     def stop(self) -> None:
-        """End the work of all threads."""
+        """End the work of the thread."""
         self._stopped.set()
         self._client.break_off()
 
     # --- what it says ----------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Read its log until stopped; the work of a thread."""
+        """Read its log until stopped. Runs in a thread."""
         while not self._stopped.is_set():
             asked_at = time.monotonic()
             pod = self._find_pod()
@@ -107,9 +108,9 @@ class CollectorAccess:
             except ApiException as error:
                 self.problem = f"{error.status} {one_line(read_refusal(error.body), 200)}"
                 if error.status == 401:
-                    is_refused = False  # somebody may log in again
+                    is_refused = False  # the user may log in again
                 elif pod is not None and not is_running(pod):
-                    self.problem = None  # before its container runs there is no log
+                    self.problem = None  # before its container runs, there is no log
             except UNREACHABLE as error:
                 self.problem = f"no answer from the API server: {_find_reason(error)}"
                 is_refused = False
@@ -124,9 +125,9 @@ class CollectorAccess:
             self._stopped.wait(POLL_S)
 
     def _read_log(self, pod: Item | None) -> str | None:
-        """Take what the log says until it ends; what is wrong with that, if anything is."""
+        """Process the log until it ends. Returns what is wrong with it, if anything."""
         if pod is None:
-            self._client.read_version()  # only whether somebody is there
+            self._client.read_version()  # only to see whether the API server is there
             return None
         is_heard = not is_running(pod)
         lines = self._client.follow_log(
@@ -139,14 +140,14 @@ class CollectorAccess:
                 except ValidationError as error:
                     if error.errors()[0]["type"] != "json_invalid":
                         self._events.put(Failed(explain_format(error) + _REMEDY))
-                    continue  # it was cut off with the connection
+                    continue  # the line was cut off with the connection
                 if is_known:
                     is_heard, self._heard_at = True, time.monotonic()
                     self._silence.end()
         return None if is_heard else "its log says nothing"
 
     def _take(self, line: str) -> bool:
-        """Take a line of the log; whether it is for us."""
+        """Process a line of the log. Returns whether it was meant for us."""
         kind, _, text = line.partition(" ")
         kind += " "
         if kind == STATUS_PREFIX:
@@ -174,8 +175,8 @@ class CollectorAccess:
     # --- what it is told -------------------------------------------------------------------------
 
     def go_on(self, over: str, after: CarriedState | None) -> bool:
-        """Tell the collector that the report of the run `over` is here, and what the next one goes on from.
-        Whether it has heard."""
+        """Tell the collector that the report of run `over` has arrived, and what the next run continues from.
+        Returns whether it heard."""
         state = json.dumps(None if after is None else after.model_dump(mode="json"))
         headers = {TOKEN_HEADER: self._token, RUN_HEADER: over, AFTER_HEADER: state}
         service = f"{self._release}:http"
@@ -188,9 +189,9 @@ class CollectorAccess:
                 )
             except UNREACHABLE as error:
                 problem = f"gives no answer: {_find_reason(error)}"
-                patience_s = self._linger_s  # as long as there is something to go on with
+                patience_s = self._linger_s  # as long as the collector has something to go on with
             else:
-                if status in (200, TOO_EARLY):  # an earlier question's answer was lost
+                if status in (200, TOO_EARLY):  # an earlier answer was lost
                     return True
                 if status == 403:
                     return False
@@ -203,5 +204,5 @@ class CollectorAccess:
 
 
 def _find_reason(error: Exception) -> str:
-    """What keeps somebody from answering; without the address, which urllib3 has in front of it."""
+    """Why there is no answer, without the address that urllib3 puts in front."""
     return one_line(getattr(error, "reason", None) or error, 200)

@@ -1,4 +1,5 @@
-"""How pods get a run's recording: sent to the collector in parts, or from where the chart's values say."""
+"""How pods get a run's recording: sent to the collector in parts, or from the source in the chart's
+values."""
 
 from __future__ import annotations
 
@@ -27,27 +28,27 @@ from ...kubeclient import UNREACHABLE, Item, KubeClient, Timeout, is_running
 from .. import POLL_S, Event, Failed
 
 MOST_PACKED_BYTES = 256 * MIB
-"""The most that goes through the collector: each pod gets it from there."""
+"""The most that goes through the collector, from which each pod gets it."""
 
 PART_BYTES = 1_000_000
-"""What proxies on the way take without being told to."""
+"""Proxies on the way accept this size by default."""
 
 _PATIENCE_S = 60.0
 _TIMEOUT_S: Timeout = (5.0, 30.0)
 _REFUSALS = (401, 403, 409, 413, 422)
-"""What is answered again to whoever asks again."""
+"""Refusals that a repeated request would get again."""
 _OTHERWISE = "set kubernetes: recordings: source (see docs/how-to/own-data.md)"
 
 
 def find_delivery(
     settings: RunSettings, values: Mapping[str, Any]
 ) -> tuple[Delivery, Path] | tuple[None, None]:
-    """How the pods of a run get its recording, and the packed file; None if its workload is none. ConfigError
-    if they can't."""
+    """How the pods of a run get its recording, and the packed file; None if its workload isn't a recording.
+    ConfigError if they can't get it."""
     recorded = (settings.data.definition or {}).get("recorded")
     if recorded is None:
         return None, None
-    # zstd is only there if all is installed.
+    # zstd is only installed with all extras.
     from simulator.workloads.recording.delivery import pack
 
     with follow_work() as tell:
@@ -74,14 +75,14 @@ def format_mib(count: int) -> str:
 
 
 def find_room(delivery: Delivery) -> str:
-    """What a pod's disk needs for the recording, packed and unpacked, and for the list of a worker's rows, as
-    a quantity."""
-    # Four bytes a row, of which each has twelve at least.
+    """The disk space that a pod needs for the recording, packed and unpacked, and for the list of a worker's
+    rows, as a quantity."""
+    # Four bytes a row, and each row has at least twelve.
     return f"{(delivery.size_bytes * 4 // 3 + delivery.packed_bytes) // MIB + 64}Mi"
 
 
 class RecordingSender:
-    """Sends the collector of a release its recording."""
+    """Sends the recording to the collector of a release."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class RecordingSender:
         events: SimpleQueue[Event],
         find_pod: Callable[[], Item | None],
     ) -> None:
-        """`settings`: of its first run; `find_pod`: the collector's pod, once it is known."""
+        """`settings`: of its first run; `find_pod`: returns the collector's pod, once it is known."""
         self._client = client.make_another()
         self._namespace, self._service = namespace, f"{release}:http"
         self._headers = {TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id}
@@ -103,7 +104,7 @@ class RecordingSender:
         self._stopped = threading.Event()
 
     def send(self) -> None:
-        """Send all that the collector hasn't got; the work of a thread."""
+        """Send whatever the collector doesn't have yet. Runs in a thread."""
         while (pod := self._find_pod()) is None or not is_running(pod):
             if self._stopped.wait(POLL_S):
                 return
@@ -117,7 +118,7 @@ class RecordingSender:
                 if status == 200 and text.isdecimal():
                     done, heard_at = int(text), time.monotonic()
                 elif status == 410:
-                    return  # the run has failed, and its log says why
+                    return  # the run has failed, and the collector's log says why
                 elif status in _REFUSALS or time.monotonic() > heard_at + _PATIENCE_S:
                     problem = f"the recording can't be sent to the collector: {status or ''} {text}"
                     self._events.put(Failed(f"{problem}\n{_OTHERWISE}"))
@@ -126,7 +127,7 @@ class RecordingSender:
                     self._stopped.wait(POLL_S)
 
     def _send_part(self, offset: int, part: bytes) -> tuple[int, str]:
-        """Status and text of the answer; 0 and why there was none."""
+        """Status and text of the answer, or 0 and the reason why there is none."""
         headers = {**self._headers, OFFSET_HEADER: str(offset)}
         try:
             status, body = self._client.ask_service(

@@ -1,4 +1,4 @@
-"""One release of the chart: installed, asked for its runs, and removed with its logs kept."""
+"""One release of the chart: installed, used for its runs, and removed, while its logs are kept."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from .recordings import RecordingSender, find_room
 from .watching import NODE_PATIENCE, Change, ReleaseWatch
 
 _GONE_PATIENCE_S = 15.0
-# What is left can be removed later: https://helm.sh/docs/helm/helm_uninstall/
+# What remains can be removed later: https://helm.sh/docs/helm/helm_uninstall/
 _REMOVAL_PATIENCE_S = 30.0
-# Longer than it may take to make a connection.
+# Longer than it can take to make a connection.
 _THREADS_PATIENCE_S = 7.0
 _RETRY_S = 1.0
-# Pods that end make room for those of the next run within some seconds.
+# Pods that end make room for those of the next run within seconds.
 _TOLD_AFTER_S = 10.0
 
 
 class Release(RunUnderWay, Series):
-    """Its pods make all runs of a worker count, each in new processes."""
+    """Its pods make all runs with one worker count, each in new processes."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Release(RunUnderWay, Series):
         node_patience_s: tuple[float, float],
         packed: Path | None,
     ) -> None:
-        """`node_patience_s`: as `ReleaseWatch` takes it; `packed`: the runs' recording, if they have one."""
+        """`node_patience_s`: as for `ReleaseWatch`; `packed`: the runs' recording, if they have one."""
         super().__init__()
         self._interrupts = interrupts
         self._place = place
@@ -74,9 +74,9 @@ class Release(RunUnderWay, Series):
         self._values = values
         self._settings = settings
         self._logs = logs
-        # Made anew for each release: somebody may have renewed the kubeconfig's credentials.
+        # A new one for each release: the kubeconfig's credentials may have been renewed.
         self._client = place.make_client()
-        # The release is known by its first run.
+        # The release is named after its first run.
         first = settings[0]
         self._name = RELEASE_PREFIX + first.run_id
         self._selector = f"{RUN_LABEL}={first.run_id}"
@@ -95,17 +95,17 @@ class Release(RunUnderWay, Series):
                 self._watch.find_collector,
             )  # fmt: skip
         self._made: list[str] = []
-        """The runs of which there is a report."""
+        """The runs that have a report."""
         self._wait_told = False
-        """Whether the user knows that pods wait for a node."""
+        """Whether the user has been told that pods wait for a node."""
         self._installed = False
         self._refused = False
-        """Whether the user may not install."""
+        """Whether the user lacks permission to install."""
 
     # --- start -----------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Install the release and begin to watch."""
+        """Begin to watch, and install the release."""
         for kind in (POD, JOB, EVENT):
             self.begin(self._watch.follow, kind)
         first = self._settings[0]
@@ -137,7 +137,7 @@ class Release(RunUnderWay, Series):
             self.begin(self._sender.send)
 
     def _add_pod_network(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """The values, with the pod network's ranges for the NetworkPolicy if they can be had."""
+        """The values with the pod network's ranges for the NetworkPolicy, if they are known."""
         if "podCidrs" in values.get("networkPolicy", {}):
             return dict(values)
         try:
@@ -150,7 +150,7 @@ class Release(RunUnderWay, Series):
     # --- a run -----------------------------------------------------------------------------------
 
     def goes_on_with(self, settings: RunSettings) -> bool:
-        """Whether the pods make this run, the next of theirs: for all but the first they are told so."""
+        """Whether the pods make this run as their next one. For all but the first, this tells them to."""
         return not self._made or self._collector.go_on(self._made[-1], settings.after)
 
     def run(self, settings: RunSettings, timeout_s: float, watch: Watch) -> Report:
@@ -197,11 +197,11 @@ class Release(RunUnderWay, Series):
         }
 
     def notice(self, news: Change) -> None:
-        """Take note of a change of a pod, a Job or an event."""
+        """Handle a change of a pod, a Job or an event."""
         self._watch.notice(news)
 
     def check(self) -> None:
-        """Raise if the user has asked for the end once more; note what a run has long been waiting for."""
+        """Raise if the user has asked for the end again. Note what a run has been waiting for."""
         self._interrupts.insist()
         lasting = None if self._wait_told else self.problems.find_lasting(_TOLD_AFTER_S)
         if lasting is not None and lasting.patience_s > _TOLD_AFTER_S:
@@ -210,7 +210,7 @@ class Release(RunUnderWay, Series):
             note(f"{lasting.text}\nwaiting for a node, {limit} at most ({NODE_PATIENCE})")
 
     def describe_start(self) -> str:
-        """Which pods have not started, or what keeps the collector from being heard."""
+        """Which pods have not started, or why the collector can't be heard."""
         problem = self._collector.problem
         pod = self._watch.find_collector()
         if problem is not None and pod is not None and is_running(pod):
@@ -220,7 +220,7 @@ class Release(RunUnderWay, Series):
     # --- the end ---------------------------------------------------------------------------------
 
     def clean_up(self, failed: bool) -> None:
-        """Keep the logs, remove the release, and see that its pods are gone."""
+        """Keep the logs, remove the release, and make sure that its pods are gone."""
         with self._interrupts.shield():
             self._collector.stop()
             try:
@@ -231,7 +231,7 @@ class Release(RunUnderWay, Series):
                 self._end_threads()
 
     def _end_threads(self) -> None:
-        # Again and again, for a thread that was just about to connect.
+        # Repeatedly, in case a thread was just about to connect.
         def stop() -> None:
             self._watch.stop()
             self._collector.stop()
@@ -241,7 +241,8 @@ class Release(RunUnderWay, Series):
         self.end_threads(stop, _THREADS_PATIENCE_S)
 
     def _keep_evidence(self, failed: bool) -> None:
-        """Keep the pods' logs, and the events of a run that failed, unless that would be waiting in vain."""
+        """Keep the pods' logs, and the events of a failed run, unless the collector is out of reach or the
+        user is in a hurry."""
         if self._collector.is_lost or self._interrupts.hurry.is_set():
             return
         with suppress(ApiException, *UNREACHABLE):
@@ -253,7 +254,7 @@ class Release(RunUnderWay, Series):
             keep_events(self._client, self._place.namespace, self._name, self._logs)
 
     def _remove(self) -> None:
-        """Uninstall, and try again while the API server is away. RunFailed says what is left."""
+        """Uninstall, and retry while the API server is away. RunFailed says what remains."""
         deadline = time.monotonic() + _REMOVAL_PATIENCE_S
         while True:
             try:
@@ -290,7 +291,7 @@ class Release(RunUnderWay, Series):
 
 
 def _is_forbidden(error: RunFailed) -> bool:
-    """Whether helm failed for want of permission. A quota is called forbidden, too."""
+    """Whether helm failed for lack of permission. A quota's refusal says "forbidden", too."""
     return "is forbidden: User" in error.message
 
 
@@ -298,11 +299,11 @@ def _is_forbidden(error: RunFailed) -> bool:
 
 _LOG_READERS = 8
 MOST_LOGS = 40
-"""The most pods whose logs are kept: each takes a request, and nobody reads those of 1,000 workers."""
+"""The most pods whose logs are kept: each takes a request, and nobody reads the logs of 1,000 workers."""
 
 
 def choose_logged(pods: Iterable[Item]) -> list[Item]:
-    """The pods whose logs to keep: the collector's, then those that failed, then others by their names."""
+    """The pods whose logs to keep: the collector's, then those of failed pods, then others by name."""
 
     def order(pod: Item) -> tuple[bool, bool, str]:
         failed = pod["status"].get("phase") == "Failed"
@@ -312,7 +313,7 @@ def choose_logged(pods: Iterable[Item]) -> list[Item]:
 
 
 def keep_logs(client: KubeClient, namespace: str, pods: Iterable[Item], logs: Path) -> None:
-    """Write the logs of the pods, each to a file; of many pods only the most telling."""
+    """Write the logs of the pods, each to its own file; if there are many pods, only the most telling."""
 
     def keep(pod: Item) -> None:
         name, container = pod["metadata"]["name"], read_component(pod) or COLLECTOR
@@ -338,8 +339,7 @@ def keep_events(client: KubeClient, namespace: str, release: str, logs: Path) ->
 
 
 def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[str, Any]:
-    """Version, placement, nodes and image digests, for the result. What the user may not read is
-    None."""
+    """Version, placement, nodes and image digests, for the result. None for what the user may not read."""
     version = None
     with suppress(ApiException, *UNREACHABLE):
         version = client.read_version()
@@ -348,7 +348,7 @@ def describe_environment(client: KubeClient, pods: Mapping[str, Item]) -> dict[s
     images = {status["imageID"] for status in statuses if status.get("imageID")}
     nodes: dict[str, Item] = {}
     with suppress(ApiException, *UNREACHABLE):
-        # All at once: with many workers, each node would be a request.
+        # All at once: with many workers, there would be a request for each node.
         nodes = {node["metadata"]["name"]: node for node in client.find(NODE)}
     return {
         "version": version,

@@ -1,4 +1,4 @@
-"""What becomes of a release's pods and Jobs: followed by watches, judged by what Kubernetes says of them."""
+"""The state of a release's pods and Jobs: followed by watches, and judged by what Kubernetes says of them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ from ...kubeclient import (
 )
 from .. import Event, Failed, PartChanged, Problem, Problems
 
-# The API server ends a watch after this long, and another is begun. If nothing is heard of one for
-# longer, it is lost. https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
+# The API server ends a watch after this long, and the next one begins. A watch that is silent for longer is
+# lost. https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes
 _WATCH_S = 300
 _WATCH_TIMEOUT_S = (5.0, _WATCH_S + 30.0)
 _RETRY_S = 1.0
@@ -48,7 +48,7 @@ class Change:
 
 
 class ReleaseWatch:
-    """Follows a release's objects in threads; keeps its pods, and what is wrong with them."""
+    """Follows a release's objects in threads. Keeps its pods, and their problems."""
 
     def __init__(
         self,
@@ -61,8 +61,8 @@ class ReleaseWatch:
         events: SimpleQueue[Event],
         problems: Problems,
     ) -> None:
-        """`node_patience_s`: how long pods wait for a node that nobody promises, and for one that an
-        autoscaler adds."""
+        """`node_patience_s`: how long pods wait for a node that nobody has promised, and for one that an
+        autoscaler is adding."""
         self._client = client.make_another()
         self._namespace = namespace
         self._release = release
@@ -70,20 +70,20 @@ class ReleaseWatch:
         self._workers = workers
         self._node_patience_s = node_patience_s
         self._autoscaler: tuple[bool, str] = False, ""
-        """Whether it adds a node, and why not."""
+        """Whether the autoscaler adds a node, and its reason if not."""
         self._homeless: dict[str, Item] = {}
-        """Pods that no node takes."""
+        """Pods that fit on no node."""
         self._events = events
         self._problems = problems
         self._stopped = threading.Event()
         self.pods: dict[str, Item] = {}
         """All pods that have been seen, by name."""
         self._seen: Counter[str | None] = Counter()
-        """How many of them each component has."""
+        """How many pods each component has."""
 
     def follow(self, kind: Kind) -> None:
-        """Put each change of the run's pods or Jobs, or of the namespace's events, into the queue; the work
-        of a thread."""
+        """Put each change of the run's pods or Jobs, or of the namespace's events, into the queue. Runs in a
+        thread."""
         labels = "" if kind is EVENT else self._selector
         while not self._stopped.is_set():
             changes = self._client.watch(
@@ -110,7 +110,7 @@ class ReleaseWatch:
         self._client.break_off()
 
     def notice(self, change: Change) -> None:
-        """Take note of a change, and of what is wrong with the object now."""
+        """Note a change, and what is wrong with the object now."""
         item = change.item
         if change.kind is POD:
             name = item["metadata"]["name"]
@@ -136,14 +136,14 @@ class ReleaseWatch:
                 self._problems.note(f"event {concerned['kind']} {concerned['name']}", problem)
 
     def _judge_room(self) -> None:
-        """Note whether there are pods that no node takes."""
+        """Note whether there are pods that fit on no node."""
         promised, said = self._autoscaler
         patience_s = self._node_patience_s[promised]
         problem = room_problem(self._homeless.values(), self._workers, patience_s, said)
         self._problems.note("room", problem)
 
     def _drop_cured(self, pod: Item) -> None:
-        """Drop what events said when the pod has begun, or when its Job has all its pods."""
+        """Drop the problems from events once the pod has started, or its Job has all its pods."""
         if pod["status"].get("phase") != "Pending":
             self._problems.note(f"event Pod {pod['metadata']['name']}", None)
         component = read_component(pod)
@@ -170,7 +170,7 @@ class ReleaseWatch:
 
 # --- what is wrong with a pod, a Job or a namespace. Pure. ---------------------------------------------
 
-# The kubelet tries again by itself; what its second try doesn't cure stays as it is.
+# The kubelet retries by itself; what its second try doesn't fix stays broken.
 _WAITING_PATIENCE_S = {
     "ErrImagePull": 8.0,
     "ImagePullBackOff": 0.0,
@@ -183,28 +183,28 @@ _WAITING_PATIENCE_S = {
     "CrashLoopBackOff": 0.0,
 }
 
-# The process has told the collector why it ends: that answer is on its way, and says more.
+# The process has told the collector why it ends. That answer is on its way, and says more.
 _EXIT_PATIENCE_S = 4.0
 _JOB_PATIENCE_S = 5.0
-# The Job controller tries again: pods that have just ended may still count against a quota.
+# The Job controller retries: pods that have just ended may still count against a quota.
 _REFUSED_PATIENCE_S = 4.0
-# A Secret that isn't there, no network for the pod; the kubelet tries again.
+# The Secret is missing, or the pod has no network. The kubelet retries.
 _NODE_EVENTS = ("FailedMount", "FailedCreatePodSandBox")
 _NODE_EVENT_PATIENCE_S = 8.0
-# Many pods at once, or a busy node: the kubelet has not yet asked for the Secret. A Secret that isn't
-# there has a message of its own. https://github.com/kubernetes/kubernetes/issues/99475
+# With many pods at once, or on a busy node, the kubelet has not asked for the Secret yet. A missing Secret
+# has a message of its own. https://github.com/kubernetes/kubernetes/issues/99475
 _NOT_YET = "cache: timed out waiting for the condition"
-# A pod's own problem says more than what is said of its Job, or by an event.
+# A pod's own problem is more specific than that of its Job or of an event.
 _SECOND_HAND = 1
 
-# By these an autoscaler (the cluster autoscaler, Karpenter) says that it adds a node for a pod, or none:
+# Events by which an autoscaler (the cluster autoscaler, Karpenter) says whether it adds a node for a pod:
 # https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md#what-events-are-emitted-by-ca
 _NODE_COMES = ("TriggeredScaleUp", "Nominated")
 _NO_NODE_COMES = "NotTriggerScaleUp"
 
 NODE_PATIENCE = "`kubernetes: scheduling_patience:` in config.yaml"
 
-# What the scheduler says of nodes -> what in config.yaml decides it.
+# What the scheduler says of nodes -> the setting in config.yaml that decides it.
 _REMEDIES = {
     "Insufficient ": "lower `kubernetes: {resources}:` in config.yaml, or use fewer workers",
     "node affinity/selector": "check `kubernetes: nodeSelector:` and `affinity:` in config.yaml",
@@ -216,7 +216,8 @@ _REMEDIES = {
 
 
 def read_scheduler(pod: Item) -> str | None:
-    """Why no node takes a pod, in the scheduler's words; None if one does, or nobody has looked yet."""
+    """Why a pod fits on no node, in the scheduler's words; None if it has a node, or was not considered
+    yet."""
     for condition in _find_conditions(pod["status"], "PodScheduled", "False"):
         if condition.get("reason") == "Unschedulable":
             return condition.get("message") or ""
@@ -226,10 +227,10 @@ def read_scheduler(pod: Item) -> str | None:
 def room_problem(
     homeless: Collection[Item], workers: int, patience_s: float, autoscaler: str = ""
 ) -> Problem | None:
-    """What keeps pods from having a node; None if there are none. `autoscaler`: what that says."""
+    """Why pods have no node; None if all have one. `autoscaler`: what the autoscaler says."""
     if not homeless:
         return None
-    # The collector's comes first: without it the workers' rooms are of no use.
+    # The collector's pod comes first: without it, room for the workers is useless.
     pod = min(homeless, key=lambda pod: str(pod["metadata"]["name"]))
     name, component = pod["metadata"]["name"], read_component(pod) or ""
     message = read_scheduler(pod) or ""
@@ -250,7 +251,7 @@ def room_problem(
 
 
 def pod_problem(pod: Item) -> Problem | None:
-    """What is wrong with a pod, or None, apart from the room for it."""
+    """What is wrong with a pod, apart from having no room; None if nothing is."""
     name, status = pod["metadata"]["name"], pod["status"]
     for condition in _find_conditions(status, "DisruptionTarget"):
         why = f"{condition.get('reason')}: {condition.get('message')}"
@@ -280,8 +281,8 @@ def _find_conditions(status: Item, kind: str, holds: str = "True") -> Iterator[I
 
 
 def _container_problem(pod: str, container: Item, own: bool) -> Problem | None:
-    """What is wrong with a container, by its status. `own`: it is the chart's. Of an injected one it only
-    matters whether it keeps the pod from starting: what ends it, its pod or somebody else, doesn't."""
+    """What is wrong with a container, by its status. `own`: it is the chart's. An injected one only matters
+    if it keeps the pod from starting: its end doesn't matter."""
     state = container.get("state") or {}
     waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
     reason = waiting.get("reason")
@@ -310,7 +311,7 @@ def _name_resources(component: str) -> str:
 
 
 def job_problem(job: Item) -> Problem | None:
-    """What is wrong with a Job, or None."""
+    """What is wrong with a Job; None if nothing is."""
     for condition in (job.get("status") or {}).get("conditions") or []:
         if condition["type"] in ("Failed", "FailureTarget") and condition["status"] == "True":
             why = f"{condition.get('reason')}: {condition.get('message')}"
@@ -320,7 +321,7 @@ def job_problem(job: Item) -> Problem | None:
 
 
 def event_problem(event: Item) -> Problem | None:
-    """What only an event says, and no object's status: pods are refused, or a node can't make them ready for
+    """What only an event says, and no object's status: pods are refused, or a node can't prepare them for
     their containers."""
     message, reason, concerned = (
         event.get("message") or "",
@@ -341,7 +342,7 @@ def event_problem(event: Item) -> Problem | None:
     elif "violates PodSecurity" in message:
         remedy = "; leave runAsUser and podAnnotations as they are in the chart"
     elif "security context constraint" in message:
-        # OpenShift's, which gives user and groups by itself.
+        # OpenShift's, which sets user and groups by itself.
         remedy = "; set `kubernetes: {runAsUser: null}` in config.yaml"
     else:
         remedy = ""
