@@ -1,7 +1,7 @@
 """How each database is written and queried. One package per database; `base` is the contract.
 
-Another package adds a module by an entry point of the group `iot_database_benchmark.modules`:
-its name is what `module:` in config.yaml says, its object the module's class.
+Another package adds a module through an entry point of the group `iot_database_benchmark.modules`: its name
+is the value of `module:` in config.yaml, its object is the module's class.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ ENTRY_POINTS = "iot_database_benchmark.modules"
 
 @cache
 def _own_names() -> frozenset[str]:
-    """Names of the folders next to this file; `kit` is what they are made of."""
+    """Names of the folders next to this file, without `kit`, which modules are built from."""
     return frozenset(
         module.name for module in iter_modules(__path__) if module.ispkg and module.name != "kit"
     )
 
 
 def module_names() -> list[str]:
-    """All modules, those of other packages among them."""
+    """All modules, including those of other packages."""
     return sorted({*_own_names(), *plugin_names(ENTRY_POINTS)})
 
 
 def load_module(name: str) -> type[AnyModule]:
-    """The class of a module; OptionError if there is none of that name or another package's can't be loaded,
+    """The class of a module; OptionError if no module has that name, or another package's can't be loaded;
     DriverMissing if it lacks a package.
 
-    A class has its folder's name: `azure_data_explorer` has `AzureDataExplorer`. It is imported only
-    when it is used, and what it imports late, the drivers' larger part, costs 1 s of CPU for all together.
+    A class has its folder's name: `azure_data_explorer` has `AzureDataExplorer`. It is imported only on use.
+    Its late imports, which are most of the drivers, take 1 s of CPU for all modules together.
     """
     try:
         return _import_module(name)
@@ -87,7 +87,7 @@ def _import_module(name: str) -> type[AnyModule]:
 
 
 def _list_dialects() -> dict[str, str]:
-    """Kind of server for which workloads may have statements of their own -> its module."""
+    """Kind of server for which workloads may have their own statements -> its module."""
     dialects: dict[str, str] = {}
     for name in _own_names():
         with suppress(ModuleNotFoundError):
@@ -96,8 +96,8 @@ def _list_dialects() -> dict[str, str]:
 
 
 def find_own_problem(name: str, of_schema: bool = False) -> str | None:
-    """Why a workload can't have statements of its own for a module, for queries or for its schema; None if it
-    can, as far as is known where that may not be installed."""
+    """Why a workload can't have its own statements for a module, for queries or for its schema. None if it
+    can, as far as that is known for a module that may not be installed."""
     names = module_names()
     if name not in names:
         dialects = _list_dialects()
@@ -115,8 +115,8 @@ def find_own_problem(name: str, of_schema: bool = False) -> str | None:
 
 
 def load_whole_module(name: str) -> type[AnyModule]:
-    """As `load_module`, with what the module imports late: for processes that will need it, before
-    anybody waits for them, and before others are forked from this one."""
+    """As `load_module`, with the module's late imports: for processes that will need them, before anything
+    waits for them or is forked from this process."""
     module_type = load_module(name)
     for package in module_type.IMPORTED_LATE:
         import_module(package)
@@ -127,7 +127,7 @@ _log = logging.getLogger(__name__)
 
 
 def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
-    """The workload and the module that the settings name."""
+    """The workload and the module named in the settings."""
     module_type = load_whole_module(settings.module)
     ignored = list_ignored_keys(settings, module_type.options_model)
     own = {key: text for key, text in settings.secret.items() if key not in ignored}
@@ -160,7 +160,7 @@ def build(settings: RunSettings) -> tuple[Workload, AnyModule]:
 
 
 def list_ignored_keys(settings: RunSettings, model: type[Options]) -> list[str]:
-    """Keys of the mounted Secret that are no options of the module."""
+    """Keys of the mounted Secret that aren't options of the module."""
     names = model.option_names({**settings.options, **settings.secret})
     return sorted(settings.secret.keys() - set(names))
 
@@ -170,14 +170,14 @@ _NUMBER = re.compile(r"(?:[A-Za-z]+ )*v?(\d+(?:\.\d+)*)")
 
 
 def check_versions(module: AnyModule) -> None:
-    """SimulatorError if the server is older than `Module.OLDEST` says. One whose version has an unknown form
-    is not refused. Called after `open`."""
+    """SimulatorError if the server is older than `Module.OLDEST`. A version in an unknown form is accepted.
+    Called after `open`."""
     for product, version in module.read_versions().items():
         oldest, number = module.OLDEST[product], find_number(version)
         if number is None:
             continue
         found, other = ([int(part) for part in text.split(".")] for text in (number, oldest))
-        # As far as both go.
+        # Compared over the numbers that both have.
         if found[: len(other)] < other[: len(found)]:
             raise SimulatorError(
                 f"the server has {product} {number}, and module {module.name} needs {oldest} or later:"
@@ -186,6 +186,6 @@ def check_versions(module: AnyModule) -> None:
 
 
 def find_number(version: str) -> str | None:
-    """The number in a version as a server tells it; None: there is none where it is looked for."""
+    """The number in a version as the server reports it; None if there is none at that place."""
     match = _NUMBER.match(version)
     return match and match[1]

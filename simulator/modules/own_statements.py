@@ -1,4 +1,4 @@
-"""Statements that a workload has of its own: which module takes which, and what its parameters become."""
+"""A workload's own statements: which module takes which, and how their parameters are written."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from .options import Job, Options
 
 @dataclass(frozen=True)
 class Literals:
-    """How a language that isn't SQL writes what is drawn."""
+    """How a language other than SQL writes drawn values."""
 
     text: Callable[[str], str]
     """A text as a constant."""
     instant: Callable[[int], str]
-    """A time, in ms since 1970, to compare an event's with."""
+    """A time, in ms since 1970, to compare with an event's."""
 
 
 class Drawn(Protocol):
-    """How a language writes what is drawn: `Literals`, or an SQL dialect."""
+    """How a language writes drawn values: `Literals`, or an SQL dialect."""
 
     @property
     def text(self) -> Callable[[str], str]: ...
@@ -44,20 +44,19 @@ def quote_json(text: str) -> str:
 
 
 JSON_LITERALS = Literals(quote_json, str)
-"""Of a language with JSON's texts, in which times are numbers."""
+"""For a language with JSON's texts, and times as numbers."""
 
 
 _OwnT = TypeVar("_OwnT")
 
 
 def find_own(names: Sequence[str], own: Mapping[str, _OwnT]) -> _OwnT | None:
-    """What a workload has under the first of these names (`Module.list_own_names`)."""
+    """The workload's entry under the first of these names (`Module.list_own_names`)."""
     return next((own[name] for name in names if name in own), None)
 
 
 def find_own_statement(names: Sequence[str], query: Query) -> str | None:
-    """The statement that the workload has of its own for a query. None: the module makes one of the
-    description."""
+    """The workload's own statement for a query. None: the module compiles the description."""
     return find_own(names, query.statement)
 
 
@@ -71,7 +70,7 @@ def check_own_statements(
     names: Sequence[str], name: str, schema: Schema, taken: bool, secrets: Iterable[str]
 ) -> None:
     """OptionError if the workload has statements for this module that it can't take. `taken`: whether it
-    takes any; `secrets`: what must not be in them."""
+    takes any; `secrets`: texts that must not be in them."""
     redact = Redactor(secrets)
     for query, text in list_own_statements(names, schema).items():
         if not taken:
@@ -86,7 +85,7 @@ def check_own_statements(
 def check_own_schema(
     statements: Sequence[str], name: str, can: OwnSchema, options: Options, job: Job
 ) -> None:
-    """OptionError if the module can't have its tables made by these statements of the workload, in such a
+    """OptionError if the module can't let these statements of the workload create its tables in such a
     run."""
     if not can.language:
         raise OptionError(refuse_schema(name, can))
@@ -114,7 +113,7 @@ def check_own_schema(
 
 
 def list_shaping(model: type[Options], can: OwnSchema) -> dict[str, object]:
-    """The options that shape the tables that a module makes, with their defaults."""
+    """The options that shape the tables created by a module, with their defaults."""
     return {
         name: field.default
         for name, field in model.model_fields.items()
@@ -123,7 +122,7 @@ def list_shaping(model: type[Options], can: OwnSchema) -> dict[str, object]:
 
 
 def refuse_schema(module: str, can: OwnSchema) -> str:
-    """What to say of a workload's own schema for a module that takes none."""
+    """The error for a workload's own schema for a module that takes none."""
     return (
         f"module {module} takes no schema from a workload: {can.reason}; leave it out, so that the module"
         " creates its own"
@@ -131,7 +130,7 @@ def refuse_schema(module: str, can: OwnSchema) -> str:
 
 
 def refuse_statements(module: str) -> str:
-    """What to say of a workload's own statement for a module that takes none."""
+    """The error for a workload's own statement for a module that takes none."""
     return (
         f"module {module} takes no statements from a workload: leave it out, so that the module"
         " builds one from the description"
@@ -146,8 +145,8 @@ def fill_statement(
     number: Callable[[float, Column], str],
     table: str,
 ) -> str:
-    """A statement with its parameters filled in. `number`: writes a number to compare a column with; `table`:
-    the events' table, as a statement names it."""
+    """A statement with its parameters filled in. `number`: writes a number to compare with a column; `table`:
+    the events' table, in the form for statements."""
     values = write_constants(bound.query, schema, number, table)
     if bound.devices is not None:
         names = list(map(literals.text, bound.devices))

@@ -1,5 +1,5 @@
-"""What a package of its own database is made of: `iotbench.database` offers the same, and images have it.
-See docs/how-to/own-database.md."""
+"""The building blocks for a package with its own database: `iotbench.database` offers the same, and images
+have it. See docs/how-to/own-database.md."""
 
 from ..conditions import Condition
 from ..contract import PrimaryKey, Retention

@@ -1,10 +1,10 @@
-"""How requests are made and sent: what a module's encoder, writer and asker must be able to do.
+"""How requests are built and sent: the interface of a module's encoder, writer and asker.
 
-A module compiles a query to a statement in its database's language. An `Asker` makes a request of it before
-it is due, sends that, and takes the answer in without decoding it: what an answer costs its reader is not the
-database's. Only what is checked is decoded, after all that is measured.
+A module compiles a query to a statement in its database's language. An `Asker` makes a request from it before
+it is due, sends it, and receives the answer without decoding it, since the reader's work isn't the
+database's. Only checked answers are decoded, after the measurement.
 
-When to send, retrying and measuring are the loop's affair (`simulator.worker.loop`).
+The loop (`simulator.worker.loop`) decides when to send, retries and measures.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from .options import Job
 from .waiting import at_work
 
 LAST_ANSWERS_S = 5.0
-"""How long a writer waits for what is under way when no more is to be sent."""
+"""How long a writer waits for requests in flight at the end."""
 
 
 @dataclass(eq=False)
@@ -42,31 +42,31 @@ class Request:
     data: Any
     """What its channel sends."""
     events: int = 1
-    """What it counts for: its events, or one query."""
+    """What it counts as: its events, or one query."""
     block: Any = None
     last: int = 0
-    """The events' block, and the row of the request's last event in it, so that it can be looked up whether
-    the database already has them."""
+    """The events' block, and the row of the request's last event in it, for looking up whether the database
+    already has the events."""
     query: str = ""
     execution: int = 0
-    """The query that it asks, and which of its executions it is, from 0 on."""
+    """The query, and the number of its execution, from 0."""
 
-    # What the loop knows of it, by `time.perf_counter`. Most requests never need most of these.
+    # The loop's notes on it, by `time.perf_counter`. Most requests never need most of these.
     due_s: float = field(default=0.0, init=False)
     free_s: float = field(default=0.0, init=False)
-    """When there was a place in flight for it."""
+    """When it could have been in flight."""
     sent_s: float = field(default=0.0, init=False)
     tried_s: float = field(default=0.0, init=False)
     limit_s: float = field(default=0.0, init=False)
-    """When it was sent last, and for how long its channel then waits for an answer."""
+    """When it was sent last, and how long its channel then waits for an answer."""
     deadline_s: float = field(default=math.inf, init=False)
-    """When it is given up."""
+    """When to give it up."""
     attempts: int = field(default=0, init=False)
     """How often it was tried and failed."""
 
 
 def wrap_requests(requests: Iterable[Any], block: EventBlock, size: int) -> list[Request]:
-    """A payload of each of a block's requests of `size` events."""
+    """A payload for each of a block's requests of `size` events."""
     return [
         Request(data, stop - start, block, stop - 1)
         for data, (start, stop) in zip(requests, bounds(len(block), size), strict=True)
@@ -74,8 +74,8 @@ def wrap_requests(requests: Iterable[Any], block: EventBlock, size: int) -> list
 
 
 def find_unsent(encoder: Encoder, block: EventBlock, sent: int) -> EventBlock | None:
-    """The events of a block that are left once `sent` of them are sent, in the encoder's order; None if there
-    are none."""
+    """The events of a block that remain after the first `sent`, in the encoder's order; None if there are
+    none."""
     unsent = []
     for payload in encoder.encode(block):
         sent -= payload.events
@@ -86,21 +86,21 @@ def find_unsent(encoder: Encoder, block: EventBlock, sent: int) -> EventBlock | 
 
 
 class Encoder(ABC):
-    """Builds payloads: pure CPU work, no connection, no per-event objects where it can be helped."""
+    """Builds payloads: pure CPU work, without a connection, and if possible without objects per event."""
 
     overlaps: bool = True
-    """Whether the next payloads may be built in a thread while the last are being sent. It must never
-    hold the interpreter's lock for long (numpy's loops give it up, `format_rows` works in small
-    steps), or a request's answer would have to wait for it, and so would its latency."""
+    """Whether the next payloads may be built in a thread while the last are being sent. It must never hold
+    the interpreter's lock for long (numpy's loops release it, `format_rows` works in small steps), since a
+    request's answer would have to wait, and its latency would include that."""
 
     unit_events: int = 0
-    """`encode` should be given a multiple of so many events (0: of `size`): for an encoder that
-    sorts them into requests."""
+    """`encode` should get a multiple of this many events (0: of `size`): for an encoder that sorts them into
+    requests."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
         self.size = job.load.batch or 1
-        """Events of a request."""
+        """Events per request."""
 
     @abstractmethod
     def encode(self, block: EventBlock) -> Sequence[Request]:
@@ -108,18 +108,18 @@ class Encoder(ABC):
 
 
 Rows = Sequence[tuple[Any, ...]]
-"""A decoded answer; its columns are what the query's description says."""
+"""A decoded answer, with the columns of the query's description."""
 
 
 class Received(NamedTuple):
     """An answer that is complete and free of errors."""
 
     rows: int
-    """By the protocol's own count, or a scan."""
+    """From the protocol's own count, or a scan."""
     bytes: int
-    """As they came: what stands around the rows is counted, HTTP's headers and TLS are not."""
+    """As received: framing of rows is counted, HTTP headers and TLS are not."""
     data: Any
-    """What `Asker.decode` needs. It must not refer to a buffer that is used again."""
+    """The input of `Asker.decode`. It must not refer to a buffer that is used again."""
 
 
 class Completion(NamedTuple):
@@ -129,21 +129,21 @@ class Completion(NamedTuple):
     done: int
     """Events that the database acknowledged, or rows of the answer."""
     arrived_s: float
-    """When the last byte of the answer arrived, by `time.perf_counter`; by the kernel's stamp, where it gives
-    one."""
+    """When the last byte of the answer arrived, by `time.perf_counter`; from the kernel's timestamp, where
+    there is one."""
     error: BaseException | None = None
     """Retryable if it may be tried again, SimulatorError if not; anything else is a defect, to be raised."""
     answer: Received | None = None
-    """What a query was answered."""
+    """The answer to a query."""
     sent_s: float | None = None
-    """When it left, if that was not as soon as it was submitted."""
+    """When it was sent, if that was later than its submission."""
 
 
 class Channel(ABC):
-    """Carries one worker's requests, by one or several connections of its own. Used by one thread."""
+    """Sends one worker's requests, over one or several connections of its own. Used by one thread."""
 
     max_in_flight: int = 1
-    """Requests that may be under way at once."""
+    """The most requests in flight."""
 
     @abstractmethod
     def open(self) -> None:
@@ -151,31 +151,30 @@ class Channel(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Disconnect; must not fail on a broken connection. What is under way is waited for,
-        `LAST_ANSWERS_S` at most: a server that says nothing must not hold up the end of a run."""
+        """Disconnect; must not fail on a broken connection. Requests in flight are awaited for at most
+        `LAST_ANSWERS_S`: a silent server must not delay the end of a run."""
 
     @abstractmethod
     def submit(self, request: Request) -> None:
-        """Send a request; `poll` tells how it ended, also if it can't be sent. With `max_in_flight` 1, it may
-        have ended when this returns."""
+        """Send a request; `poll` reports how it ended, also if it can't be sent. With `max_in_flight` 1, it
+        may have ended when this returns."""
 
     @abstractmethod
     def poll(self, timeout_s: float) -> Sequence[Completion]:
-        """Wait until at least one request has ended, `timeout_s` at most (inf: no limit), and tell how those
-        that have ended did: none if none has."""
+        """Wait until at least one request has ended, for at most `timeout_s` (inf: no limit), and return all
+        that have ended: an empty list if none has."""
 
     def recover(self, request: Request) -> bool:
         """After a Retryable, before a request is sent (again): roll back, or connect again what was lost.
-        True if the request proves to be stored already.
+        True if the request turns out to be stored already.
 
-        With several requests in flight, all others wait for this: what takes long and needs nothing but the
-        request itself belongs at the beginning of sending. Raises Retryable or SimulatorError if it failed in
-        turn.
+        With several requests in flight, all others wait for this: slow work that only concerns the request
+        itself belongs at the beginning of sending. Raises Retryable or SimulatorError if it fails.
         """
         return False
 
     def call(self, request: Request) -> Completion:
-        """Send a request while no other is under way, and wait; its error is raised."""
+        """Send a request while no other is in flight, and wait; raises its error."""
         request.sent_s = time.perf_counter()
         self.submit(request)
         while True:
@@ -186,7 +185,7 @@ class Channel(ABC):
 
 
 class BlockingChannel(Channel):
-    """By a driver whose calls block: several in flight by threads that share its connection."""
+    """For a driver whose calls block: several requests in flight use threads that share its connection."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,8 +197,8 @@ class BlockingChannel(Channel):
 
     @abstractmethod
     def send(self, request: Request, /) -> int | Received:
-        """Send a request and wait for the whole answer: the events that were acknowledged, or what was
-        received. Raises Retryable if it may be tried again, SimulatorError if not."""
+        """Send a request and wait for the complete answer: returns the number of acknowledged events, or what
+        was received. Raises Retryable if it may be tried again, SimulatorError if not."""
 
     def submit(self, request: Request) -> None:
         if self.max_in_flight == 1:
@@ -215,7 +214,7 @@ class BlockingChannel(Channel):
     def _send_all(self) -> None:
         while (request := self._submitted.get()) is not None:
             completion = self._send_one(request)
-            # Nothing that was sent is kept while the next is waited for.
+            # Nothing sent is kept while waiting for the next request.
             del request
             self._ended.put(completion)
             del completion
@@ -246,7 +245,8 @@ class BlockingChannel(Channel):
         return [ended]
 
     def end_threads(self) -> None:
-        """What `close` begins with: what no thread has begun is dropped, what is under way is waited for."""
+        """The first step of `close`: requests that no thread has begun are dropped, those in flight are
+        awaited."""
         with suppress(Empty):
             while True:
                 self._submitted.get_nowait()
@@ -261,7 +261,7 @@ class BlockingChannel(Channel):
 
 
 class Writer(Channel):
-    """Sends events. What counts is how many of them the database acknowledged."""
+    """Sends events. The acknowledged ones count."""
 
     def __init__(self, encoder: Encoder) -> None:
         super().__init__()
@@ -269,7 +269,7 @@ class Writer(Channel):
 
 
 class Queried(Protocol):
-    """What an asker needs of its module."""
+    """An asker's view of its module."""
 
     job: Job
 
@@ -285,10 +285,10 @@ class Queried(Protocol):
 
 
 class Asker(Channel):
-    """Asks one reader's queries.
+    """Sends one reader's queries.
 
     A query that fails has Retryable as its error if the connection is lost or the server is away, and
-    `recover` is called before the next; SimulatorError if the database refuses it. It is never asked again.
+    `recover` is called before the next; SimulatorError if the database refuses it. It is never sent again.
     """
 
     def __init__(self, module: Queried, in_flight: int = 1) -> None:
@@ -297,38 +297,38 @@ class Asker(Channel):
         self.max_in_flight = in_flight
 
     def encode(self, bounds: BoundQueries) -> Iterable[Any]:
-        """A request for each execution, in order. Work that is left for when they are iterated over is done
-        one by one, just before a question is due. Needs no connection; a module that can do better than
-        compile each anew does so."""
+        """A request for each execution, in order. Work left to the iteration is done one by one, just before
+        a query is due. Needs no connection; a module overrides it if it can do better than compile each
+        one."""
         make = self.module.make_statement
         return (self.encode_statement(make(bound)) for bound in bounds)
 
     @abstractmethod
     def encode_statement(self, statement: Any) -> Any:
-        """The request for what `Module.make_statement` gives, or `Module.workload_queries`. Needs no
+        """The request for a statement from `Module.make_statement` or `Module.workload_queries`. Needs no
         connection."""
 
     @abstractmethod
     def decode(self, received: Received) -> Rows:
-        """The rows of an answer. Needs no connection. SimulatorError if it is not in the form of one."""
+        """The rows of an answer. Needs no connection. SimulatorError if it isn't in the expected form."""
 
     def ask(self, data: Any) -> Received:
-        """Send what `encode` gave and wait, while nothing else is under way; raises what failed."""
+        """Send a request from `encode` and wait, while nothing else is in flight; raises the error."""
         answer = self.call(Request(data)).answer
         assert answer is not None
         return answer
 
     def fetch(self, statement: Any) -> Rows:
-        """Ask and decode: for whoever isn't measured."""
+        """Query and decode: outside of measurements."""
         return self.decode(self.ask(self.encode_statement(statement)))
 
 
 CALLING = f"{__name__}:CallingAsker"
-"""`Client.asker` of a module that asks by its own connection."""
+"""`Client.asker` of a module that queries over its own connection."""
 
 
 class CallingAsker(Asker, BlockingChannel):
-    """Asks by `Module.answer`, over the module's own connection, which is open."""
+    """Queries with `Module.answer`, over the module's own connection, which is open."""
 
     def open(self) -> None:
         """The module has a connection."""
@@ -361,13 +361,13 @@ _LEAST_BYTES, _MOST_BYTES = 64 << 20, 2 << 30
 
 @lru_cache(maxsize=1)
 def most_answer_bytes() -> int:
-    """How long an answer may be: a quarter of the memory that this container, or machine, has, so that one
-    ends its own question and not the worker."""
+    """The maximum length of an answer: a quarter of the memory of this container, or machine, so that a
+    longer one ends its own query and not the worker."""
     return max(_LEAST_BYTES, min(find_memory_bytes() // _SHARE, _MOST_BYTES))
 
 
 def explain_length(size: int) -> SimulatorError:
-    """The error of an answer that is longer than `most_answer_bytes`."""
+    """The error for an answer longer than `most_answer_bytes`."""
     return SimulatorError(
         f"the answer has {size >> 20:,} MB or more, too much for this worker's memory (at most"
         f" {most_answer_bytes() >> 20:,} MB): ask for a shorter window or fewer devices, or give"
@@ -381,7 +381,8 @@ AnswerT = TypeVar("AnswerT")
 
 
 def carry_out(steps: Generator[StepT, PartT, AnswerT], answer: Callable[[StepT], PartT]) -> AnswerT:
-    """What a plan of several questions comes to; `answer`: asks each, for which the plan is sent its part."""
+    """The result of a plan with several steps; `answer`: runs each step, and its result is sent to the
+    plan."""
     try:
         step = next(steps)
         while True:
@@ -395,15 +396,15 @@ TableT = TypeVar("TableT")
 
 
 class Share(NamedTuple):
-    """What one table gets of a request."""
+    """One table's share of a request."""
 
     table: int
     rows: range
-    """The events' rows in the block that was dealt out."""
+    """The events' rows in the block that was dealt."""
 
 
 def deal_rows(block: EventBlock, start: int, stop: int, tables: int) -> list[Share]:
-    """The rows [start, stop) of a block dealt to so many tables: only those that get some."""
+    """The rows [start, stop) of a block dealt to this many tables: only those that get some."""
     return [
         Share((block.first + row) % tables, range(row, stop, tables))
         for row in range(start, min(start + tables, stop))
@@ -411,7 +412,7 @@ def deal_rows(block: EventBlock, start: int, stop: int, tables: int) -> list[Sha
 
 
 def deal_block(block: EventBlock, tables: int) -> list[tuple[Share, EventBlock]]:
-    """A whole block dealt to so many tables, and the events of each share, as views."""
+    """A whole block dealt to this many tables, and the events of each share, as views."""
     if tables == 1:
         return [(Share(0, range(len(block))), block)] if len(block) else []
     return [
@@ -421,14 +422,14 @@ def deal_block(block: EventBlock, tables: int) -> list[tuple[Share, EventBlock]]
 
 
 def deal_in_turn(block: EventBlock, tables: Sequence[TableT]) -> list[TableT]:
-    """The table of each event, out of these, whatever stands for a table."""
+    """The table of each event, taken from these, whatever represents a table."""
     first = block.first % len(tables)
     turn = [*tables[first:], *tables[:first]]
     return (turn * -(-len(block) // len(tables)))[: len(block)]
 
 
 def number_tables(block: EventBlock, tables: int) -> NDArray[np.int64]:
-    """The table of each event as a number."""
+    """The number of each event's table."""
     if tables == 1:
         return np.zeros(len(block), dtype=np.int64)
     return (block.first + np.arange(len(block))) % tables

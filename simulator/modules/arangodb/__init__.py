@@ -1,36 +1,34 @@
 """ArangoDB, a single server or a cluster's coordinators.
 
-The official client python-arango makes collections and indexes and asks for settings; it uses an HTTP layer
-of ours (`HTTPClient`, its own extension point), which also sends queries and bodies that are built in bulk.
-Its own layer and `insert_many` would serialise each document again, at 20 times the cost: with
-`client=official` they do, and that client also asks, see `official`.
+The official client python-arango creates collections and indexes and reads settings. It uses our HTTP layer
+(through `HTTPClient`, its extension point), which also sends queries and bodies that are built in bulk. Its
+own layer and `insert_many` would serialise each document again, at 20 times the cost. `client=official` uses
+both, also for queries: see `official`.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
-A request with many documents is not a transaction: each is stored or refused alone, and the answer says
+A request with many documents is not a transaction: each is stored or refused on its own, and the answer says
 which. After an error, only the outcome of a request without an answer is unknown:
 
 * key `client`: the document's `_key` is made from the event. The request is sent again unchanged; a document
-  that is already stored is refused (or, by the import API, ignored), which means that the first try stored
-  it.
-* keys `db` and `uuid`: the server makes the keys and would store a second copy. The writer looks up by their
-  natural keys which of the request's events are stored, until it finds the same twice in a row, and sends
-  only the others again.
+  that is already stored is refused (or ignored by the import API): the first attempt stored it.
+* keys `db` and `uuid`: the server makes the keys and would store a second copy. The writer looks up the
+  request's events by their natural keys until two look-ups in a row agree, and sends only the missing ones
+  again.
 
-One case is not covered with `db` and `uuid`: a very busy server may begin the lost request only after the
-look-ups, and store it then, since ArangoDB doesn't report which requests are under way. The count after the
-run shows it. With `client` it can't happen.
+With `db` and `uuid` one case is not covered: a very busy server may process the lost request only after the
+look-ups, since ArangoDB doesn't report which requests are running. The count after the run shows it. It can't
+happen with `client`.
 
-Tags in a collection of their own (`tags=table`) have the ids as keys; existing documents stay, so storing
-them may be repeated. Queries look up the tags of their results by id, in the primary index.
+Tags in a separate collection (`tags=table`) have the ids as keys. Existing documents are kept, so storing
+tags may be repeated. Queries look up the tags of their results by id, in the primary index.
 
-Documents have JSON's numbers, of 64 bits. Sums are computed in floating point, so those of whole numbers are
+Numbers in documents are JSON's, with 64 bits. Sums are computed in floating point, so sums of integers are
 exact up to 2**53.
 
-The size on disk is the sum of the collections' figures, RocksDB's estimates, after a flush of what is in
-memory; in a cluster, of the leaders only. To compact, the server compacts all its data, which only superusers
-may request: no user with a name is one. Left out are the write-ahead log, and in a cluster the followers'
-copies.
+The size on disk is the sum of the collections' figures (RocksDB's estimates) after a flush of the memory. It
+leaves out the write-ahead log and, in a cluster, the followers' copies. Compaction covers all of the server's
+data, and only superusers may request it: no named user is one.
 """
 
 from __future__ import annotations
@@ -82,7 +80,7 @@ if TYPE_CHECKING:
     from ..kit.http_answer import Answer
     from .server import Connection
 
-# A document has JSON's types.
+# Documents have JSON's types.
 _JSON_TYPES = {
     **dict.fromkeys(ColumnType, "number"),
     ColumnType.TEXT: "string",
@@ -93,7 +91,7 @@ _JSON_TYPES = {
 
 # https://docs.arangodb.com/stable/develop/http-api/collections/#get-the-collection-statistics
 _FLUSH = "/_admin/wal/flush?waitForSync=true&waitForCollector=true"
-# A coordinator asks each shard's leader, and nobody else.
+# A coordinator queries the leader of each shard, and no other server.
 _SOURCE = (
     "collection figures: RocksDB's estimates of documents and indexes (the primary one, too),"
     " compressed as stored; in a cluster only the shards' leaders, so one copy; without the"
@@ -104,11 +102,12 @@ _NOT_FLUSHED = "; memtables could not be flushed and are included uncompressed"
 _log = logging.getLogger(__name__)
 
 _SAMPLE = 100
-"""Documents by which a collection without the mark is known."""
+"""Number of documents by which a collection without the mark is recognised."""
 
 
 def _count_places(settings: Mapping[str, Any]) -> int | None:
-    """A shard's leader acknowledges what its followers in sync have, `write_concern` of them at least."""
+    """A shard's leader acknowledges once the followers in sync have the documents, at least `write_concern`
+    copies in all."""
     if settings.get("role") in (None, "SINGLE"):
         return 1
     return settings.get("write_concern")
@@ -150,7 +149,7 @@ class Arangodb(
     }
     CAPABILITIES = Capabilities(
         own_schema=OwnSchema(reason="a collection has no columns"),
-        # https://docs.arangodb.com/stable/develop/http-api/collections/: a sync each 100 ms by default
+        # https://docs.arangodb.com/stable/develop/http-api/collections/: a sync every 100 ms by default
         durability=Durability(
             {"sync": Needed(("true",), "within rocksdb.sync-interval (100 ms by default)")},
             count_places=_count_places,
@@ -163,7 +162,7 @@ class Arangodb(
             unit_bytes=64 * MIB, cause="RocksDB writes files of 64 MiB, and merges them later"
         ),
         insert_modes=dict.fromkeys(MODES, Support.FULL),
-        # A cluster has no numbers in sequence, and no document is without a key.
+        # A cluster has no sequential numbers, and every document has a key.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID),
         shapes=SHAPES,
         percentiles=Percentiles("the nearest rank"),
@@ -217,10 +216,11 @@ class Arangodb(
             "sync": options.sync,
             "replication_factor": options.replication_factor,
             "shard_count": options.shard_count,
-            # Nothing is validated by it. https://docs.arangodb.com/stable/concepts/data-structure/documents/schema-validation/
+            # It validates nothing.
+            # https://docs.arangodb.com/stable/concepts/data-structure/documents/schema-validation/
             "schema": {"rule": {}, "level": "none", "message": MARK},
         }
-        # The keys of tags are the ids.
+        # Tags have the ids as keys.
         generators = dict.fromkeys(self.job.table_names, "uuid" if uuids else "traditional")
         generators |= dict.fromkeys(self.job.tags_tables, "traditional")
         return {
@@ -229,7 +229,7 @@ class Arangodb(
         }
 
     def _check_documents(self, tables: Iterable[str], remedy: str) -> None:
-        """SimulatorError if a collection's first document lacks a field that tells events apart now."""
+        """SimulatorError if a collection's first document lacks a field that the key needs now."""
         schema = self.job.schema
         names = schema.row_key
         fields = ", ".join(name_field(schema, name) for name in names)
@@ -247,7 +247,7 @@ class Arangodb(
         return found
 
     def read_columns(self, table: str) -> Mapping[str, str]:
-        # What some of its documents have.
+        # A field that only some documents have.
         documents = self.connection.rows(f"FOR e IN `{table}` LIMIT {_SAMPLE} RETURN e")
         names = {name for document in documents for name in document}
         return dict.fromkeys(names - {"_key", "_id", "_rev"}, "any")
@@ -288,7 +288,7 @@ class Arangodb(
 
     def list_indexes(self) -> Mapping[str, str]:
         return {
-            # Each collection calls the index of its keys `primary`.
+            # Each collection names its key index `primary`.
             f"{table}_primary" if index["type"] == "primary" else index["name"]: f"{table}"
             f" {index['type']} ({', '.join(index['fields'])})"
             for table, index in self._ask_indexes()
@@ -303,7 +303,7 @@ class Arangodb(
         return indexes
 
     def _indexes(self) -> dict[str, dict[str, list[str]]]:
-        """Collection -> name -> fields of each index that `create_indices` gives it."""
+        """Collection -> name -> fields of each index created by `create_indices`."""
         schema = self.job.schema
         device = f"{schema.device}.{schema.device_path}" if schema.device_path else schema.device
         columns = {
@@ -335,7 +335,7 @@ class Arangodb(
         return int(count)
 
     def storage(self) -> Storage:
-        # What is in memory would count as large as it is there.
+        # Data in memory would count at its size there.
         answer = self._put(_FLUSH)
         if answer.status != 200:
             _log.warning("flushing memtables failed: %s", self.connection.explain(answer))
@@ -352,7 +352,7 @@ class Arangodb(
         )
 
     def compact(self) -> bool:
-        # All that the server has: for one collection, it would only be begun.
+        # For the whole server: compaction of one collection is only started, not awaited.
         answer = self._put("/_admin/compact")
         if answer.status == 403:
             raise SimulatorError(
@@ -364,7 +364,7 @@ class Arangodb(
         return True
 
     def _put(self, path: str) -> Answer:
-        """PUT nothing to an API of the database, which may take its time."""
+        """Send an empty PUT, which may take a while, to an API of the database."""
         target = self.options.path + path
         return self.connection.request("PUT", target, timeout_s=self.options.database_timeout_s)
 

@@ -71,7 +71,7 @@ class ArangoOptions(EndpointOptions, IndexOptions, InFlightOptions):
 
     @property
     def path(self) -> str:
-        """What the targets of the database's requests begin with."""
+        """The first part of the path of each of the database's requests."""
         return f"/_db/{quote(self.database, safe='')}"
 
     def mode(self, load: Load) -> InsertMode:
@@ -83,7 +83,7 @@ class ArangoOptions(EndpointOptions, IndexOptions, InFlightOptions):
         return {"authorization": basic_auth(self.username, self.password)}
 
 
-# What stands between documents. No document has a line break: within strings they are escaped.
+# The separator between documents. No document has a line break: strings escape them.
 _SEPARATORS = {
     InsertMode.DOCUMENT: b",\n",
     InsertMode.IMPORT: b"\n",
@@ -114,7 +114,7 @@ def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
 
 
 class DocumentEncoder(Encoder):
-    """Encodes for one method. A payload's data: a `Documents` for each collection that gets some."""
+    """Encodes for one method. A payload's data: a `Documents` for each collection that gets events."""
 
     def __init__(self, job: Job, method: InsertMode) -> None:
         super().__init__(job)
@@ -146,7 +146,7 @@ class DocumentEncoder(Encoder):
         ]
 
     def _requests(self, block: EventBlock, size: int) -> list[Documents]:
-        """All events to one table; single events are dealt to the tables in turn."""
+        """All events go to one table; single events are dealt to the tables in turn."""
         spans = bounds(len(block), size)
         tables = deal_in_turn(block, range(self._tables))
         return [

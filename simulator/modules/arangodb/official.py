@@ -1,9 +1,8 @@
-"""python-arango as it comes (`client=official`): `insert_many`, `import_bulk` and `insert` over its own HTTP
-layer, and `aql.execute` with its defaults.
+"""python-arango with its defaults (`client=official`): `insert_many`, `import_bulk` and `insert` over its own
+HTTP layer, and `aql.execute`.
 
-If a request of the client's failed, each of its events is looked up, as by the lean path. With several
-endpoints the client itself sends a request whose fate nobody knows to the next coordinator, so those need
-keys that are made here.
+If a request fails, each of its events is looked up, as on the lean path. With several endpoints, the client
+itself sends a request with an unknown outcome to the next coordinator, so these need keys from the client.
 
 https://docs.python-arango.com/en/main/document.html
 https://docs.python-arango.com/en/main/aql.html
@@ -59,10 +58,10 @@ class DocumentsEncoder(RowsEncoder):
 
 
 class NamedHttpClient(DefaultHTTPClient):
-    """The client's own layer, under a name by which an administrator knows the run."""
+    """The client's own layer, with a name by which administrators recognise the run."""
 
     def __init__(self, name: str, options: ArangoOptions, connections: int) -> None:
-        # Retrying is the loop's affair, which counts.
+        # The loop retries, and counts it.
         super().__init__(
             request_timeout=options.request_timeout_s, retry_attempts=0, pool_maxsize=connections
         )
@@ -78,13 +77,13 @@ class NamedHttpClient(DefaultHTTPClient):
         session.headers["user-agent"] = self._name
         session.cert = self._cert
         if self._has_own_trust:
-            # REQUESTS_CA_BUNDLE would go before it: https://github.com/psf/requests/issues/3829
+            # REQUESTS_CA_BUNDLE would take precedence: https://github.com/psf/requests/issues/3829
             session.trust_env = False
             session.proxies.update(get_environ_proxies(host))
         return session
 
     def send_request(self, session: Session, *args: Any, **more: Any) -> Response:
-        """Sends as the client does, within what is left of the patience."""
+        """Send as the client does, within the rest of the patience."""
         self.request_timeout = limit_wait(self._timeout_s)
         return super().send_request(session, *args, **more)
 
@@ -103,20 +102,20 @@ def make_client(connection: Connection, connections: int) -> tuple[ArangoClient,
 
 
 UNANSWERED = (RequestException, ConnectionAbortedError)
-"""What the client raises if it got no answer."""
+"""The client's errors for a missing answer."""
 
 
 def explain_silence(connection: Connection, error: Exception) -> Retryable:
-    """What an error of `UNANSWERED` means."""
+    """The meaning of an error in `UNANSWERED`."""
     text = f"{connection.options.server}: {error}"
     return Retryable("timeout", text) if isinstance(error, ReadTimeout) else connection_lost(text)
 
 
 class OfficialWriter(ClientWriter[Connection], DocumentWriter):
-    """Sends payloads of `DocumentsEncoder` by the client."""
+    """Sends payloads of `DocumentsEncoder` through the client."""
 
     def __init__(self, module: Arangodb) -> None:
-        """OptionError where it couldn't store each event once."""
+        """OptionError if it couldn't store each event once."""
         if (
             len(module.options.endpoint) > 1
             and module.job.load.primary_key is not PrimaryKey.CLIENT
@@ -151,7 +150,7 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
             raise meaning from error
 
     def _store(self, request: Rows) -> None:
-        """Raises what the client does, or the first error of a document."""
+        """Raises the client's errors, or the first error of a document."""
         collection = self._database.collection(self.job.table_names[request.table])
         documents = list(request.values)
         if self._method is InsertMode.SINGLE:
@@ -166,12 +165,12 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
             collection.import_bulk(documents, sync=self._sync, on_duplicate=repeated)
 
     def _is_there(self, request: Rows, error: ArangoServerError) -> bool:
-        """Whether an earlier try has stored the document that the error is about."""
+        """Whether an earlier attempt stored the document of this error."""
         return error.error_code == UNIQUE and self.may_be_there(request)
 
 
 class OfficialArangoAsker(ClientAsker[Connection]):
-    """Asks by `aql.execute`, and by the cursor that it gives."""
+    """Queries with `aql.execute` and the cursor that it returns."""
 
     def make_client(self) -> Any:
         return make_client(self.connection, 1)

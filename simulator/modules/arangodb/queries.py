@@ -13,7 +13,7 @@ from ...workloads.schema import ID, Column, ColumnType, Schema
 from ..own_statements import quote_json
 
 SHAPES = frozenset(Shape)
-"""The shapes that can be compiled."""
+"""The supported shapes."""
 
 _FUNCTIONS = {
     Function.MIN: "MIN",
@@ -24,10 +24,10 @@ _FUNCTIONS = {
 
 
 def name_field(schema: Schema, name: str) -> str:
-    """How AQL names a column of the event e, or of the tags t of its device; the device's by its id."""
+    """A column of the event e, or of the tags t of its device, in AQL; `id`: the device's id."""
     path = schema.device_path if name == schema.device else None
     column = schema.column(name) if name != ID else Column(ID, ColumnType.INT64)
-    # The id's, too, is in the events' collection.
+    # The events' collection has the id, too.
     document = "t" if column.stored_as in [c.name for c in schema.tags_row[1:]] else "e"
     steps = "".join(f"[{quote_json(step)}]" for step in column.path)
     return f"{document}.`{name}`.`{path}`" if path else f"{document}.`{column.stored_as}`{steps}"
@@ -37,16 +37,16 @@ _ID = f"e.`{ID}`"
 
 
 def compile_query(bound: BoundQuery, schema: Schema) -> str:
-    """The query for what is bound, with its parameters as literals.
+    """The query for the bound values, with its parameters as literals.
 
-    Missing values are `null`, which is less than anything else: conditions leave it out, and so does each
+    Missing values are `null`, which is less than anything else: conditions exclude it, and so does each
     aggregate function but COUNT.
     """
     query, table = bound.query, f"`{schema.table}`"
     lookups: list[str] = []
     conditions = list(_list_conditions(bound, schema, lookups))
     if query.compute == (Aggregate(function=Function.COUNT),) and not (query.per or conditions):
-        # A collection knows how many documents it has.
+        # A collection knows its number of documents.
         return f"RETURN [LENGTH({table})]"
     clauses = [*lookups, f"FOR e IN {table}"]
     if conditions:
@@ -90,7 +90,7 @@ def _sort(query: Query, values: Sequence[str], schema: Schema) -> str:
     kind = sorted_by[order.by]
     name = kind.column if isinstance(kind, Aggregate) else kind
     if not order.descending and isinstance(name, str) and schema.column(name).nullable:
-        # Nothing comes last. It would keep an index from being used.
+        # Nothing follows: it would keep an index from being used.
         places.insert(0, f"{by} == null")
     places += [values[key] for key in range(query.keys) if key != order.by]
     return f"SORT {', '.join(places)}"
@@ -109,7 +109,8 @@ def _finish(clauses: Sequence[str], values: Sequence[str]) -> str:
 
 
 def _list_conditions(bound: BoundQuery, schema: Schema, lookups: list[str]) -> Iterator[str]:
-    """What events must fulfil. Adds to `lookups` the clauses that find ids by tags, before all others."""
+    """The conditions for events. Clauses that find ids by tags are added to `lookups`: they must come
+    first."""
     if bound.devices is not None:
         device = name_field(schema, schema.device)
         names = list(map(quote_json, bound.devices))
@@ -120,7 +121,7 @@ def _list_conditions(bound: BoundQuery, schema: Schema, lookups: list[str]) -> I
             yield condition
         else:
             lookups.append(_find_ids("deviceIds", condition, schema))
-            # An equality, after which an index tells the order of time.
+            # An equality, after which an index is in the order of time.
             yield f"{_ID} == deviceIds[0]" if len(bound.devices) == 1 else f"{_ID} IN deviceIds"
     time = name_field(schema, schema.time)
     if bound.start_ms is not None and bound.end_ms is not None:
@@ -138,8 +139,8 @@ def _list_conditions(bound: BoundQuery, schema: Schema, lookups: list[str]) -> I
 
 
 def _find_ids(name: str, condition: str, schema: Schema) -> str:
-    """The clause that assigns the ids of the devices whose tags fulfil a condition. No collection has such a
-    name, with a capital."""
+    """The clause that assigns the ids of the devices whose tags meet a condition. The name can't clash with a
+    collection's, since it has a capital."""
     return f"LET {name} = (FOR t IN `{schema.tags_table}` FILTER {condition} RETURN t.`{ID}`)"
 
 
@@ -162,9 +163,9 @@ def _compare(where: Where, schema: Schema) -> str:
 
 
 def write_number(value: float, column: Column) -> str:
-    """A number to compare a column's values with, which are the decimal fractions that were sent."""
+    """A number to compare with a column's values, which are stored as the decimal fractions sent."""
     if column.type is ColumnType.FLOAT32:
-        # Numbers of 64 bits: what is the same in 32 bits must be the same text.
+        # Numbers have 64 bits: values that are equal in 32 bits must be the same text.
         single = np.float32(value)
         sent = float(text_format(column) % float(single))
         value = sent if np.float32(sent) == single else float(value)
@@ -185,14 +186,15 @@ def _collect_newest(clauses: list[str], names: Sequence[str], schema: Schema) ->
         f" AGGREGATE newest = MAX({_begin_with_time(columns, schema)})"
     )
     if apart:
-        # By id first: names are looked up for those that were found.
+        # By id first; names are looked up for the result.
         clauses += _join_tags("device", schema)
         return [places.get(name, name_field(schema, name)) for name in (schema.device, *names)]
     return ["device" if name == schema.device else places[name] for name in (schema.device, *names)]
 
 
 def _begin_with_time(names: Sequence[str], schema: Schema) -> str:
-    """An array of an event's values. Arrays are compared element by element: the newest is the greatest."""
+    """An array of an event's values. Arrays are compared element by element, so the newest is the
+    greatest."""
     return f"[{', '.join(name_field(schema, name) for name in (schema.time, *names))}]"
 
 
@@ -210,7 +212,7 @@ def _collect(clauses: list[str], bound: BoundQuery, schema: Schema) -> list[str]
     reads_tags = any(map(schema.is_apart, computed))
     by_id = schema.is_apart(schema.device) and schema.device in query.per and not reads_tags
     if by_id:
-        # Tags are looked up for groups, of which there are fewer than events.
+        # Tags are looked up for groups, which are fewer than events.
         groups = {"id": _ID} | {key: text for key, text in groups.items() if key not in apart}
         keys = [apart.get(key, key) for key in keys]
     elif apart or reads_tags:
@@ -222,7 +224,7 @@ def _collect(clauses: list[str], bound: BoundQuery, schema: Schema) -> list[str]
         return aggregates.setdefault(f"{function}({argument})", f"value{len(aggregates)}")
 
     values = []
-    # All values of a group, of which percentiles are found.
+    # All values of a group, from which percentiles are computed.
     ranked = list(dict.fromkeys(query.ranked))
     percentiles = []
     for aggregate in query.compute:

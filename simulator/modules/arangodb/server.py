@@ -1,4 +1,4 @@
-"""Connections to ArangoDB: requests in, answers out, what an error means, who writes and asks."""
+"""Connections to ArangoDB: requests, answers, errors, the writer and the asker."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SHOWN = 300
-"""Characters of an answer in a message."""
+"""Characters of an answer to quote in a message."""
 
 JSON = {"content-type": "application/json"}
 """The header of a request with a body."""
@@ -44,32 +44,33 @@ UNIQUE = 1210
 _NO_COLLECTION = 1203
 
 TOO_MANY_REQUESTS = "too_many_requests"
-"""The kind of error with which the server says that it has done nothing."""
+"""The kind of error that says that the server did nothing."""
 
 _PASSING = {
-    # A server takes no writes for now, or a shard has too few copies: with 403, as if a right were missing.
+    # The server is read-only for now, or a shard has too few copies: it answers 403, as for a missing
+    # privilege.
     **dict.fromkeys((1004, 1429), "unavailable"),
-    # A shard that another server leads by now, or that none leads yet. Some come with 406.
+    # A shard that has another leader by now, or none yet. Some come with 406.
     **dict.fromkeys(range(1489, 1497), "unavailable"),
     1200: "write_conflict",
-    # The queue is full, or a request was in it for too long.
+    # The queue is full, or a request was queued for too long.
     **dict.fromkeys((21003, 21004), TOO_MANY_REQUESTS),
 }
-"""Number of an error that passes -> the kind that a result counts."""
+"""Number of a temporary error -> the kind that a result counts."""
 _PASSING_STATUS = {
     429: TOO_MANY_REQUESTS,
-    # 408: a gateway lost patience; 421: another server leads by now; 412: too busy, after
+    # 408: a gateway timed out; 421: another server leads by now; 412: too busy, after
     # x-arango-queue-time-seconds.
     **dict.fromkeys((408, 412, 421), "unavailable"),
 }
-"""The same by the status, where the number doesn't say it."""
+"""The same by status, for errors without such a number."""
 _FINAL = {
     401: "{text}; check {options.LOGIN}",
     403: "{text}; grant the user the rights, or use another user",
     413: "{text}; use a smaller --batch",
     1228: "{text}; check that the database exists: {options.database}",
 }
-"""Number or status -> what to say of an error that ends a run."""
+"""Number or status -> the message for an error that ends a run."""
 
 PAGE = 10_000
 """Rows in one page of an answer."""
@@ -78,22 +79,22 @@ _ResultT = TypeVar("_ResultT")
 
 
 class Connection(HttpDatabase[ArangoOptions], HTTPClient):
-    """A database. Documents and answers have requests of their own; collections, indexes and settings go
-    through python-arango, over the same connections: its own HTTP layer would try some requests again by
-    itself, hides why it can't connect, and takes several times the CPU."""
+    """A database. Documents and answers use our own requests. Collections, indexes and settings go through
+    python-arango, over the same connections: its own HTTP layer retries some requests by itself, hides why
+    it can't connect, and takes several times the CPU."""
 
     SYSTEM = "ArangoDB"
-    # 503 while a server starts, ends or takes no writes. It needs no rights.
+    # 503 while the server starts, stops or is read-only. It needs no privileges.
     PROBE: ClassVar[Probe] = Probe("GET", "/_admin/server/availability")
 
     def __init__(self, options: ArangoOptions, job: Job) -> None:
         super().__init__(options, job)
         self.expects_tables = False
-        """Whether the job's collections have been made: a server that doesn't know them has not caught up."""
+        """Whether the job's collections exist: a server that doesn't know them hasn't caught up."""
         name = quote(options.database, safe="")
         self._path = options.path
-        # We go to each node in turn, so the client needs to know of one only. We log in, and not the client,
-        # which puts the database's name into paths as it is given.
+        # We choose the node, so the client needs only one. We log in, since the client would put the
+        # database's name into paths unquoted.
         client = ArangoClient(hosts=options.endpoint[0], http_client=self)
         self.database: StandardDatabase = client.db(name, username=options.username, password="")
 
@@ -105,7 +106,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         return self.request("POST", self._path + path, body, JSON)
 
     def rows(self, query: str, values: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """All rows of a query that returns arrays; `values`: those of its bind variables."""
+        """All rows of a query that returns arrays; `values`: its bind variables."""
         question = {"query": query, "batchSize": PAGE, "bindVars": values or {}, "cache": False}
         path, body = f"{self._path}/_api/cursor", orjson.dumps(question)
         rows: list[tuple[Any, ...]] = []
@@ -119,7 +120,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
     # --- the client -------------------------------------------------------------------------------
 
     def ask(self, ask: Callable[[], _ResultT]) -> _ResultT:
-        """What the client answers, its errors translated."""
+        """The client's result, with its errors translated."""
         try:
             return ask()
         except ArangoServerError as error:
@@ -139,7 +140,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         data: Any = None,
         auth: Any = None,
     ) -> Response:
-        """Send what the client asks. Errors that it would not tell apart are raised here."""
+        """Send the client's request. Errors that the client can't tell apart are raised here."""
         parts = urlsplit(url)
         target = f"{parts.path}?{urlencode(params)}" if params else parts.path
         content = data.encode() if isinstance(data, str) else data or b""
@@ -160,7 +161,7 @@ class Connection(HttpDatabase[ArangoOptions], HTTPClient):
         return self.interpret(answer.status, parse_body(answer.body))
 
     def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
-        """What an error means, be it a whole answer or what an answer says of one document."""
+        """What an error means: a whole answer, or an answer's part about one document."""
         number = read_error_number(answer)
         message = answer.get("errorMessage", "") if isinstance(answer, dict) else answer
         text = f"{self.place}: {status} {one_line(message, SHOWN)}"
@@ -181,7 +182,7 @@ def read_error_number(answer: object) -> Any:
 
 
 class DocumentWriter(SettlingWriter[Connection]):
-    """Finds out what is stored of a request, however that is sent."""
+    """Finds out which documents of a request are stored, however it is sent."""
 
     LOOKUPS_APART_S: ClassVar[float | None] = 0.3
     REFUSES_KEYS: ClassVar[bool] = True
@@ -216,7 +217,7 @@ class DocumentWriter(SettlingWriter[Connection]):
         return self.connection.rows(query, values)
 
     def may_be_there(self, request: Any) -> bool:
-        """Whether an earlier try may have stored a document whose key is refused."""
+        """Whether an earlier attempt may have stored a document whose key is refused."""
         return self.may_repeat and bool(request.sent_before)
 
 
@@ -246,7 +247,7 @@ class ArangoWriter(DocumentWriter):
         """https://docs.arangodb.com/stable/develop/http-api/documents/#create-multiple-documents"""
         answer = self.connection.post(self._document_paths[request.table], request.body)
         status = answer.status
-        # With `silent`, the answer says nothing of the documents that are stored.
+        # With `silent`, the answer says nothing about stored documents.
         if status in (201, 202) and answer.body in (b"{}", b"[]"):
             return
         reply = parse_body(answer.body)
@@ -283,7 +284,7 @@ class ArangoWriter(DocumentWriter):
 
 
 def _import_path(table: str, sync: bool) -> str:
-    """The path for imports, but for what becomes of documents that are there.
+    """The path for imports; what happens to existing documents is added.
 
     https://docs.arangodb.com/stable/develop/http-api/import/
     """
@@ -294,7 +295,7 @@ def _import_path(table: str, sync: bool) -> str:
 
 
 def _read_refusals(connection: Connection, answer: Answer, documents: int) -> list[str]:
-    """Why some of `documents` imported documents were refused; empty if all are there."""
+    """Why some of `documents` imported documents were refused; empty if all are stored."""
     if answer.status != 201:
         raise connection.explain(answer)
     reply = parse_body(answer.body)
@@ -306,14 +307,14 @@ def _read_refusals(connection: Connection, answer: Answer, documents: int) -> li
 def import_missing(
     connection: Connection, table: str, body: bytes, documents: int, sync: bool
 ) -> None:
-    """Store documents with keys by the import API, except those that are there; Retryable or
-    SimulatorError if some aren't stored."""
+    """Store documents with keys through the import API, except existing ones; Retryable or SimulatorError if
+    some aren't stored."""
     answer = connection.post(f"{_import_path(table, sync)}ignore", body)
     if refusals := _read_refusals(connection, answer, documents):
         raise Retryable("documents_refused", one_line(refusals[0], SHOWN))
 
 
-# Within a text of an answer, quotes would be escaped.
+# Quotes within a text of an answer would be escaped.
 _HAS_MORE = re.compile(rb'"hasMore":\s*(true|false)')
 _COUNT = re.compile(rb'"count":\s*(\d+)')
 _CURSOR = re.compile(rb'"id":\s*"(\d+)"')
@@ -321,7 +322,7 @@ _FAILED = re.compile(rb'"error":\s*true')
 
 
 class ArangoAsker(SqlAsker[Connection]):
-    """Asks what `Arangodb.compile` gives, and receives the pages."""
+    """Sends the queries of `Arangodb.compile`, and receives all pages."""
 
     def __init__(self, module: Arangodb, in_flight: int) -> None:
         super().__init__(module, JSON_LITERALS, in_flight)
@@ -359,13 +360,13 @@ class ArangoAsker(SqlAsker[Connection]):
             request = HttpRequest("POST", self._following + following[1].decode())
 
     def count_rows(self, body: bytes) -> int:
-        """The number of rows on all pages, which the first page tells."""
+        """The number of rows on all pages, as the first page states it."""
         if match := _search_end(_COUNT, body, b'"count":'):
             return int(match[1])
         raise self._refuse(body)
 
     def _refuse(self, body: bytes) -> Retryable | SimulatorError:
-        """What an answer means whose status was a success."""
+        """The meaning of an answer with a success status that has no result."""
         answer = read_json(body)
         if isinstance(answer, dict) and answer.get("error"):
             return self.database.interpret(answer.get("code", 200), answer)

@@ -2,40 +2,40 @@
 
 When an event counts as stored
 ------------------------------
-* `batch: true`: a request is a blob and a message in the ingestion queue. It is acknowledged when it is
-  queued; the service collects such blobs for up to minutes (`batching_time_s`) before their events can be
-  queried. So a run ends by waiting for the count, and its result has two rates: of events accepted, and of
+* `batch: true`: a request is a blob and a message in the ingestion queue. It is acknowledged once it is
+  queued. The service collects such blobs for up to some minutes (`batching_time_s`) before their events can
+  be queried. So a run ends by waiting for the count, and its result has two rates: of events accepted, and of
   events that could be queried.
 * `batch: false`: streaming ingestion answers when the events are stored.
 
 There are no unique keys, so each event is stored exactly once, or the run ends. A refused request is sent
 again. If a streaming request's answer is lost, its last event is looked up by device and time before the
-request is sent again: a request is stored as a whole or not at all. If the answer to a message is lost,
-whether it was queued stays unknown for minutes, so the run ends. With `client=official`, azure-kusto-ingest
-sends, and azure-kusto-data asks, see `official`.
+request is sent again: a request is stored as a whole or not at all. If the answer to a message is lost, it
+stays unknown for minutes whether the message was queued, so the run ends. With `client=official`,
+azure-kusto-ingest sends and azure-kusto-data queries: see `official`.
 
 https://learn.microsoft.com/azure/data-explorer/ingest-data-overview
 
-Tags in a table of their own (`tags=table`)
+Tags in a separate table (`tags=table`)
 -----------------------------------------
-Each worker asks which of its devices are stored, and stores the others by `.ingest inline`, which answers
-when that is done. If the answer is lost while the service is still working on it, devices may be stored
-twice, as nothing is unique: the count of devices after the run shows it. Queries add tags to their results by
-id with `lookup`, which the service refuses for more than several tens of MB of tags: hundreds of thousands of
-devices.
+Each worker looks up which of its devices are stored, and stores the others with `.ingest inline`, which
+answers when they are stored. If the answer is lost while the service is still at work, devices may be stored
+twice, since nothing is unique; the count of devices after the run shows it. Queries add tags to their results
+by id with `lookup`, which the service refuses for more than several tens of MB of tags: hundreds of thousands
+of devices.
 
 https://learn.microsoft.com/kusto/query/lookup-operator
 
 What differs in queries
 -----------------------
 All floats are `real`, 64 bits: a condition on a float32 column compares the digits that were sent. A text
-can't be null: an empty one in a nullable column counts as missing.
+can't be null: an empty text in a nullable column counts as missing.
 
 What is on disk
 ---------------
 The size of the tables' extents: compressed columns and indexes, once, although Azure's storage keeps copies.
-Streamed events are in row stores first, which don't report their size: while some are, there is no figure.
-There is no command to compact, since the service merges extents itself.
+Streamed events are in row stores first, which don't report their size, so there is no figure until all have
+moved to extents. There is no command for compaction: the service merges extents by itself.
 
 https://learn.microsoft.com/kusto/management/show-extents
 """
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     from .server import Connection
 
 STREAMED_VISIBLE_S = 15.0
-"""Streamed events show up in queries within about ten seconds.
+"""Streamed events appear in queries within about ten seconds.
 https://learn.microsoft.com/azure/data-explorer/ingest-data-streaming"""
 
 
@@ -148,7 +148,7 @@ class AdxOptions(Options):
 
     @property
     def ingest_uri(self) -> str:
-        """The URI for ingestion; that of a server without a name is `kusto_uri`."""
+        """The URI for ingestion; for a server without a name, `kusto_uri`."""
         if self.kusto_ingest_uri is not None:
             return self.kusto_ingest_uri
         host = urlsplit(self.kusto_uri).hostname or ""
@@ -184,7 +184,7 @@ _COLUMN_TYPES = {
     ColumnType.TIMESTAMP_MS: "datetime",
     ColumnType.INT64: "long",
     ColumnType.INT32: "int",
-    # Kusto's only type for floats: 64 bits.
+    # Kusto's only floating-point type: 64 bits.
     ColumnType.FLOAT32: "real",
     ColumnType.FLOAT64: "real",
     ColumnType.BOOL: "bool",
@@ -227,7 +227,7 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         ),
     }
     CAPABILITIES = Capabilities(
-        # A queued blob is in Azure's storage by then; of streamed events the documentation doesn't say it.
+        # A queued blob is in Azure's storage by then; for streamed events the documentation doesn't say.
         durability=Durability(
             {"ingestion": Needed(("queued",), "")}, count_places=lambda settings: None
         ),
@@ -278,7 +278,7 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         for command in self.describe_schema():
             ask(command)
         if not self.options.batch:
-            # Otherwise nodes that know the old table may refuse streamed data for up to five minutes.
+            # Otherwise, nodes that know the old table may refuse streamed data for up to five minutes.
             try:
                 ask(".clear database cache streamingingestion schema")
             except SimulatorError as error:
@@ -291,7 +291,7 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         return [*commands, self.tags_command()] if self.job.tags_tables else commands
 
     def table_commands(self, table: str) -> list[str]:
-        """Commands that make a table as the mode of ingestion needs it; they may be repeated."""
+        """Commands that create a table for the mode of ingestion; they may be repeated."""
         name = quote_name(table)
         columns = self.job.schema.row
         mapping = [
@@ -312,7 +312,7 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         return commands
 
     def tags_command(self) -> str:
-        """The command that makes the tags' table; it may be repeated."""
+        """The command that creates the tags' table; it may be repeated."""
         schema = self.job.schema
         name = quote_name(schema.tags_table)
         return f".create-merge table {name} ({_define(schema.tags_row)}) {_MARKED}"
@@ -377,7 +377,7 @@ class AzureDataExplorer(TableModule[AdxOptions, "Connection"]):
         table = quote_name(self.job.table_names[0])
         database = quote_name(self.options.kusto_db)
         for policy in ("ingestionbatching", "streamingingestion"):
-            # The first table's, or the database's if the table has none.
+            # The first table's policy, or the database's if the table has none.
             for owner in (f"table {table}", f"database {database}"):
                 with suppress(SimulatorError):
                     values = [

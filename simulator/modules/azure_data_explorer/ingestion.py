@@ -1,5 +1,5 @@
-"""Queued ingestion: events reach Azure Data Explorer by way of Azure Storage. These requests are what is
-measured, and go over connections of our own (`kit/http.py`)."""
+"""Queued ingestion: events reach Azure Data Explorer through Azure Storage. These requests are measured, so
+they use our own connections (`kit/http.py`)."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from ..kit.http_database import SHOWN
 from ..kit.options import any_encrypted, make_tls_context
 from ..sending import Encoder, Request, deal_block, wrap_requests
 
-if TYPE_CHECKING:  # who encodes needs no client
+if TYPE_CHECKING:  # encoding needs no client
     from azure.kusto.data import KustoClient
 
 _ESCAPES = ((b'"', b'""'),)
 
 COMMAND_BYTES = 500_000
-"""The most CSV in one command."""
+"""The most bytes of CSV in one command."""
 
 
 MAPPING = "iot_benchmark"
@@ -49,15 +49,15 @@ MAPPING = "iot_benchmark"
 
 @dataclass(slots=True)
 class Part:
-    """Events that go into one table: as CSV, compressed where that isn't the client's part, and its `size` in
-    bytes before."""
+    """Events for one table: as CSV, compressed unless the client does that, with its uncompressed `size` in
+    bytes."""
 
     table: str
     body: bytes
     size: int
     block: EventBlock
     in_doubt: bool = False
-    """Whether it may be stored although nobody said so."""
+    """Whether it may be stored although no answer said so."""
 
 
 def _form(column: Column) -> bytes:
@@ -72,7 +72,7 @@ def _prepare(column: Column, values: NDArray[Any]) -> NDArray[Any]:
     return iso_times(values) if column.type is ColumnType.TIMESTAMP_MS else values
 
 
-# An empty field is null, but for a string, which has no null.
+# An empty field is null, except for strings, which have no null.
 _FORMAT = TextFormat(_form, _prepare, b"")
 
 
@@ -81,7 +81,7 @@ def _row_form(columns: Sequence[Column]) -> bytes:
 
 
 def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> list[bytes]:
-    """CSV of rows of the tags' table, in parts that a command can hold."""
+    """Rows of the tags' table as CSV, in parts that fit a command."""
     columns = schema.tags_row
     count = len(rows[ID])
     text = format_rows(_row_form(columns), b"\n", _FORMAT.write(columns, rows, {}))
@@ -117,10 +117,10 @@ class CsvEncoder(Encoder):
         return parts
 
 
-# As long as Microsoft's clients rely on them.
+# As long as Microsoft's clients use them.
 _RESOURCES_GOOD_S = 3600.0
 
-# The first version that takes a blob of up to 5,000 MiB at once; for queues nothing changed since 2018.
+# The first version with blobs of up to 5,000 MiB in one request; for queues nothing has changed since 2018.
 # https://learn.microsoft.com/rest/api/storageservices/put-blob
 _STORAGE_VERSION = "2019-12-12"
 
@@ -130,14 +130,14 @@ _SERVER_ERROR, _SERVER_BUSY = 500, 503
 
 
 def make_context(uri: str) -> ssl.SSLContext | None:
-    """Whom to trust: the authorities that Microsoft's clients trust."""
+    """The TLS context, with the authorities that Microsoft's clients trust."""
     authorities = os.environ.get("REQUESTS_CA_BUNDLE") or certifi.where()
     return make_tls_context(authorities) if any_encrypted([uri]) else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Resource:
-    """A container of blobs or a queue. Whoever has its signature may write to it."""
+    """A container of blobs, or a queue. Anyone with its signature may write to it."""
 
     pool: HttpPool
     host: str
@@ -148,14 +148,14 @@ class _Resource:
 
 
 class QueuedIngestion:
-    """Requests of a blob and a message that names it.
+    """Each request is a blob and a message that names it.
 
-    Microsoft's ingestion client does the same, but makes new clients for each request.
+    Microsoft's ingestion client does the same, but creates new clients for each request.
     https://learn.microsoft.com/azure/data-explorer/kusto/api/netfx/kusto-ingest-client-rest
     """
 
     def __init__(self, client: KustoClient, database: str, timeout_s: float) -> None:
-        """`client` is that of the ingestion URI."""
+        """`client`: of the ingestion URI."""
         self._timeout_s = timeout_s
         self._client = client
         self._database = database
@@ -166,7 +166,7 @@ class QueuedIngestion:
         self._containers: list[_Resource] = []
         self._queues: list[_Resource] = []
         self._pools: dict[str, HttpPool] = {}
-        """Scheme, host and port -> connections. Resources change; these seldom do."""
+        """Scheme, host and port -> connections. Resources change, but rarely these."""
 
     def close(self) -> None:
         self._client.close()
@@ -174,7 +174,7 @@ class QueuedIngestion:
             pool.close()
 
     def renew(self) -> None:
-        """Ask for the containers, queues and the token to use, which are good for a while."""
+        """Fetch the containers, queues and token to use, which are valid for a while."""
         with self._lock:
             if time.monotonic() < self._renew_at:
                 return
@@ -208,7 +208,7 @@ class QueuedIngestion:
 
     def put(self, table: str, body: bytes, size: int) -> None:
         """Hand over compressed CSV that was `size` bytes long. Raises Retryable if nothing was queued,
-        SimulatorError if nobody knows; KustoError if the cluster doesn't say where to."""
+        SimulatorError if that is unknown, KustoError if the cluster doesn't say where to send it."""
         self.renew()
         turn = next(self._turn)
         container = self._containers[turn % len(self._containers)]
@@ -241,7 +241,7 @@ class QueuedIngestion:
         if answer.status == _CREATED:
             return
         refused = self._describe_refusal("message_not_queued", queue, answer)
-        # An operation that "timed out" may have succeeded; a server that is busy has not begun.
+        # An operation that "timed out" may have succeeded; a busy server hasn't begun.
         # https://learn.microsoft.com/rest/api/storageservices/common-rest-api-error-codes
         if answer.status >= _SERVER_ERROR and answer.status != _SERVER_BUSY:
             raise report_unclear(str(refused)) from refused
@@ -250,14 +250,14 @@ class QueuedIngestion:
     def _describe_refusal(self, kind: str, resource: _Resource, answer: Answer) -> Retryable:
         """The code of an error of Azure Storage. Its text isn't shown: it may quote what was signed."""
         if answer.status in (_UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND):
-            # The next try asks for current resources first.
+            # The next attempt fetches current resources first.
             self._renew_at = 0.0
         code = one_line(answer.header("x-ms-error-code") or "without a reason", SHOWN)
         return Retryable(kind, f"{resource.host}: {answer.status} {code}")
 
 
 def report_unclear(reason: str) -> SimulatorError:
-    """The end of the run: a message may have been queued, and nobody can tell."""
+    """End the run: a message may have been queued, and nothing can tell."""
     return SimulatorError(
         "the answer to a message was lost; whether it was queued is unknown, so the run can't"
         f" continue: {reason}"

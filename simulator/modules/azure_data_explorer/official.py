@@ -1,9 +1,8 @@
-"""Microsoft's clients: azure-kusto-ingest sends by `ingest_from_stream`, queued or streaming as `batch` says,
-azure-kusto-data asks by `execute_query`, for compressed answers.
+"""Microsoft's clients: azure-kusto-ingest sends with `ingest_from_stream`, queued or streaming depending on
+`batch`; azure-kusto-data queries with `execute_query`, and receives compressed answers.
 
-The client compresses the CSV itself. Queued, it tries up to three queues with a message whose fate is
-unknown: such events may be stored twice, which the count after the run shows; what it gives up on ends the
-run.
+The client compresses the CSV itself. It sends a message with an unknown outcome to up to three queues, so its
+events may be stored twice, which the count after the run shows. If it gives up, the run ends.
 
 https://learn.microsoft.com/azure/data-explorer/python-ingest-data
 https://learn.microsoft.com/kusto/api/get-started/app-basic-query
@@ -53,7 +52,7 @@ def _write_lines(block: EventBlock) -> bytes:
     schema = block.schema
     columns = list_columns(schema.row, block.row_columns, block.missing)
     for column, values in zip(schema.row, columns, strict=True):
-        # As the service and not as Python writes them.
+        # As the service writes them, not as Python does.
         if column.type is ColumnType.TIMESTAMP_MS:
             times = block.row_columns[column.name].astype("datetime64[ms]").tolist()
             values[:] = [
@@ -68,7 +67,7 @@ def _write_lines(block: EventBlock) -> bytes:
 
 
 class OfficialWriter(ClientWriter[Connection], PartsWriter):
-    """Sends payloads of `LinesEncoder` by the ingestion clients."""
+    """Sends payloads of `LinesEncoder` through the ingestion clients."""
 
     def make_encoder(self, module: AnyModule) -> LinesEncoder:
         return LinesEncoder(module.job)
@@ -107,7 +106,7 @@ class OfficialWriter(ClientWriter[Connection], PartsWriter):
 
 
 class OfficialAdxAsker(ClientAsker[Connection]):
-    """Asks by `KustoClient.execute_query`."""
+    """Queries with `KustoClient.execute_query`."""
 
     def make_client(self) -> Any:
         return KustoClient(self.connection.describe_place(self.connection.options.kusto_uri))

@@ -1,4 +1,4 @@
-"""Described queries in KQL, and what is read from the answers.
+"""Described queries in KQL, and how to read their answers.
 
 https://learn.microsoft.com/kusto/query/
 """
@@ -23,7 +23,7 @@ from ..own_statements import Literals, fill_statement
 
 SHAPES = frozenset(Shape)
 
-# What `bin` counts from: the first of January of the year 1.
+# The origin of `bin`: the first of January of the year 1.
 _BINS_BEGIN_MS = -62_135_596_800_000
 
 _EXACT_INTEGERS = 2**53
@@ -40,7 +40,7 @@ class Compiled:
     reads: Sequence[Read]
 
     def read(self, rows: Sequence[Sequence[Any]]) -> list[Row]:
-        """The answer's rows; SimulatorError if they have another number of values."""
+        """The answer's rows; SimulatorError if a row has a different number of values."""
         for row in rows[:1]:
             if len(row) != len(self.reads):
                 raise SimulatorError(f"a row has {len(row)} values, not {len(self.reads)}")
@@ -50,7 +50,7 @@ class Compiled:
 
 
 def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
-    """The bound query in KQL, and how to read its answer. A row's values are called v0, v1, ..."""
+    """The bound query in KQL, and how to read its answer. The values of a row are named v0, v1, ..."""
     query = bound.query
     steps = [quote_name(schema.table), *_list_conditions(bound, schema)]
     names = _name_values(query.width)
@@ -67,7 +67,7 @@ def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
         ordered = names[query.order.by]
         by = [f"{ordered} {direction} nulls last"]
         if query.events and schema.column(query.events[query.order.by]).type is ColumnType.TEXT:
-            # A missing text is an empty one, which comes before all others.
+            # A missing text is an empty one, which sorts before all others.
             by.insert(0, f"isempty({ordered}) asc")
         by += [f"{names[key]} asc" for key in range(query.keys) if key != query.order.by]
         steps.append(f"sort by {', '.join(by)}")
@@ -77,7 +77,7 @@ def compile_query(bound: BoundQuery, schema: Schema) -> Compiled:
 
 
 def take_statement(text: str, bound: BoundQuery, schema: Schema) -> Compiled:
-    """A statement of the workload's own, and how to read its answer."""
+    """A workload's own statement, and how to read its answer."""
     table = quote_name(schema.table)
     filled = fill_statement(text, bound, schema, LITERALS, _write_number, table)
     return Compiled(filled, _choose_reads(bound.query, schema))
@@ -88,7 +88,7 @@ def take_statement(text: str, bound: BoundQuery, schema: Schema) -> Compiled:
 
 def _list_conditions(bound: BoundQuery, schema: Schema) -> list[str]:
     conditions = []
-    # Times first: they tell which extents needn't be looked into.
+    # Times first: they tell which extents can be skipped.
     if bound.start_ms is not None and bound.end_ms is not None:
         time = quote_name(schema.time)
         start, end = _write_time(bound.start_ms), _write_time(bound.end_ms)
@@ -131,15 +131,15 @@ _ID = f"['{ID}']"
 
 
 def _find_ids(condition: str, schema: Schema, alone: bool = False) -> str:
-    """A condition on names or tags as one on the events' ids; `alone`: a single device fulfils it."""
+    """A condition on names or tags, as one on the events' ids; `alone`: a single device meets it."""
     ids = f"{quote_name(schema.tags_table)} | {condition} | project {_ID}"
     return f"where {_ID} == toscalar({ids})" if alone else f"where {_ID} in (({ids}))"
 
 
 def _write_number(value: float, column: Column) -> str:
-    """A number to compare a column's values with, in the column's precision."""
+    """A number to compare with a column's values, in the column's precision."""
     if column.type is ColumnType.FLOAT32:
-        # What is stored are the digits that were sent.
+        # The digits that were sent are stored.
         with np.errstate(over="ignore"):
             single = np.float32(value)
         text = (text_format(column) % single).decode()
@@ -157,17 +157,17 @@ def _write_time(time_ms: int) -> str:
     return f"datetime({moment:%Y-%m-%dT%H:%M:%S}{rest}Z)"
 
 
-# --- what is asked for ----------------------------------------------------------------------------
+# --- values ---------------------------------------------------------------------------------------
 
 
 def _ask_newest(query: Query, schema: Schema) -> list[str]:
-    """The steps that find newest events: by `arg_max`, as `partition` would end at 64 devices."""
+    """The steps that find newest events: with `arg_max`, since `partition` is limited to 64 devices."""
     newest, aliases = _ask_last(
         [name for name in query.events if not schema.is_apart(name)], schema
     )
     names = _name_values(query.width)
     if schema.is_apart(schema.device):
-        # By id first: tags are looked up for what was found.
+        # By id first; tags are looked up for the result.
         columns = (schema.device, *query.events)
         lookup, tags = _look_up(columns, schema)
         aliases |= tags
@@ -181,7 +181,7 @@ def _ask_newest(query: Query, schema: Schema) -> list[str]:
 
 
 def _join_tags(names: Iterable[str], schema: Schema) -> list[str]:
-    """The step that adds to events the columns that are in the tags' table, if any are."""
+    """The step that joins columns from the tags' table to events, if there are any."""
     columns = [quote_name(name) for name in dict.fromkeys(names) if schema.is_apart(name)]
     if not columns:
         return []
@@ -190,7 +190,7 @@ def _join_tags(names: Iterable[str], schema: Schema) -> list[str]:
 
 
 def _look_up(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]]:
-    """The step that adds columns of tags to what was found by id, and what each is called then."""
+    """The step that joins tags to results by id, and the name that each column gets."""
     apart = [name for name in dict.fromkeys(names) if schema.is_apart(name)]
     aliases = {name: f"t{place}" for place, name in enumerate(apart)}
     values = _assign(aliases.values(), (_name_column(name, schema) for name in apart))
@@ -226,7 +226,7 @@ def _compute(query: Query, schema: Schema) -> list[str]:
     newest, aliases = _ask_last(last, schema) if last else ("", {})
     row, computed, after = list(keys), [], []
     if by_id:
-        # Tags are looked up for groups, of which there are fewer than events.
+        # Tags are looked up for groups, which are fewer than events.
         groups = {_ID: _ID} | {key: text for key, text in groups.items() if key not in apart}
         lookup, tags = _look_up(apart.values(), schema)
         row = [tags[apart[key]] if key in apart else key for key in keys]
@@ -247,7 +247,7 @@ def _compute(query: Query, schema: Schema) -> list[str]:
             continue
         value = f"{aggregate.function}({quoted})"
         if aggregate.function is Function.SUM and (column.nullable or not query.per):
-            # Of nothing, it would be 0.
+            # For no values, it would be 0.
             kind = "real" if column.type in FLOATS else "long"
             value = f"iff(isnull(min({quoted})), {kind}(null), {value})"
         computed.append(f"{name} = {value}")
@@ -260,7 +260,7 @@ def _compute(query: Query, schema: Schema) -> list[str]:
 
 
 def _ask_last(names: Iterable[str], schema: Schema) -> tuple[str, dict[str, str]]:
-    """The expression for these columns of a group's newest event, and what each is called there."""
+    """The expression for these columns of a group's newest event, and the name that each gets."""
     aliases = {schema.time: "happened"}
     for name in names:
         aliases.setdefault(name, f"c{len(aliases)}")
@@ -309,7 +309,7 @@ LITERALS = Literals(quote_text, _write_time)
 
 
 def select_stored(table: str, events: EventBlock) -> str:
-    """KQL for the number of stored events with device and time of the last of these."""
+    """KQL for the number of stored events with the device and time of the last one of these."""
     schema, key = events.schema, events.key_of(len(events) - 1)
     if schema.is_apart(schema.device):
         device = f"{_ID} == {key[ID]}"
@@ -321,7 +321,7 @@ def select_stored(table: str, events: EventBlock) -> str:
 
 
 def select_ids(schema: Schema, first: int, last: int) -> str:
-    """KQL for the ids from first to last that the tags' table has."""
+    """KQL for the ids from first to last in the tags' table."""
     table = quote_name(schema.tags_table)
     return f"{table} | where {_ID} >= {first} and {_ID} <= {last} | project {_ID}"
 
@@ -330,7 +330,7 @@ def select_ids(schema: Schema, first: int, last: int) -> str:
 
 
 def read_time(value: str | datetime | None) -> int | None:
-    """Milliseconds since 1970, of a text or of what Microsoft's client makes of it."""
+    """Milliseconds since 1970 from a text, or from what Microsoft's client makes of it."""
     if value is None:
         return None
     time = datetime.fromisoformat(value) if isinstance(value, str) else value
@@ -338,12 +338,12 @@ def read_time(value: str | datetime | None) -> int | None:
 
 
 def _choose_reads(query: Query, schema: Schema) -> list[Read]:
-    """How each value of a row is read."""
+    """How to read each value of a row."""
     own = (schema.device, *query.events) if query.newest else query.events or query.per
     reads = [_choose_read(schema, part) for part in own]
     for aggregate in query.compute:
         if aggregate.function is Function.AVG or aggregate.function.percent is not None:
-            # NaN is the mean of nothing.
+            # NaN is the mean of no values.
             reads.append(lambda value: None if value == "NaN" else value)
         else:
             reads.append(_choose_read(schema, aggregate.column))
@@ -351,7 +351,7 @@ def _choose_reads(query: Query, schema: Schema) -> list[Read]:
 
 
 def _choose_read(schema: Schema, part: str | Every | None) -> Read:
-    """How a column, a bucket of time, or a number of events (None) is read."""
+    """How to read a column, a bucket of time, or a number of events (None)."""
     column = schema.column(part) if isinstance(part, str) else None
     if isinstance(part, Every) or (column and column.type is ColumnType.TIMESTAMP_MS):
         return read_time

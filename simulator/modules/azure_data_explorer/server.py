@@ -1,8 +1,8 @@
-"""Connections to a Kusto cluster: Microsoft's clients, ingestion, questions, and what an error means.
+"""Connections to a Kusto cluster: Microsoft's clients, ingestion, queries, and what an error means.
 
-What is measured goes over connections of our own (`kit/http.py`): with Microsoft's clients, whose
-connections are kept open, the same requests take about ten times the CPU. All else stays with those clients:
-commands, tokens, and what blobs and queues there are.
+Measured requests use our own connections (`kit/http.py`): Microsoft's clients, although they keep connections
+open, need about ten times the CPU for the same requests. They are used for everything else: commands, tokens,
+and the list of blobs and queues.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ _SOURCE = (
     " cache"
 )
 
-# Whenever the client is asked for its token, that is good for five minutes more. Asking costs more than
-# the request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
+# A token from the client is valid for at least another five minutes. Getting it takes longer than the
+# request: https://github.com/AzureAD/microsoft-authentication-library-for-python/blob/dev/msal/application.py
 _TOKEN_KEPT_S = 60.0
 
 _STREAM_QUERY = f"?streamFormat={DataFormat.CSV.kusto_value}&mappingName={MAPPING}"
@@ -69,10 +69,10 @@ _ResultT = TypeVar("_ResultT")
 
 
 class Connection(HttpClient):
-    """The official clients, and our own requests with their login; errors are translated."""
+    """The official clients, and our own requests with their login. Errors are translated."""
 
     def __init__(self, options: AdxOptions, job: Job) -> None:
-        """Connects to nothing yet; OptionError without a way to log in."""
+        """Connects to nothing yet. OptionError without a way to log in."""
         options.check_login()
         self.options = options
         self._job = job
@@ -94,7 +94,7 @@ class Connection(HttpClient):
             name: value.encode("ascii", "replace").decode() for name, value in headers.items()
         }
         uri = options.kusto_uri
-        # No proxy that the environment names is used.
+        # Ignores a proxy set in the environment.
         super().__init__(
             [uri], scheme_port(uri), ascii_only, options.request_timeout_s, make_context(uri)
         )
@@ -103,7 +103,7 @@ class Connection(HttpClient):
         self.properties = make_properties(options)
 
     def describe_place(self, uri: str) -> KustoConnectionStringBuilder:
-        """How a client of Microsoft's reaches a URI, and as whom."""
+        """How a client of Microsoft's reaches a URI, and with which login."""
         options = self.options
         if options.adx_aad_app_id and options.adx_app_key and options.adx_authority_id:
             builder = KustoConnectionStringBuilder.with_aad_application_key_authentication(
@@ -124,7 +124,7 @@ class Connection(HttpClient):
     def call(
         self, call: Callable[..., _ResultT], *arguments: Any, uri: str | None = None
     ) -> _ResultT:
-        """What a call of a client, or of an ingestion, returns; its errors translated. `uri`: what it calls
+        """The result of a client's or an ingestion's call, with its errors translated. `uri`: of the call
         (default: `kusto_uri`)."""
         try:
             return call(*arguments)
@@ -134,14 +134,14 @@ class Connection(HttpClient):
             raise self.interpret(error, uri) from error
 
     def ask(self, query: str) -> list[list[Any]]:
-        """All rows of a query's or a command's answer, as JSON has them."""
+        """All rows of the answer to a query or command, as in JSON."""
         properties = None if query.startswith(".") else self.properties
         answer = self.call(self._client.execute, self.options.kusto_db, query, properties)
         rows: list[list[Any]] = answer.primary_results[0].raw_rows
         return rows
 
     def reach(self, first: Callable[[], object]) -> None:
-        """Reach the cluster by a first call. If that fails, all is closed; SimulatorError with the
+        """Make a first call to the cluster. If that fails, everything is closed; SimulatorError with the
         cluster's name and a remedy."""
         try:
             first()
@@ -158,14 +158,14 @@ class Connection(HttpClient):
     # --- requests of our own ----------------------------------------------------------------------
 
     def log_in(self) -> None:
-        """Connect and log in for the first request, so that it doesn't have to."""
+        """Connect and log in, so that the first request doesn't have to."""
         self._authorize()
-        # The client asks this, too, before it logs in.
+        # The client does this, too, before it logs in.
         request = HttpRequest("GET", "/v1/rest/auth/metadata")
         self.finish(super().begin(request, CONNECT_TIMEOUT_S))
 
     def _authorize(self) -> dict[str, str]:
-        """The header that lets a request in, from the client, which renews its token in time."""
+        """The header that authorises a request, from the client, which renews its token in time."""
         if self._helper is not None and time.monotonic() >= self._login_kept_until:
             token = self.call(self._helper.acquire_authorization_header)
             self._login = {"authorization": token}
@@ -195,7 +195,7 @@ class Connection(HttpClient):
             raise self.interpret(read_error(answer, is_streamed=True))
 
     def open_queue(self) -> None:
-        """Make ready for `enqueue`."""
+        """Prepare for `enqueue`."""
         options = self.options
         client = KustoClient(self.describe_place(options.ingest_uri))
         self._queue = QueuedIngestion(client, options.kusto_db, options.request_timeout_s)
@@ -207,9 +207,9 @@ class Connection(HttpClient):
         self.call(self._queue.put, table, body, size, uri=self.options.ingest_uri)
 
     def read_extents(self, tables: Iterable[str]) -> Storage:
-        """What the tables' extents take, and how many rows they hold.
+        """The size of the tables' extents, and their number of rows.
 
-        By `.show table extents` rather than `.show table details`, whose figures may be 15 minutes old:
+        Uses `.show table extents`, since the figures of `.show table details` may be 15 minutes old:
         https://learn.microsoft.com/kusto/management/show-extents
         """
         sums = [self.ask(ask_extents(table))[0] for table in tables]
@@ -223,7 +223,7 @@ class Connection(HttpClient):
         )
 
     def interpret(self, error: KustoError, uri: str | None = None) -> Retryable | SimulatorError:
-        """What an error from `uri` (default: `kusto_uri`) means: another try, or the end of the run."""
+        """What an error from `uri` (default: `kusto_uri`) means: another attempt, or the end of the run."""
         host = urlsplit(uri or self.options.kusto_uri).netloc
         if isinstance(error, KustoThrottlingError):
             return Retryable("throttled", f"{host} throttled the request", backoff_s=1)
@@ -235,7 +235,7 @@ class Connection(HttpClient):
                 " adx_app_key and adx_authority_id"
             )
         text = one_line(error, SHOWN)
-        # What the service says of an error, or of the first error in an answer.
+        # The service's text for an error, or for the first error in an answer.
         api_error: OneApiError | None = None
         if isinstance(error, KustoApiError):
             api_error = error.get_api_error()
@@ -258,12 +258,12 @@ class Connection(HttpClient):
 
 
 def name_request(kind: str) -> dict[str, str]:
-    """The header by which the service's logs know a request."""
+    """The header by which the service's logs identify a request."""
     return {"x-ms-client-request-id": f"IotBenchmark.{kind};{uuid.uuid4()}"}
 
 
 def read_error(answer: Answer, is_streamed: bool = False) -> KustoError:
-    """What the client would raise for the same answer, be it to streaming ingestion or not."""
+    """The error that the client would raise for the same answer, to streaming ingestion or not."""
     text = find_redirect(answer) or one_line(answer.body.decode(errors="replace"), SHOWN)
     if is_streamed and answer.status == _NOT_FOUND:
         return KustoServiceError(
@@ -280,9 +280,9 @@ def read_error(answer: Answer, is_streamed: bool = False) -> KustoError:
 
 
 def make_properties(options: AdxOptions) -> ClientRequestProperties:
-    """What each query says besides its text."""
+    """The properties of each query, besides its text."""
     properties = ClientRequestProperties()
-    # Otherwise an answer of more than 500,000 rows would be an error.
+    # Otherwise, an answer of more than 500,000 rows would be an error.
     # https://learn.microsoft.com/azure/data-explorer/kusto/concepts/querylimits
     properties.set_option("notruncation", True)
     timeout = timedelta(seconds=options.query_timeout_s)
@@ -291,14 +291,14 @@ def make_properties(options: AdxOptions) -> ClientRequestProperties:
 
 
 def ask_extents(table: str) -> str:
-    """The command that adds up a table's extents: bytes in all, bytes of indexes, rows."""
+    """The command that sums up a table's extents: total bytes, bytes of indexes, rows."""
     sums = "v0 = sum(ExtentSize), v1 = sum(IndexSize), v2 = sum(RowCount)"
     return f".show table {quote_name(table)} extents | summarize {sums}"
 
 
 def check_rows(rows: int, stored: int) -> None:
-    """SimulatorError unless extents hold all rows: what was streamed is in row stores at first, and nothing
-    tells how large it is there."""
+    """SimulatorError unless the extents hold all rows: streamed events are in row stores first, which don't
+    report their size."""
     if rows < stored:
         raise SimulatorError(
             f"{rows:,} of {stored:,} events are in extents so far; the others, in row stores, have"
@@ -307,27 +307,27 @@ def check_rows(rows: int, stored: int) -> None:
 
 
 _MORE = timedelta(seconds=30)
-"""How much longer than the service the client waits, as Microsoft's does."""
+"""How much longer the client waits than the service, as Microsoft's client does."""
 
-# Within a text of an answer, quotes would be escaped.
+# Quotes within a text of an answer would be escaped.
 _PRIMARY, _FRAME = b'"PrimaryResult"', b'"FrameType"'
 _ROWS = re.compile(rb'"Rows":\s*\[')
 _WHOLE = re.compile(rb'"HasErrors":\s*false[^\[\]{}]*\}\s*\]\s*\Z')
-"""How an answer without errors ends."""
+"""The end of an answer without errors."""
 _END_BYTES = 200
 _ERRORS = b'"OneApiErrors"'
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 class Question(NamedTuple):
-    """A request, and how each value of a row is read."""
+    """A request, and how to read each value of a row."""
 
     request: HttpRequest
     reads: Sequence[Read]
 
 
 class AdxAsker(SqlAsker[Connection]):
-    """Asks what `AzureDataExplorer.compile` gives. Receives the body, and how to read it."""
+    """Sends the queries of `AzureDataExplorer.compile`. Receives the body, and how to read it."""
 
     module: AzureDataExplorer
 
@@ -377,12 +377,12 @@ class AdxAsker(SqlAsker[Connection]):
         if begin is None:
             raise self._explain_errors(body)
         rows = body[begin.end() : body.find(_FRAME, begin.end())]
-        # Nothing that is asked for is a list; texts may have brackets.
+        # No value is a list; texts may have brackets.
         bare = _TEXT.sub(b"", rows) if b"\\" in rows else b"".join(rows.split(b'"')[::2])
         return bare.count(b"[")
 
     def _explain_errors(self, body: bytes) -> Retryable | SimulatorError:
-        """What an answer means that came with 200 and has no result."""
+        """What an answer with status 200 but without a result means."""
         frames = read_json(body)
         errors = []
         for frame in frames if isinstance(frames, list) else []:
@@ -412,19 +412,19 @@ class PartsWriter(ConnectedWriter[Connection]):
 
     @abstractmethod
     def ingest(self, part: Part) -> None:
-        """Have a part queued, or stored."""
+        """Queue a part, or store it."""
 
     def send(self, payload: Request) -> int:
-        # What was acknowledged is not sent again when another table's request fails.
+        # Acknowledged parts aren't sent again when another table's request fails.
         while payload.data:
             part: Part = payload.data[0]
-            # Here and not in `recover`, which other requests in flight would have to wait for.
+            # Here and not in `recover`, for which other requests in flight would have to wait.
             if not part.in_doubt or not self._is_stored(part):
                 part.in_doubt = False
                 try:
                     self.ingest(part)
                 except Retryable as error:
-                    # With a queue, what may have been queued ends the run.
+                    # With a queue, an event that may have been queued ends the run.
                     part.in_doubt = not self.is_queued and error.kind in _UNCLEAR
                     raise
             payload.data.popleft()
@@ -461,5 +461,5 @@ _UNCLEAR = (CONNECTION_LOST, "timeout")
 """Kinds of errors after which a request may be stored."""
 
 
-# Nothing tells when streamed events have arrived, so they are looked for again and again.
+# Nothing tells when streamed events have arrived, so they are looked up repeatedly.
 _LOOK_INTERVAL_S = 0.5

@@ -1,8 +1,8 @@
-"""Apache Cassandra, and YugabyteDB's YCQL, which has the same protocol.
+"""Apache Cassandra, and YugabyteDB's YCQL, which uses the same protocol.
 
 Tables
 ------
-One partition per device, its events in the order of time, newest first:
+One partition per device, its events ordered by time, newest first:
 
     PRIMARY KEY ((device_id), timestamp, sequence_number) WITH CLUSTERING ORDER BY (timestamp DESC, …)
 
@@ -23,9 +23,8 @@ and every failure is counted. The driver's own retries are off. With `client=off
 
 Queries
 -------
-All queries that can be described can be asked. The client does part of the work for some, as an application
-would have to: its part of a `Plan` counts in the query's time. Rows are received, and decoded only to be
-checked.
+All described queries can be run. For some, the client does part of the work (a `Plan`), as an application
+would have to; this counts in the query's time. Rows are received, and decoded only to be checked.
 
 - Some devices: a statement for each, 16 at once (`device_id = ?`, and a range of times).
 - All devices: a statement for each of `scan_ranges` ranges of the token ring, several at once, since a single
@@ -41,17 +40,17 @@ checked.
   returns no more than are wanted in total.
 
 The server's timeout applies to a whole aggregate, however it is paged, so an aggregate over a range of tokens
-may exceed it. Such a range is then asked partition by partition, a partition that exceeds it in slices of
+may exceed it. Such a range is then queried partition by partition, a partition that exceeds it in slices of
 time, and a slice in two halves. Statements that exceeded it are remembered, so that later executions don't
 try them again.
 
 The size on disk is that of the SSTables on all nodes of the data center (`system_views.disk_usage`, since
-4.0), in whole MiB, after a flush: each table gets a new comment to cause it, as CQL has no other way. CQL has
-no way to compact.
+4.0), in whole MiB, after a flush. CQL can trigger a flush only by changing a table, so each table gets a new
+comment. CQL has no statement for compaction.
 
 YCQL (`flavor: ycql`) differs as follows, according to YugabyteDB's documentation and source; it was never run
-on YugabyteDB. It has no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then asked one
-by one, and so are buckets of time), no sums of CASTs (so sums of 32-bit numbers have 32 bits), no compaction
+on YugabyteDB. It has no PER PARTITION LIMIT and no GROUP BY (devices are listed by DISTINCT, then queried one
+by one, as are buckets of time), no sums of CASTs (so sums of 32-bit numbers have 32 bits), no compaction
 strategies but `tablets`, and no virtual tables with the server's settings; replication is set for the
 cluster, not for the keyspace.
 https://docs.yugabyte.com/stable/api/ycql/dml_select/
@@ -111,7 +110,7 @@ _COLUMN_TYPES = {
     ColumnType.FLOAT64: "double",
     ColumnType.BOOL: "boolean",
     ColumnType.TEXT: "text",
-    # Cassandra has no type for it, and the driver has none for YCQL's jsonb.
+    # Cassandra has no type for JSON, and the driver doesn't support YCQL's jsonb.
     ColumnType.JSON: "text",
 }
 _KEY_TYPES = {PrimaryKey.CLIENT: "text", PrimaryKey.UUID: "uuid"}
@@ -134,7 +133,7 @@ _IMPOSSIBLE = frozenset(
         Shape.PERCENTILE_BELOW_0, Shape.PER_TEXT,
     }
 )  # fmt: skip
-"""What CQL can't say: it groups by primary keys, knows no other functions, and a document is a text."""
+"""What CQL can't do: it groups only by primary keys, has no other functions, and a document is a text."""
 
 
 class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
@@ -192,7 +191,7 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         primary_keys=support_keys(
             PrimaryKey.NONE, PrimaryKey.DB, PrimaryKey.CLIENT, PrimaryKey.UUID
         ),
-        # The table's key is in the order that the queries need; no other index would serve them.
+        # The order of the table's key is the one that queries need; no other index would serve them.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
         not_finite=True,
@@ -300,7 +299,7 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
                 )
 
     def describe_schema(self) -> list[str]:
-        # Without a connection, no node tells what its data center is called.
+        # Without a connection, the data center's name is unknown.
         datacenter = self.options.local_datacenter or "<the local data center>"
         return [self._create_keyspace(self._replication(datacenter)), *self.make_statements()]
 
@@ -316,8 +315,8 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         ]
 
     def _replication(self, datacenter: str | None = None) -> dict[str, str]:
-        """The replication that the options ask for, as the server shows it; `datacenter`: the local one, if
-        no node is to be asked for it."""
+        """The replication of the options, as the server shows it; `datacenter`: the local one, if no node is
+        to be asked for it."""
         replication = self.options.replication
         if self.options.replication_strategy is ReplicationStrategy.SIMPLE:
             return replication
@@ -325,8 +324,8 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         return {"class": replication["class"], datacenter: replication["replication_factor"]}
 
     def _read_keyspace(self) -> tuple[dict[str, str], bool]:
-        """The keyspace's replication, and whether its writes go to the commit log; of one that is still to be
-        made, what it will have."""
+        """The keyspace's replication, and whether its writes go to the commit log; for a keyspace that
+        doesn't exist yet, what it will have."""
         rows = self.session.ask(
             "SELECT replication, durable_writes FROM system_schema.keyspaces"
             " WHERE keyspace_name = %s",
@@ -400,7 +399,7 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         return sum(int(events) for plan in plans for (events,) in self.fetch(plan))
 
     def list_kept_apart(self) -> Sequence[str]:
-        # A row's cells are deleted and repaired each by itself. Those of the key make the row.
+        # Cells of a row are deleted and repaired one by one. The cells of the key make the row.
         schema = self.job.schema
         key = {schema.time, *([] if schema.device_path else [schema.device])}
         if not has_key_column(self.job):
@@ -437,12 +436,12 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
 
         if not isinstance(statement, Plan):
             return statement.describe()
-        # As a Cassandra is asked that groups by buckets of time.
+        # As for a Cassandra that groups by buckets of time.
         queries = CassandraQueries(self.options, self.job.schema, lambda: BUCKETS_SINCE)
         return describe_steps(queries.begin(statement))
 
     def begin(self, plan: Plan) -> Steps:
-        """The steps that carry out a plan: what is asked, and what the client makes of it."""
+        """The steps that carry out a plan: its statements, and what the client makes of the answers."""
         return self._queries.begin(plan)
 
     def server_info(self) -> dict[str, Any]:
@@ -472,7 +471,7 @@ class Cassandra(OwnTablesModule[CassandraOptions, "ClusterSession"]):
         return YCQL_DURABILITY if version.startswith(Flavor.YCQL.value) else DURABILITY
 
     def read_versions(self) -> Mapping[str, str]:
-        # YugabyteDB tells only which Cassandra it is like.
+        # YugabyteDB tells only which Cassandra version it resembles.
         if self.options.flavor is Flavor.YCQL:
             return {}
         return {"Cassandra": ".".join(map(str, self.session.release))}

@@ -1,9 +1,9 @@
-"""Asks questions by connections of its own, one to each node, with many statements under way on each.
+"""Sends queries over its own connections, one to each node, with many statements in flight on each.
 
-A question's parameters are bytes before it is due; with the id that the server gave the prepared statement,
-they are an EXECUTE. A device's statement goes to a node that has its partition. Of an answer, all pages are
-received, of as many rows as the driver asks for by default; their heads have the number of rows. Rows are
-decoded to be checked, or as far as a `Plan` needs them to go on, which is in the question's time.
+A query's parameters are encoded before it is due; with the server's id of the prepared statement, they become
+an EXECUTE. A device's statement goes to a node that has its partition. All pages of an answer are received,
+with the driver's default page size; their headers have the number of rows. Rows are decoded only for checks,
+or where a `Plan` needs them for its next step, which counts in the query's time.
 
 Formats: https://github.com/apache/cassandra/blob/trunk/doc/native_protocol_v5.spec
 """
@@ -70,10 +70,10 @@ _TRACED, _PAYLOAD, _WARNED = 0x02, 0x04, 0x08
 
 
 class Execution(NamedTuple):
-    """One execution of a statement, ready to be sent but for the statement's id."""
+    """One execution of a statement, ready to send except for the statement's id."""
 
     partition: bytes | None
-    """The key of the partition that it reads; None: it reads several."""
+    """The key of the partition that it reads; None: several."""
     values: bytes
 
 
@@ -83,7 +83,7 @@ class PreparedQuestion:
     def __init__(
         self, prepared: Prepared, values: int, consistency: str, protocol_version: int
     ) -> None:
-        """`values`: how many it takes."""
+        """`values`: the number of its parameters."""
         self.prepared = prepared
         self.version = protocol_version
         code = _SHORT.pack(CONSISTENCY_CODES[consistency])
@@ -93,30 +93,30 @@ class PreparedQuestion:
         )
 
     def execute(self, values: bytes, following: bytes | None = None) -> bytes:
-        """The body of an EXECUTE for the first page, or for the one that is `following`."""
+        """The body of an EXECUTE for the first page, or for the page `following`."""
         if following is None:
             return b"".join((self._first, values, _PAGE_SIZE))
         return b"".join((self._next, values, _PAGE_SIZE, _INT.pack(len(following)), following))
 
 
 class Answer(NamedTuple):
-    """What a statement found, as it came."""
+    """The raw answer to a statement."""
 
     statement: PreparedQuestion
     pages: Sequence[Reply]
 
 
 def encode_executions(statement: Statement, parameters: Sequence[Row]) -> list[Execution]:
-    """The executions of a statement with each row of `parameters` as parameters."""
+    """One execution of a statement for each row of `parameters`."""
     packed = [_pack(statement, values) for values in parameters]
-    # Of a partition, the first parameter is its key.
+    # The first parameter of a partition's statement is its key.
     of_partition = statement.kinds[:1] == (ColumnType.TEXT,)
     return [Execution(values[0] if of_partition else None, _join(values)) for values in packed]
 
 
 def encode_block(selection: Selection, bounds: BoundQueries) -> Iterator[list[Execution]]:
-    """The executions of each of a block's questions about devices, which differ from the first, `selection`,
-    in devices and windows alone."""
+    """The executions of a block's queries about devices, which differ from the first, `selection`, only in
+    devices and windows."""
     assert bounds.devices is not None
     windows: Iterator[bytes] = iter([b""] * len(bounds))
     behind = 1
@@ -141,8 +141,8 @@ def _join(packed: Iterable[bytes]) -> bytes:
 
 
 def read_page(reply: Reply) -> tuple[int, bytes | None]:
-    """The number of a page's rows, and what asks for the next page, if there is one, by its head;
-    SimulatorError if that isn't one with rows."""
+    """The number of a page's rows, and the state for the next page, if there is one, from the page's header;
+    SimulatorError if it isn't a page with rows."""
     flags, body = reply
     try:
         at = _skip(flags, body) if flags & (_TRACED | _PAYLOAD | _WARNED) else 0
@@ -165,7 +165,7 @@ def read_page(reply: Reply) -> tuple[int, bytes | None]:
 
 
 def _skip(flags: int, body: bytes) -> int:
-    """Where the result begins, after a trace's number, warnings and others' additions."""
+    """Where the result begins, after a trace id, warnings and custom payloads."""
     at = 16 if flags & _TRACED else 0
     for flag in (_WARNED, _PAYLOAD):
         if flags & flag:
@@ -179,7 +179,7 @@ def _skip(flags: int, body: bytes) -> int:
 
 
 def read_rows(answer: Answer) -> list[Row]:
-    """The rows of an answer. SimulatorError if it doesn't have the form of one."""
+    """The rows of an answer; SimulatorError if it isn't in that form."""
     rows: list[Row] = []
     columns = list(answer.statement.prepared.columns)
     try:
@@ -197,7 +197,7 @@ _EXECUTE: int = ExecuteMessage.opcode
 
 
 class Executions(NamedTuple):
-    """A question."""
+    """One execution of a query."""
 
     question: Statement | Plan
     executions: Sequence[Execution]
@@ -205,7 +205,7 @@ class Executions(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class _Question:
-    """A question that is under way."""
+    """A query in flight."""
 
     request: Request
     steps: Steps | None = None
@@ -216,25 +216,25 @@ class _Question:
     sent: int = 0
     under_way: int = 0
     parts: list[list[Reply] | None] = field(default_factory=list)
-    """The pages of each execution, as far as they have come; None: it took the server too long."""
+    """The pages of each execution that have arrived; None: the server timed out."""
     rows: int = 0
     bytes: int = 0
     is_over: bool = False
 
 
 class _Sent(NamedTuple):
-    """An EXECUTE that is under way."""
+    """An EXECUTE in flight."""
 
     question: _Question
     number: int
     following: bytes | None = None
-    """Which page it asks for; None: the first."""
+    """The page that it requests; None: the first."""
     is_again: bool = False
     """Whether the node had forgotten the statement."""
 
 
 class CassandraAsker(PooledChannel, Asker):
-    """Asks what `Cassandra.compile` gives. It uses what the module's session knows of the cluster."""
+    """Sends the queries of `Cassandra.compile`. It uses the module session's knowledge of the cluster."""
 
     module: Cassandra
 
@@ -273,7 +273,7 @@ class CassandraAsker(PooledChannel, Asker):
         session = self.session
         try:
             for text in self._expected:
-                # Whoever asks a refused statement gets the error.
+                # A query whose statement is refused gets the error.
                 with suppress(RequestValidationException, ErrorMessage):
                     self._prepare(text)
         except ERRORS as error:
@@ -281,7 +281,7 @@ class CassandraAsker(PooledChannel, Asker):
         self.connect_pool(session.topology, self._connect, self.module.options.query_timeout)
 
     def _connect(self, node: Node) -> Connection:
-        """A connection to a node, which has the statements prepared. Works in any thread."""
+        """A connection to a node on which the statements are prepared. Works in any thread."""
         names = {text: statement.prepared for text, statement in dict(self._statements).items()}
         return self.module.connection.connect(node, list(names), names)
 
@@ -309,7 +309,7 @@ class CassandraAsker(PooledChannel, Asker):
         if isinstance(asked.question, Statement):
             statement = self._statements.get(asked.question.text)
             if statement is not None and len(asked.executions) == 1:
-                # Most have one page, and need no more than this.
+                # Most have one page, and end here.
                 partition, values = asked.executions[0]
                 self.pool.send(partition, _EXECUTE, statement.execute(values), request)
                 return
@@ -338,8 +338,8 @@ class CassandraAsker(PooledChannel, Asker):
         return False
 
     def _go_on(self, question: _Question, answered_s: float | None = None) -> None:
-        """End a question whose statement is answered; of a plan, let the client do its part with the answers
-        (there are none at its begin), and ask what follows."""
+        """End a query whose statement is answered. For a plan, let the client process the answers (there are
+        none at the start) and send the next statements."""
         if question.steps is None:
             self._end(question, self._collect(question), answered_s)
             return
@@ -352,7 +352,7 @@ class CassandraAsker(PooledChannel, Asker):
                 ]
             step = question.steps.send(parts)
         except StopIteration as end:
-            # Only now, as the client has a part in it.
+            # Ended only now: the client's part counts in the query's time.
             self._end(question, Received(len(end.value), question.bytes, end.value))
         except (Retryable, SimulatorError) as error:
             self._end(question, error)
@@ -371,7 +371,7 @@ class CassandraAsker(PooledChannel, Asker):
             self._end(question, self._collect(question))
 
     def _name(self, question: _Question, again: bool = False) -> bool:
-        """Have the question's statement prepared. False if it can't be, which ends the question."""
+        """Have the query's statement prepared. False if that fails, which ends the query."""
         try:
             question.prepared = self._prepare(question.text, again)
         except ERRORS as error:
@@ -397,7 +397,7 @@ class CassandraAsker(PooledChannel, Asker):
         question, number, _, is_again = sent
         question.under_way -= 1
         if isinstance(result, PreparedQueryNotFound) and not is_again:
-            # The node has forgotten it, as all of a table that was altered. It has not been executed.
+            # The node has forgotten it, as it forgets all statements on an altered table. It wasn't executed.
             if self._name(question, again=True):
                 self._send(sent._replace(is_again=True))
             return

@@ -1,8 +1,8 @@
 """Bodies of CQL's binary protocol: BATCH and EXECUTE of prepared INSERTs, as bytes.
 
-Binding rows and handing them to the driver costs 4 to 5 µs an event, more than sending them, so
-here the values of all rows come out of one numpy record array. The formats (sections 4.1.6 and
-4.1.7): https://github.com/apache/cassandra/blob/trunk/doc/native_protocol_v5.spec
+Binding rows and handing them to the driver costs 4 to 5 µs an event, more than sending them. So the values of
+all rows come from one numpy record array. The formats (sections 4.1.6 and 4.1.7):
+https://github.com/apache/cassandra/blob/trunk/doc/native_protocol_v5.spec
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ from ..options import PAYLOAD, InsertMode
 from ..sending import Encoder, Request, number_tables
 
 MAX_BATCH = 65_535
-"""Statements in a BATCH: their number is sent in 16 bits."""
+"""Statements in a BATCH: the protocol has 16 bits for their number."""
 
-# A batch holds events of one device, so as many events must be sorted at once as make a batch for
-# each device: as far as memory allows (a temperature event is about 70 bytes).
+# A batch holds events of one device, so enough events must be sorted at once to fill a batch for each device:
+# as many as memory allows (a temperature event takes about 70 bytes).
 _MAX_UNIT_EVENTS = 262_144
 
-# A value that isn't there has this length (section 3, [value]): not NULL (-1), which would be stored as
-# a tombstone.
+# The length of a missing value (section 3, [value]): not NULL (-1), which would be stored as a tombstone.
 _NOT_SET = -2
 
 _PREPARED = b"\x01"
@@ -56,8 +55,8 @@ class BatchType(StrEnum):
 
     UNLOGGED = "unlogged"
     LOGGED = "logged"
-    """Written to the batch log first, so that it is applied as a whole even over several
-    partitions; with one partition it costs and gains nothing."""
+    """Written to the batch log first, so it is applied as a whole even over several partitions; with one
+    partition it has no cost and no benefit."""
 
     @property
     def code(self) -> bytes:
@@ -74,16 +73,16 @@ CONSISTENCY_CODES = {
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """What the server calls a prepared statement."""
+    """The server's ids of a prepared statement."""
 
     statement_id: bytes
     metadata_id: bytes
     """The id of the result, which an INSERT doesn't have; needed since protocol version 5."""
     columns: Sequence[Any] = field(default=(), compare=False)
-    """The columns of its rows, by which the driver decodes them."""
+    """The columns of its rows, which the driver needs to decode them."""
 
 
-# As long as the real ones, to measure encoding without a server.
+# As long as real ones, to measure encoding without a server.
 _NOT_PREPARED = Prepared(bytes(16), bytes(16))
 
 
@@ -96,8 +95,8 @@ class Insert(NamedTuple):
 
 class CassandraEncoder(Encoder):
     """Encodes batches of one partition each, or single inserts. A payload's data: a `Insert`. A partition is
-    a device, of all tables: in one keyspace, rows of one partition key are one mutation, written and answered
-    as a whole, whatever tables they go to."""
+    a device, over all tables: within a keyspace, rows with the same partition key are one mutation,
+    written and acknowledged as a whole, whichever tables they go to."""
 
     def __init__(
         self, job: Job, batch_type: BatchType, consistency: str, device_spread: int
@@ -117,12 +116,12 @@ class CassandraEncoder(Encoder):
         self.use_statements([_NOT_PREPARED] * len(job.table_names), _INT_FLAGS_SINCE)
 
     def use_statements(self, statements: Sequence[Prepared], protocol_version: int) -> None:
-        """Take over what the server calls the INSERT of each table."""
+        """Set the server's ids of the INSERT into each table."""
         self._statements = statements
         self._protocol_version = protocol_version
 
     def insert_statements(self, name_table: Callable[[str], str]) -> list[str]:
-        """The INSERT of each table, to be prepared."""
+        """The INSERT into each table, to be prepared."""
         columns = self.columns
         names, marks = ", ".join(map(quote_name, columns)), ", ".join("?" for _ in columns)
         return [
@@ -155,8 +154,8 @@ class CassandraEncoder(Encoder):
     def _rows(
         self, block: EventBlock, dealt: EventBlock, order: NDArray[np.intp] | slice
     ) -> BinaryRows:
-        """The events' rows, each of which begins with its table's statement. `dealt`: the block as it was
-        dealt to tables; `order`: its rows in `block`."""
+        """The events' rows, each beginning with its table's statement. `dealt`: the block as dealt to tables;
+        `order`: its rows in `block`."""
         version, count = self._protocol_version, len(self.columns)
         prefixes = [
             b"".join((_PREPARED, _short_bytes(name.statement_id), struct.pack("!H", count)))
@@ -186,7 +185,7 @@ class CassandraEncoder(Encoder):
 def sort_by_device(
     block: EventBlock,
 ) -> tuple[EventBlock, NDArray[np.intp] | slice, list[tuple[int, int]]]:
-    """The events device by device, their rows in the block, and [begin, end) of each device's."""
+    """The events by device, their rows in the block, and [begin, end) of each device's events."""
     names, kinds = number_names(block.devices)
     if kinds == 1:
         return block, slice(None), [(0, len(block))]
@@ -198,7 +197,7 @@ def sort_by_device(
 
 
 def has_key_column(job: Job) -> bool:
-    """Whether the tables have a key column of their own beside the events' columns."""
+    """Whether the tables have a key column besides the events' columns."""
     return job.load.primary_key in (PrimaryKey.CLIENT, PrimaryKey.UUID)
 
 
@@ -213,7 +212,7 @@ def random_uuids(count: int) -> NDArray[np.void]:
 def begin_execute(
     statement: Prepared, consistency: bytes, flags: int, values: int, protocol_version: int
 ) -> bytes:
-    """An EXECUTE up to its values; `values`: how many."""
+    """An EXECUTE up to its values; `values`: their number."""
     parts = [_short_bytes(statement.statement_id)]
     if protocol_version >= _INT_FLAGS_SINCE:
         parts.append(_short_bytes(statement.metadata_id))
@@ -239,8 +238,8 @@ ALLOCATION = Allocation(
 
 
 def _count_places(settings: Mapping[str, Any]) -> int | None:
-    """Replicas that have an event before it is acknowledged, by the consistency level: of the copies,
-    which `LOCAL_` counts in one data center."""
+    """Replicas that have an event before it is acknowledged, by consistency level; `LOCAL_` counts those in
+    one data center."""
     replication = settings.get("replication")
     values = replication.values() if isinstance(replication, Mapping) else ()
     texts = [str(value).partition("/")[0] for value in values]
@@ -362,7 +361,7 @@ class CassandraOptions(BatchOptions, LoginOptions, TlsOptions):
     @field_validator("protocol_version", mode="before")
     @classmethod
     def _read_number(cls, value: object) -> object:
-        # On a command line it is a text, which a Literal does not take for a number.
+        # Command lines give a text, which a Literal doesn't accept as a number.
         return int(value) if isinstance(value, str) and value.isdigit() else value
 
     @field_validator("compaction")
@@ -393,12 +392,12 @@ class CassandraOptions(BatchOptions, LoginOptions, TlsOptions):
         return ", ".join(join_address(point, self.port) for point in self.contact_points)
 
     def name_table(self, table: str) -> str:
-        """A table as statements name it."""
+        """A table's name in statements."""
         return f"{quote_name(self.keyspace)}.{quote_name(table)}"
 
     @property
     def needed_replicas(self) -> int:
-        """How many copies of a row must answer for the consistency level."""
+        """How many copies of a row must answer at the consistency level."""
         level, copies = self.consistency_level, self.replication_factor
         if "QUORUM" in level:
             return copies // 2 + 1
@@ -406,6 +405,6 @@ class CassandraOptions(BatchOptions, LoginOptions, TlsOptions):
 
     @property
     def replication(self) -> dict[str, str]:
-        """The keyspace's replication, but for the data center's name with NetworkTopologyStrategy."""
+        """The keyspace's replication, without the data center's name for NetworkTopologyStrategy."""
         factor = str(self.replication_factor)
         return {"class": self.replication_strategy.value, "replication_factor": factor}

@@ -1,13 +1,14 @@
-"""The vendor's driver: `client=official` and `client=execute_concurrent`. Inserts go
+"""The vendor's driver: `client=official` and `client=execute_concurrent`. Inserts are sent
 
-* `official`: as prepared INSERTs, in a BatchStatement for each request, whose events are of one device, as
-  the lean path's; or alone, by `execute`.
-* `execute_concurrent`: the events of a request by `execute_concurrent_with_args`, 100 at once (its default).
+* `official`: as prepared INSERTs, in one BatchStatement per request, with the events of one device, as on the
+  lean path; or singly, with `execute`.
+* `execute_concurrent`: the events of a request with `execute_concurrent_with_args`, 100 at once (its
+  default).
 
-Questions are asked by both alike: a prepared statement by `execute`, or with several parameters by
-`execute_concurrent_with_args`; all rows are named tuples, as is the driver's default.
+Both query in the same way: a prepared statement with `execute`, or with `execute_concurrent_with_args` for
+several rows of parameters. Rows are named tuples, the driver's default.
 
-Values that are missing are UNSET_VALUE, as the driver's documentation advises: None would be a tombstone.
+Missing values are UNSET_VALUE, as the driver's documentation advises: None would be a tombstone.
 
 https://docs.datastax.com/en/developer/python-driver/latest/api/cassandra/concurrent/
 """
@@ -46,7 +47,7 @@ Event = tuple[int, Sequence[Any]]
 
 
 class RowsEncoder(Encoder):
-    """A payload's data: a list of `Event`, of one device unless they are sent each alone."""
+    """A payload's data: a list of `Event`, of one device unless each is sent singly."""
 
     overlaps = False
 
@@ -81,7 +82,7 @@ class RowsEncoder(Encoder):
 
 
 class DriverWriter(OfficialWriter[ClusterSession]):
-    """Sends what `RowsEncoder` makes, by the driver's session."""
+    """Sends payloads of `RowsEncoder` through the driver's session."""
 
     encoder: RowsEncoder
 
@@ -99,7 +100,7 @@ class DriverWriter(OfficialWriter[ClusterSession]):
 
     def make_client(self) -> Any:
         session = self.connection
-        # The session's timeout is that of queries.
+        # The session's timeout is for queries.
         self._profile = session.driver.execution_profile_clone_update(
             EXEC_PROFILE_DEFAULT, request_timeout=self._options.request_timeout
         )
@@ -111,7 +112,7 @@ class DriverWriter(OfficialWriter[ClusterSession]):
         return session.driver
 
     def close_client(self, client: Any) -> None:
-        """It is the connection's."""
+        """The connection owns it."""
 
     def insert(self, data: Sequence[Event]) -> None:
         profile = self._profile
@@ -139,8 +140,8 @@ class DriverWriter(OfficialWriter[ClusterSession]):
 
 
 class DriverAsker(ClientAsker[ClusterSession]):
-    """Asks what `Cassandra.compile` gives by the driver's session, which several in flight share, with rows
-    as the driver's default is."""
+    """Sends the queries of `Cassandra.compile` through the driver's session, which queries in flight share,
+    with the driver's default form of rows."""
 
     module: Cassandra
 
@@ -150,7 +151,7 @@ class DriverAsker(ClientAsker[ClusterSession]):
         )
 
     def close_client(self, client: Any) -> None:
-        """The session is the connection's."""
+        """The connection owns the session."""
 
     def execute(self, client: Any, statement: Selection | Plan) -> Rows:
         if isinstance(statement, Plan):
@@ -167,7 +168,8 @@ class DriverAsker(ClientAsker[ClusterSession]):
         return False
 
     def _ask(self, profile: Any, step: Selection) -> Parts:
-        """The rows of a statement with each row of parameters; None where it is too late, if it may be."""
+        """The rows of a statement for each row of parameters; None where the server timed out, if that is
+        allowed."""
         statement, parameters, may_be_late = step
         driver, prepared = self.connection.driver, self.connection.prepare(statement.text)
         answers: list[Any]
@@ -190,7 +192,7 @@ class DriverAsker(ClientAsker[ClusterSession]):
 
 
 def _take(answer: Any, may_be_late: bool) -> list[Row] | None:
-    """The rows that the driver has; None if it took the server too long, and may. Raises all other
+    """The rows that the driver has; None if the server timed out and that is allowed. Raises all other
     errors."""
     try:
         if isinstance(answer, Exception):

@@ -32,28 +32,28 @@ _log = logging.getLogger(__name__)
 
 
 class Topology(Protocol):
-    """What is known of a cluster at the moment."""
+    """What is known about a cluster at the moment."""
 
     def nodes(self) -> Sequence[Node]:
         """The nodes to connect to."""
 
     def replicas(self, partition: bytes) -> Sequence[Node]:
-        """The nodes that have a partition, beginning with the one to ask first; may name others, too."""
+        """The nodes that have a partition, the one to try first at the front; may name others, too."""
 
     @property
     def version(self) -> int:
-        """Another number whenever nodes came or went."""
+        """A number that changes whenever nodes come or go."""
 
 
 End = Callable[[Any, Reply | Exception, float], bool]
-"""Takes what a request was answered, and when that arrived; returns whether its connection is of no use any
-more."""
+"""Takes the answer to a request and its time of arrival; returns whether its connection is no longer
+usable."""
 
 
 class ConnectionPool(Multiplexer):
     """Connections to the nodes of a cluster, one to each. A request goes to a node that has its partition, if
-    one is connected, otherwise to any. A lost connection is made again, in the background. For one thread;
-    only connecting is done by others."""
+    one is connected, otherwise to any. A lost connection is reopened in the background. For one thread;
+    only connecting uses others."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class ConnectionPool(Multiplexer):
         timeout_s: float,
         end: End,
     ) -> None:
-        """`connect`: raises what the driver does; `timeout_s`: for an answer; `end`: is told how each request
-        ended; it may send others, and adds to `found`."""
+        """`connect`: raises the driver's errors; `timeout_s`: for an answer; `end`: called when a request
+        ends; it may send others, and adds to `found`."""
         super().__init__(timeout_s)
         self._topology = topology
         self._connect = connect
@@ -71,19 +71,19 @@ class ConnectionPool(Multiplexer):
         self._version = topology.version
         self._wanted: frozenset[Node] = frozenset()
         self._connections: dict[int, Connection] = {}
-        """Connections by the descriptors that poll has; one to a node at most."""
+        """Connections by their descriptors in poll; one per node at most."""
         self._by_partition: dict[bytes | None, Connection] = {}
-        """What `_choose` found, until a connection comes or goes."""
+        """Results of `_choose`, until a connection opens or closes."""
         self._turn = itertools.count()
         self._lock = threading.Lock()
         self._joining: deque[Connection] = deque()
-        """Connections that were made in the background."""
+        """Connections opened in the background."""
         self._joined = threading.Event()
         self._failure: Exception = ConnectionResetError("no node is known")
         self._closed = threading.Event()
 
     def open(self) -> None:
-        """Connect to all nodes. Raises the last one's error if none could be connected to."""
+        """Connect to all nodes. Raises the last one's error if all connections fail."""
         self._wanted = frozenset(self._topology.nodes())
         if self._wanted:
             with ThreadPoolExecutor(len(self._wanted), "connect") as threads:
@@ -117,8 +117,9 @@ class ConnectionPool(Multiplexer):
         request: object,
         deadline_s: float = math.inf,
     ) -> None:
-        """Send a request; what its node doesn't take at once is sent by `poll`, as requests to other nodes
-        must not wait for that. `partition`: None: of no certain one; `deadline_s`: when it is given up."""
+        """Send a request. `poll` sends the rest of it, if the node doesn't take everything at once, since
+        requests to other nodes mustn't wait for that. `partition`: None: no particular one; `deadline_s`:
+        when to give up."""
         if self._joining or self._topology.version != self._version:
             self._refresh()
         connection = self._by_partition.get(partition) or self._choose(partition)
@@ -137,7 +138,7 @@ class ConnectionPool(Multiplexer):
     def serve(self, descriptor: int, events: int) -> None:
         connection = self._connections.get(descriptor)
         if connection is None:
-            # Lost by what was done about an answer of another.
+            # Lost while another request's answer was processed.
             return
         try:
             if events & select.POLLOUT:
@@ -174,8 +175,8 @@ class ConnectionPool(Multiplexer):
         self._end(request, error, time.perf_counter())
 
     def await_connection(self, timeout_s: float) -> None:
-        """Wait until a node is connected. Raises the last one's error if none is in time, or if one refuses
-        what is to be sent."""
+        """Wait until a node is connected. Raises the last error if none connects in time, or if one refuses
+        the statements."""
         until_s = time.perf_counter() + timeout_s
         while True:
             self._joined.clear()
@@ -206,7 +207,7 @@ class ConnectionPool(Multiplexer):
     # --- connections
 
     def _refresh(self) -> None:
-        """Take over what the background has made, and what is new of the cluster."""
+        """Take over connections from the background, and changes of the cluster."""
         version = self._topology.version
         if version != self._version:
             self._version = version
@@ -274,14 +275,14 @@ class ConnectionPool(Multiplexer):
 
 
 def _name_node(node: Node, error: Exception) -> Exception:
-    """The error, with the node's name; the driver's have it already."""
+    """The error, with the node's name; the driver's errors have it already."""
     if isinstance(error, OSError):
         return ConnectionError(f"{node}: {one_line(error)}")
     return error
 
 
 class PooledChannel(Channel):
-    """Carries requests by a pool, whose nodes a session of the driver's knows."""
+    """Sends requests over a pool, whose nodes come from a session of the driver's."""
 
     _pool: ConnectionPool | None = None
 
@@ -298,12 +299,13 @@ class PooledChannel(Channel):
 
     @abstractmethod
     def end(self, request: Any, answer: Reply | Exception, arrived_s: float) -> bool:
-        """How a request to a node ended, as `End` takes it."""
+        """How a request to a node ended; see `End`."""
 
     def connect_pool(
         self, topology: Topology, connect: Callable[[Node], Connection], timeout_s: float
     ) -> None:
-        """Connect to all nodes; SimulatorError with the server's name and a remedy if none lets us in."""
+        """Connect to all nodes; SimulatorError with the server's name and a remedy if all connections
+        fail."""
         self._pool = ConnectionPool(topology, connect, timeout_s, self.end)
         try:
             self._pool.open()
@@ -327,7 +329,7 @@ class PooledChannel(Channel):
 
 
 class CassandraWriter(PooledChannel, Writer):
-    """A writer with prepared INSERTs. Its session tells of the cluster's nodes."""
+    """A writer with prepared INSERTs. Its session knows the cluster's nodes."""
 
     encoder: CassandraEncoder
 
@@ -372,5 +374,5 @@ class CassandraWriter(PooledChannel, Writer):
             return False
         error = self.session.translate(answer)
         self.pool.found.append(Completion(request, 0, arrived_s, error))
-        # An INSERT is prepared when a connection is made.
+        # INSERTs are prepared when a connection is opened.
         return isinstance(answer, PreparedQueryNotFound)

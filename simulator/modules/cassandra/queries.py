@@ -1,9 +1,9 @@
-"""Described queries in CQL: each is several statements of a kind, and what they find is put together.
+"""Described queries in CQL: each is several executions of a statement, whose results are combined.
 
-CQL asks about one partition (a device), or about a range of the token ring; so that is what is asked, at
-once, as an application would. Events, and the newest ones, are taken as they come (`Selection`). In the
-rest the client has a part (`Plan`), which is in the query's time, as CQL can't do it: groups other than a
-device's, means, order and limit over partitions, and asking again in smaller parts what took too long.
+CQL queries one partition (a device) or a range of the token ring, so such statements are sent concurrently,
+as an application would. Events, and the newest ones, are taken as they come (`Selection`). For all else the
+client does part of the work (`Plan`), which counts in the query's time, since CQL can't do it: groups other
+than a device's, means, order and limit over partitions, and querying in smaller parts what took too long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ..sending import carry_out
 from .encoding import CassandraOptions, Flavor
 
 _SHOWN = 2
-"""How many rows of parameters are shown to a person."""
+"""The number of rows of parameters to show."""
 
 
 class Statement(NamedTuple):
@@ -38,16 +38,16 @@ class Statement(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """A statement with each of several rows of parameters: a question whose answer is what it finds, or what
-    a plan asks next, then with one row at least."""
+    """A statement with several rows of parameters: a query whose answer is their results, or a plan's next
+    step, then with one row at least."""
 
     statement: Statement
     parameters: Sequence[Row]
     may_be_late: bool = False
-    """Whether a plan can go on without what takes the server too long; otherwise that is an error."""
+    """Whether a plan can continue when the server times out; otherwise that is an error."""
 
     def describe(self) -> str:
-        """The statement with the first rows of its parameters, for a person to read."""
+        """The statement with the first rows of its parameters, for people to read."""
         shown = [f"  with {', '.join(map(repr, values))}" for values in self.parameters[:_SHOWN]]
         if len(self.parameters) > _SHOWN:
             shown.append(f"  and so on, {len(self.parameters)} times in all, several at once")
@@ -56,22 +56,22 @@ class Selection(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """A question in whose answer the client has a part: see `CassandraQueries.begin`."""
+    """A query in which the client does part of the work: see `CassandraQueries.begin`."""
 
     bound: BoundQuery
     table: str
 
 
 Parts = Sequence[list[Row] | None]
-"""The rows of a statement with each row of parameters; None: it took the server too long."""
+"""The rows of a statement for each row of parameters; None: the server timed out."""
 Steps = Generator[Selection, Parts, list[Row]]
-"""The rows of an answer, by what is asked on the way."""
+"""Yields statements, and returns the rows of an answer."""
 
 
 def ask(
     statement: Statement, parameters: Sequence[Row]
 ) -> Generator[Selection, Parts, list[list[Row]]]:
-    """The rows of a statement with each of `parameters`."""
+    """The rows of a statement for each of `parameters`."""
     if not parameters:
         return []
     answers = yield Selection(statement, parameters)
@@ -79,7 +79,7 @@ def ask(
 
 
 def describe_steps(steps: Steps) -> str:
-    """What a plan asks as long as nothing takes the server too long, for a person to read."""
+    """The statements of a plan as long as the server doesn't time out, for people to read."""
     lines: list[str] = []
 
     def answer(step: Selection) -> Parts:
@@ -94,14 +94,14 @@ def describe_steps(steps: Steps) -> str:
 
 
 _SLICES = 16
-"""Parts of a partition's time that are asked about, if all of it takes the server too long."""
+"""The slices into which a partition's time is cut if the server times out on all of it."""
 BUCKETS_SINCE = (4, 1)
 """The first version of Cassandra that can group by buckets of time."""
 
-# Times that are computed come as datetimes without a zone, in UTC.
+# Computed times come as datetimes without a time zone, in UTC.
 _EPOCH, _MILLISECOND = datetime(1970, 1, 1), timedelta(milliseconds=1)  # noqa: DTZ001
 
-# CQL's sum has the type of what is summed up, so it would lose digits or overflow.
+# CQL's sum has the type of its column, so it would lose digits or overflow.
 _WIDER = {
     ColumnType.INT32: "bigint",
     ColumnType.INT64: "varint",
@@ -114,11 +114,11 @@ _FIRST_TOKEN, _TOKENS = -(2**63), 2**64
 _TOKEN_KINDS = (ColumnType.INT64, ColumnType.INT64)
 
 Slice = tuple[str, int, int]
-"""A device, and the first and last time of what is asked about."""
+"""A device, and the first and last time to query."""
 
 
 def read_column(name: str, schema: Schema) -> str:
-    """How a column of an event is selected: times in ms since 1970, a document by the device in it."""
+    """How to select a column of an event: times in ms since 1970, a document by the device in it."""
     if name == schema.device:
         return quote_name(schema.device_path or name)
     if schema.column(name).type is ColumnType.TIMESTAMP_MS:
@@ -127,13 +127,13 @@ def read_column(name: str, schema: Schema) -> str:
 
 
 def compare(where: Where, schema: Schema) -> tuple[str, float]:
-    """Sign and limit of a condition, the limit in the column's own type."""
+    """Operator and limit of a condition, with the limit in the column's own type."""
     sign, limit = series.compare(where, schema)
     bits = _BITS.get(schema.column(where.column).type)
     if bits is None:
         return sign, limit
     least, most = -(2**bits), 2**bits - 1
-    # What all numbers of the type fulfil, and what none does.
+    # What all numbers of the type meet, and what none does.
     if limit < least:
         return ">=" if sign == ">" else "<", least
     if limit > most:
@@ -179,25 +179,25 @@ class Computation(series.Partials):
         return (value - _EPOCH) // _MILLISECOND if isinstance(value, datetime) else value
 
     def bucket_of(self, time_ms: int) -> int:
-        """The begin of the bucket that a time is in."""
+        """The begin of the bucket that contains a time."""
         return time_ms - time_ms % self.every_ms
 
 
 @dataclass(frozen=True)
 class _Source:
-    """Which events a statement asks about."""
+    """The events that a statement queries."""
 
     table: str
     one_device: bool
-    """Whether it asks about one device; otherwise about a range of tokens."""
+    """Whether it queries one device; otherwise a range of tokens."""
     in_time: bool
-    """Whether it asks about a span of time."""
+    """Whether it queries a span of time."""
     bound: BoundQuery
     """It may have a condition on a value."""
 
 
 class CassandraQueries:
-    """A schema's queries, and how events are counted."""
+    """A schema's queries, and its count of events."""
 
     def __init__(
         self, options: CassandraOptions, schema: Schema, release: Callable[[], tuple[int, int]]
@@ -211,10 +211,10 @@ class CassandraQueries:
         self._device = quote_name(schema.device_path or schema.device)
         self._time = quote_name(schema.time)
         self._late: set[Statement] = set()
-        """Statements that proved to take the server too long."""
+        """Statements on which the server timed out."""
 
     def compile(self, bound: BoundQuery) -> Selection | Plan:
-        """The bound query, as it is to be asked."""
+        """The bound query in the form to send."""
         query = bound.query
         lists_devices = query.newest and bound.devices is None and self._is_ycql
         if query.compute or query.order or lists_devices:
@@ -223,7 +223,7 @@ class CassandraQueries:
         return Selection(statement, self._list_asked(source, bound.devices))
 
     def take_statement(self, text: str, bound: BoundQuery) -> Selection:
-        """A statement of the workload's own, with what is bound for its markers."""
+        """The workload's own statement, with the values for its markers."""
         table = self._options.name_table(self._schema.table)
         constants = write_constants(bound.query, self._schema, lambda value, _: f"{value:g}", table)
         times: dict[str, int | None] = {
@@ -243,13 +243,13 @@ class CassandraQueries:
         return Selection(Statement("".join(marked), tuple(kinds)), [tuple(values)])
 
     def count(self, table: str) -> Plan:
-        """The plan that asks for the number of events in a table: one row with one value."""
+        """The plan that counts the events in a table: one row with one value."""
         query = Description(name="count", compute=(Aggregate(function=Function.COUNT),))
         return Plan(BoundQuery(query), table)
 
     def begin(self, plan: Plan) -> Steps:
-        """What a plan asks, and what it makes of the answers. Raises Retryable if a single event takes the
-        server too long."""
+        """The statements of a plan, and what it makes of the answers. Raises Retryable if the server times
+        out on a single event."""
         bound = plan.bound
         if bound.query.compute:
             computation = Computation(bound, self._schema, self._is_ycql)
@@ -267,7 +267,8 @@ class CassandraQueries:
     def _select_events(
         self, bound: BoundQuery, devices: Sequence[str] | None = None
     ) -> tuple[_Source, Statement]:
-        """The statement for events' columns, of these devices or the bound ones, and what it asks about."""
+        """The statement for events' columns, of these devices or the bound ones, and the events that it
+        queries."""
         query = bound.query
         one_device = bound.devices is not None or devices is not None
         source = _Source(self._schema.table, one_device, bound.start_ms is not None, bound)
@@ -280,20 +281,20 @@ class CassandraQueries:
         return source, self._select(columns, source, limit)
 
     def _count_first(self, bound: BoundQuery) -> int | None:
-        """How many newest events of each device suffice for the answer; None: no number does."""
+        """How many newest events of each device suffice for the answer; None: there is no such number."""
         query, order = bound.query, bound.query.order
         if query.newest:
             return 1
         if order and order.descending and query.events[order.by] == self._schema.time:
-            # A partition is in this order, so no more of it are needed.
+            # Partitions are in this order, so no more are needed.
             return query.limit
         return None
 
     # --- computed values --------------------------------------------------------------------------
 
     def _ask_parts(self, computation: Computation, table: str) -> Steps:
-        """The values computed of parts of the events: of ranges of tokens; of each device, if that takes too
-        long or the server doesn't group; of slices of a device's time, if that takes too long in turn."""
+        """The computed values of parts of the events: of ranges of tokens; of each device, if that times out
+        or the server doesn't group; of slices of a device's time, if that times out, too."""
         rows: list[Row] = []
         devices: Sequence[str] | None = computation.bound.devices
         if devices is None:
@@ -312,8 +313,8 @@ class CassandraQueries:
     def _ask_whole(
         self, computation: Computation, table: str, devices: Sequence[str] | None, rows: list[Row]
     ) -> Steps:
-        """Add to `rows` what is computed of each device, or range of tokens, over all that is asked about.
-        Returns those that take the server too long."""
+        """Add to `rows` the computed values of each device, or range of tokens, over the whole time. Returns
+        those on which the server timed out."""
         source = _Source(
             table, devices is not None, computation.bound.start_ms is not None, computation.bound
         )
@@ -329,7 +330,7 @@ class CassandraQueries:
         return late
 
     def _groups(self, computation: Computation) -> bool:
-        """Whether the server groups as the query wants."""
+        """Whether the server groups as the query needs."""
         if self._is_ycql:
             return False
         return not computation.every_ms or self._release() >= BUCKETS_SINCE
@@ -337,8 +338,8 @@ class CassandraQueries:
     def _ask_groups(
         self, computation: Computation, source: _Source, parameters: Sequence[Row]
     ) -> Generator[Selection, Parts, list[list[Row] | None]]:
-        """Device, bucket of time (None: not told apart), and what is computed, with each of `parameters`;
-        None where the server took too long."""
+        """Device, bucket of time (None: not told apart) and computed values for each of `parameters`; None
+        where the server timed out."""
         if not parameters:
             return []
         grouping = self._groups(computation)
@@ -351,7 +352,7 @@ class CassandraQueries:
         group = f" GROUP BY {', '.join(keys)}" if keys else ""
         newest: list[list[Row]] = [[()]] * len(parameters)
         if computation.newest and self._is_ycql:
-            # It computes of many rows or shows some, but not both at once.
+            # CQL either computes over many rows or selects them, but not both in one statement.
             statement = self._select(", ".join(computation.newest), source, " LIMIT 1")
             nothing = (None,) * len(computation.newest)
             newest = [rows or [nothing] for rows in (yield from ask(statement, parameters))]
@@ -372,7 +373,7 @@ class CassandraQueries:
         return results
 
     def _ask_slices(self, computation: Computation, table: str, slices: list[Slice]) -> Steps:
-        """As `_ask_groups`, for all slices; what takes too long is asked in halves."""
+        """As `_ask_groups`, for all slices; those that time out are queried in halves."""
         source = _Source(table, True, True, computation.bound)
         rows: list[Row] = []
         while slices:
@@ -393,8 +394,8 @@ class CassandraQueries:
     def _cut(
         self, computation: Computation, table: str, devices: Sequence[str]
     ) -> Generator[Selection, Parts, list[Slice]]:
-        """The devices' time that is asked about (all of their own if there is no window) in slices, each in
-        one bucket of time unless the server groups."""
+        """Slices of the devices' queried time (all of it if there is no window), each within one bucket of
+        time unless the server groups."""
         bound = computation.bound
         if bound.start_ms is not None and bound.end_ms is not None:
             spans = [(device, bound.start_ms, bound.end_ms - 1) for device in devices]
@@ -450,7 +451,7 @@ class CassandraQueries:
             comparison = marks if count else f"{compare(where, self._schema)[0]} ?"
             conditions.append(f"{quote_name(where.column)} {comparison}")
             kinds += [self._schema.column(where.column).type] * (count or 1)
-        # CQL wants to be agreed to that more is read than is found.
+        # CQL wants a confirmation to read more rows than it returns.
         filters = where is not None or (source.in_time and not source.one_device)
         filtering = " ALLOW FILTERING" if filters else ""
         text = (
@@ -480,13 +481,13 @@ def cut_ring(count: int) -> list[tuple[int, int]]:
 
 
 def cut_time(first: int, last: int, count: int) -> list[tuple[int, int]]:
-    """The times from `first` to `last` in `count` parts, or as many as there are: ends of each."""
+    """The times from `first` to `last` in `count` parts, or fewer if there are fewer times: ends of each."""
     count = min(count, last - first + 1)
     begins = [first + part * (last - first + 1) // count for part in range(count + 1)]
     return [(begin, after - 1) for begin, after in pairwise(begins)]
 
 
 def cut_buckets(first: int, last: int, every_ms: int) -> list[tuple[int, int]]:
-    """The times from `first` to `last` in the buckets of time that they are in: ends of each."""
+    """The times from `first` to `last`, cut at the bounds of buckets of time: ends of each part."""
     begins = range(first - first % every_ms, last + 1, every_ms)
     return [(max(first, begin), min(last, begin + every_ms - 1)) for begin in begins]

@@ -1,4 +1,5 @@
-"""The driver's session with a cluster: what it asks, what it knows of the nodes, what its errors mean."""
+"""The driver's session with a cluster: its statements, its view of the nodes, and the meaning of its
+errors."""
 
 from __future__ import annotations
 
@@ -60,10 +61,10 @@ from . import wire
 from .encoding import ALLOCATION, CONSISTENCY_CODES, CassandraOptions, Flavor, Prepared
 
 RECONNECT_S = 2.0
-"""How long one retry waits for a node to talk to again."""
+"""How long a retry waits for a node that answers."""
 RECONNECT_INTERVAL_S = 0.2
 AT_ONCE = 16
-"""Statements of one question that are under way at once."""
+"""A query's statements in flight at the same time."""
 
 ERRORS = (
     DriverException,
@@ -73,7 +74,7 @@ ERRORS = (
     ErrorMessage,
     OSError,
 )
-"""All that the driver raises for what a server or a network does."""
+"""All errors that the driver raises for a server or a network."""
 _PASSES = {
     WriteTimeout: "write_timeout",
     ReadTimeout: "read_timeout",
@@ -83,10 +84,10 @@ _PASSES = {
     PreparedQueryNotFound: "unprepared",
     CoordinationFailure: "replica_failure",
     IsBootstrappingErrorMessage: "unavailable",
-    # Said by a node that is about to end, for one.
+    # Sent by a node that is shutting down, for one.
     ServerError: "server_error",
 }
-"""Error -> what it is counted as, if the same may work a little later; the first that fits."""
+"""Error -> what it is counted as, if the same request may work a little later; the first match counts."""
 _VIRTUAL_TABLES_SINCE = (4, 0)
 _SIZES = "SELECT table_name, mebibytes FROM system_views.disk_usage WHERE keyspace_name = %s"
 _FLUSHES = (
@@ -98,17 +99,17 @@ _SOURCE = (
     " table; without the commit log"
 )
 
-# Sizes stand still once they have been the same for so long, and no node was flushing.
+# Sizes are settled once they have been the same for this long while no node was flushing.
 _STILL_S = 0.5
 _PAUSE_S = 0.1
-# If flushes are not done by then, the size is not known.
+# If flushes take longer, the size is unknown.
 _PATIENCE_S = 20.0
 
 _PROBE = "SELECT key FROM system.local WHERE key = 'local'"
 
 
 class ClusterSession:
-    """The driver's session with a cluster. It reconnects by itself; that it has to is remembered here."""
+    """The driver's session with a cluster. It reconnects by itself; this class remembers that it had to."""
 
     def __init__(self, options: CassandraOptions, job: Job) -> None:
         """Connects. Raises SimulatorError with the servers' names and a remedy if that fails."""
@@ -117,11 +118,11 @@ class ClusterSession:
         self._lost = False
         """Whether the connection was lost since a node last answered."""
         self.expects_tables = False
-        """Whether the job's tables have been made."""
+        """Whether the job's tables have been created."""
         self._local = DCAwareRoundRobinPolicy(options.local_datacenter or "")
         profile = ExecutionProfile(
             TokenAwarePolicy(self._local),
-            # Retrying is the loop's affair, which counts.
+            # The loop retries, and counts it.
             retry_policy=FallthroughRetryPolicy(),
             consistency_level=CONSISTENCY_CODES[options.consistency_level],
             request_timeout=options.query_timeout,
@@ -131,7 +132,7 @@ class ClusterSession:
         if options.username is not None:
             auth = PlainTextAuthProvider(options.username, options.password)
         self.version = options.protocol_version or (4 if options.flavor is Flavor.YCQL else 5)
-        """The version of the protocol; the driver takes no other than this."""
+        """The protocol version; the driver accepts only this one."""
         self._auth = auth
         self._tls = options.make_context() if options.tls else None
         self._name = f"iot-benchmark {job.run_id}"
@@ -172,7 +173,7 @@ class ClusterSession:
 
     @property
     def release(self) -> tuple[int, int]:
-        """The version of the nodes, as (5, 0): the oldest, while they are being upgraded."""
+        """The nodes' version, as (5, 0): the oldest one, during an upgrade."""
         versions = [str(host.release_version) for host in self._cluster.metadata.all_hosts()]
         matches = [re.match(r"(\d+)\.(\d+)", version) for version in versions]
         return min(((int(match[1]), int(match[2])) for match in matches if match), default=(0, 0))
@@ -189,7 +190,7 @@ class ClusterSession:
             raise self.translate(error) from error
 
     def repeat(self, statement: str, values: Iterable[Sequence[Any]]) -> None:
-        """Execute a prepared statement without an answer for each of these values, several at once. Raises
+        """Execute a prepared statement without results for each of these values, concurrently. Raises
         Retryable or SimulatorError."""
         try:
             prepared = self.prepare(statement)
@@ -198,25 +199,27 @@ class ClusterSession:
             raise self.translate(error) from error
 
     def ask_each_node(self, statement: str, values: Sequence[Any] = ()) -> list[list[Row]]:
-        """All rows of a statement about a node, of each node that requests go to. Raises Retryable if one
+        """All rows of a statement about a node, from each node that requests go to. Raises Retryable if one
         doesn't answer."""
         hosts = self._cluster.metadata.all_hosts()
         near = [host for host in hosts if self._local.distance(host) == HostDistance.LOCAL]
         return [self.ask(statement, values, host) for host in near]
 
     def prepare(self, statement: str, again: bool = False) -> PreparedStatement:
-        """A statement, prepared on all nodes: once, or `again` if one has forgotten it. Raises `ERRORS`."""
+        """A statement, prepared on all nodes: once, or `again` if a node has forgotten it. Raises
+        `ERRORS`."""
         if again or statement not in self._statements:
             self._statements[statement] = self.driver.prepare(statement)
         return self._statements[statement]
 
     def read_storage(self, tables: Sequence[str]) -> Storage:
         """The sum over the tables and the data center's nodes, once memtables are flushed. The tables must be
-        the tool's. Raises SimulatorError if the server doesn't tell or lists no SSTables, the user may not
-        ask or alter the tables, or flushing takes too long; Retryable if a node doesn't answer.
+        the tool's. Raises SimulatorError if the server reports no size or no SSTables, if the user may not
+        read it or alter the tables, or if flushing takes too long; Retryable if a node doesn't answer.
 
-        Only SSTables are counted, so memtables are flushed first. CQL has no statement for that, but a table
-        whose properties change is flushed: its comment gets a new text. The flush goes on after the answer.
+        Only SSTables are counted, so memtables are flushed first. CQL has no statement for that, but a change
+        of a table's properties flushes it, so its comment gets a new text. The flush continues after the
+        answer.
         https://cassandra.apache.org/doc/latest/cassandra/managing/operating/virtualtables.html
         """
         options = self._options
@@ -253,15 +256,15 @@ class ClusterSession:
         )
 
     def keep_topology(self) -> _DriverTopology:
-        """End the driver's connections but for the one that tells of the cluster's nodes."""
+        """Close the driver's connections except the one that reports the cluster's nodes."""
         self.driver.shutdown()
         return self.topology
 
     def connect(
         self, node: wire.Node, statements: Sequence[str], names: dict[str, Prepared]
     ) -> wire.Connection:
-        """A connection to a node of this cluster, on which the statements are prepared. `names`: what nodes
-        call them, which must be the same for all, as it is in the requests; completed by the first node.
+        """A connection to a node of this cluster, with the statements prepared. `names`: the nodes' ids for
+        them, which must be the same everywhere, since requests contain them; completed by the first node.
         Works in any thread. Raises `ERRORS`."""
         assert isinstance(node, EndPoint)
         connection, prepared = wire.connect(
@@ -278,21 +281,21 @@ class ClusterSession:
         for text, name in zip(statements, prepared, strict=True):
             if names.setdefault(text, name) != name:
                 connection.close()
-                # Names follow from the statements' texts and the table.
+                # The ids follow from the statements' texts and the table.
                 raise ConnectionException(
                     "the node names prepared statements differently from the other nodes"
                 )
         return connection
 
     def translate(self, error: Exception) -> Retryable | SimulatorError:
-        """What an error means; remembers that the connection is lost."""
+        """What an error means; remembers a lost connection."""
         meaning = translate(error, self._options, self._job, self.expects_tables)
         if isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST:
             self._lost = True
         return meaning
 
     def refuse(self, error: Exception) -> SimulatorError:
-        """What an error means while connecting, when nothing is tried again."""
+        """What an error means while connecting, when nothing is retried."""
         meaning = self.translate(error)
         return meaning if isinstance(meaning, SimulatorError) else SimulatorError(str(meaning))
 
@@ -318,12 +321,12 @@ class ClusterSession:
 
 
 def _ask_one_node(statement: str) -> SimpleStatement:
-    """A statement that one node answers, whatever the target's consistency level."""
+    """A statement for a single node, at any consistency level of the target."""
     return SimpleStatement(statement, consistency_level=CONSISTENCY_CODES["ONE"])
 
 
 class _DriverTopology(HostStateListener):  # type: ignore[misc]
-    """What the driver knows of a cluster's nodes: a `Topology` of the pool of connections."""
+    """The driver's view of a cluster's nodes: the `Topology` of the connection pool."""
 
     def __init__(self, cluster: Cluster, policy: LoadBalancingPolicy, keyspace: str) -> None:
         self._metadata = cluster.metadata
@@ -351,7 +354,7 @@ class _DriverTopology(HostStateListener):  # type: ignore[misc]
 
 
 def _assign_name(connection_class: type, name: str) -> type:
-    """The connection class, under a name by which an administrator knows it (`system_views.clients`)."""
+    """The connection class, with a name by which administrators recognise it (`system_views.clients`)."""
 
     class Named(connection_class):  # type: ignore[misc]
         def send_msg(self, msg: Any, *args: Any, **kwargs: Any) -> Any:
@@ -363,8 +366,8 @@ def _assign_name(connection_class: type, name: str) -> type:
 
 
 def is_late(error: Exception) -> bool:
-    """Whether a read took the servers too long: a replica that gives it up says so by a failure for no
-    reason, the coordinator by a timeout."""
+    """Whether a read timed out on the servers: a replica reports this as a failure without a reason, the
+    coordinator as a timeout."""
     return isinstance(error, (ReadTimeout, ReadFailure))
 
 
@@ -376,7 +379,7 @@ def explain_failure(
     reason = find_cause(error)
     if any(isinstance(cause, (AuthenticationFailed, Unauthorized)) for cause in causes):
         remedy = "check username and password"
-    # The driver makes another OSError of an SSLError.
+    # The driver turns an SSLError into another OSError.
     elif "ssl" in reason.lower() or "certificate" in reason:
         remedy = "check tls, ca_certs, and that the certificate is for the names in contact_points"
     elif any(isinstance(cause, ProtocolVersionUnsupported) for cause in causes):
@@ -390,7 +393,7 @@ def explain_failure(
 
 
 def _find_causes(error: Exception) -> Iterable[Exception]:
-    """The error and what it is made of: NoHostAvailable has one for each node."""
+    """The error and its parts: NoHostAvailable has one for each node."""
     yield error
     parts = getattr(error, "errors", None)
     for part in parts.values() if isinstance(parts, dict) else ():
@@ -406,8 +409,8 @@ def find_cause(error: Exception) -> str:
 def translate(
     error: Exception, options: CassandraOptions, job: Job, expects_tables: bool = False
 ) -> Retryable | SimulatorError:
-    """What an error means: worth another try, or the end of the run. `expects_tables`: the run has made
-    its tables, so that a node that doesn't know them has not caught up."""
+    """What an error means: worth another attempt, or the end of the run. `expects_tables`: the run has
+    created its tables, so a node that doesn't know them hasn't caught up."""
     text = find_cause(error)
     for kind, name in _PASSES.items():
         if any(isinstance(cause, kind) for cause in _find_causes(error)):

@@ -1,8 +1,8 @@
-"""CQL's binary protocol for requests that are measured: what a client costs is a part of every figure.
+"""CQL's binary protocol for measured requests: the client's CPU time is part of every figure.
 
-The driver takes 35 to 200 µs of CPU for a request, as it makes a dozen objects for each, and has a
-thread of its own read the answers. Here a request is one system call, and who waits for answers reads
-them. The driver knows the cluster, logs in, and reads errors and rows.
+The driver takes 35 to 200 µs of CPU for a request: it creates a dozen objects, and reads answers in a
+separate thread. Here, a request is one system call, and the waiting thread reads the answers. The driver
+follows the cluster, logs in, and decodes errors and rows.
 
 Formats: https://github.com/apache/cassandra/blob/trunk/doc/native_protocol_v5.spec
 """
@@ -46,37 +46,37 @@ _SEGMENTS_SINCE = 5
 _SEGMENT_HEADER_BYTES, _CHECKSUM_BYTES = 6, 4
 _MAX_SEGMENT = 0x1FFFF
 _SELF_CONTAINED = 0x20000
-# Section 2.2: a segment's checksum begins with that of these bytes.
+# Section 2.2: a segment's checksum starts from these bytes.
 _CHECKSUM_INITIAL = zlib.crc32(b"\xfa\x2d\x55\xca")
 
 _PIECE = 1 << 18
-"""Bytes read at once."""
+"""Bytes to read at once."""
 
 _WOULD_BLOCK = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 Node = Hashable
-"""A node's address, as the driver has it."""
+"""A node's address, in the driver's form."""
 
 
 class Pending(NamedTuple):
-    """A request that is not answered yet."""
+    """A request without an answer yet."""
 
     request: Any
     sent_s: float
     late_s: float
-    """When its answer is not awaited any longer."""
+    """When to stop waiting for its answer."""
 
 
 class Reply(NamedTuple):
-    """A RESULT, as it came."""
+    """A raw RESULT."""
 
     flags: int
     body: bytes
 
 
 class Connection:
-    """A connection to a node, by which many requests may be under way. For one thread at a time. While it is
-    being set up it blocks (`ask`), from `stop_blocking` on it never does."""
+    """A connection to a node that carries many requests at the same time. For one thread at a time. It blocks
+    during set-up (`ask`), and never after `stop_blocking`."""
 
     def __init__(self, stream: socket.socket, version: int, node: Node) -> None:
         self.node = node
@@ -92,25 +92,25 @@ class Connection:
         self._parts: list[bytes] = []
         """The beginning of a frame."""
         self._have = 0
-        """How long that is."""
+        """Its length."""
         self._wanted = _HEADER.size
-        """How long it must be for more to be done."""
+        """The length at which more can be read."""
         self._unsent: deque[memoryview] = deque()
         self._free: list[int] = []
         self._numbers = iter(range(_MAX_NUMBER + 1))
         self.pending: dict[int, Pending] = {}
-        """Number of a request -> what it is, the oldest first."""
+        """Number of a request -> the request, oldest first."""
         self.heard_s = 0.0
         """When the node last sent anything, by `time.perf_counter`."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self._stream.close()
 
     # --- setting up
 
     def ask(self, message: Any) -> Any:
-        """Send a message of the driver's; its answer. Raises what the server says, or OSError."""
+        """The answer to a message of the driver's. Raises the server's error, or OSError."""
         frame = ProtocolHandler.encode_message(message, 0, self._version, None, False)
         self._stream.sendall(_pack_segments(frame, b"") if self._segmented else frame)
         while True:
@@ -121,12 +121,11 @@ class Connection:
                 return answer
 
     def use_segments(self) -> None:
-        """Use segments from the answer to STARTUP on, if the version has them."""
+        """Use segments from the answer to STARTUP on, if the protocol version has them."""
         self._segmented = self._version >= _SEGMENTS_SINCE
 
     def stop_blocking(self, stamped: bool = False) -> None:
-        """From here on nothing waits for the node. `stamped`: the kernel is to say when answers arrive, if it
-        can."""
+        """From here on, nothing waits for the node. `stamped`: the kernel timestamps answers, if it can."""
         self._stream.settimeout(0)
         is_stamped = stamped and not self._is_tls and stamp_arrivals(self._stream)
         self._receiver = Receiver(self._stream, is_stamped)
@@ -135,11 +134,11 @@ class Connection:
 
     @property
     def full(self) -> bool:
-        """Whether the node takes no more for the moment: `flush` when it does."""
+        """Whether the node accepts no more for the moment: call `flush` once it does."""
         return bool(self._unsent)
 
     def send(self, operation: int, body: bytes, request: Pending) -> None:
-        """Send a request as far as there is room. OSError if the connection is lost."""
+        """Send a request, as far as there is room. OSError if the connection is lost."""
         number = self._free.pop() if self._free else next(self._numbers, None)
         if number is None:
             raise ConnectionResetError("too many requests got no answer")
@@ -154,10 +153,10 @@ class Connection:
             self._unsent.append(memoryview(data)[sent:])
 
     def flush(self) -> None:
-        """Send what there is room for. OSError if the connection is lost."""
+        """Send the rest, as far as there is room. OSError if the connection is lost."""
         with suppress(*_WOULD_BLOCK):
             while self._unsent:
-                # TLS wants to be given the same again after it could not send it.
+                # After a partial write, TLS requires the same data again.
                 data = self._unsent[0]
                 sent = self._stream.send(data)
                 if sent < len(data):
@@ -166,11 +165,11 @@ class Connection:
                     self._unsent.popleft()
 
     def receive(self) -> list[tuple[Pending, Reply | Exception]]:
-        """The requests whose answers have come, and each answer, or what is wrong with it; OSError if the
+        """The requests whose answers have arrived, each with its answer or an error. OSError if the
         connection is lost."""
         answers: list[tuple[Pending, Reply | Exception]] = []
         try:
-            # Over TLS, poll sees only what the library has not read yet, so all of it is read here.
+            # Over TLS, poll doesn't see what the library has already read, so everything is read here.
             while not answers or self._is_tls:
                 for flags, number, operation, body in self._read_frames():
                     self._free.append(number)
@@ -188,13 +187,13 @@ class Connection:
         except _WOULD_BLOCK:
             pass
         except OSError:
-            # It will come again, after what has been answered before.
+            # The error recurs after the answers so far have been handled.
             if not answers:
                 raise
         return answers
 
     def give_up(self, now_s: float) -> Iterator[Pending]:
-        """The requests that are late by now, for whose answers nobody waits any longer."""
+        """The requests that are past their deadline, whose answers are no longer awaited."""
         for number in [
             number for number, pending in self.pending.items() if pending.late_s <= now_s
         ]:
@@ -203,7 +202,7 @@ class Connection:
     # --- reading
 
     def _read_frames(self) -> Iterator[tuple[int, int, int, bytes]]:
-        """Flags, number, operation and body of each message that is complete by now. Reads once."""
+        """Flags, number, operation and body of each complete message. Reads once."""
         data = self._receiver.read(_PIECE)
         self.heard_s = self._receiver.arrived_s
         if not data:
@@ -211,7 +210,7 @@ class Connection:
         if self._segmented:
             data = self._unpack(data)
         if self._parts:
-            # Put together once, however many parts a large answer comes in.
+            # Joined once, however many parts a large answer has.
             self._parts.append(data)
             self._have += len(data)
             if self._have < self._wanted:
@@ -250,7 +249,7 @@ class Connection:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _decode(self, flags: int, number: int, operation: int, body: bytes) -> Any:
-        """A message as the driver has it; of an error, the exception that the driver raises."""
+        """A message in the driver's form; for an error, the driver's exception."""
         answer = ProtocolHandler.decode_message(
             self._version, {}, number, flags, operation, body, None, None
         )
@@ -271,7 +270,7 @@ def _pack_segments(head: bytes, body: bytes) -> bytes:
     return b"".join(parts)
 
 
-# The driver computes it bit by bit; requests of one kind have few lengths.
+# The driver computes it bit by bit; requests of one kind have few different lengths.
 @lru_cache(1024)
 def _segment_header(header: int) -> bytes:
     checksum: int = compute_crc24(header, 3)
@@ -293,9 +292,10 @@ def connect(
     statements: Sequence[str],
     stamped: bool,
 ) -> tuple[Connection, list[Prepared]]:
-    """A connection to the node at `address`, and what it calls the prepared `statements`. `name`: by which an
-    administrator knows it (`system_views.clients`); `timeout_s`: for each step; `stamped`: the kernel is to
-    say when answers arrive. Raises what the driver does: AuthenticationFailed, InvalidRequest, OSError, …"""
+    """A connection to the node at `address`, and its ids of the prepared `statements`. `name`: by which
+    administrators recognise it (`system_views.clients`); `timeout_s`: for each step; `stamped`: the kernel
+    timestamps answers, if it can. Raises the driver's errors: AuthenticationFailed, InvalidRequest,
+    OSError, …"""
     stream = connect_socket(*address, timeout_s)
     try:
         for option in SOCKET_OPTIONS:

@@ -4,9 +4,9 @@ Each event is stored exactly once, however a connection or the server dies
 --------------------------------------------------------------------------
 Each INSERT has its own token (`insert_deduplication_token`). An INSERT whose outcome is unknown is sent again
 unchanged. The server remembers the tokens of the last INSERTs into a table with its parts, so it stores the
-INSERT once, whether the first was stored, is still running, or never arrived. An INSERT that fills several
-partitions or blocks is stored in parts, each with its own token: parts that are already stored stay, and the
-rest is added.
+INSERT once, whether the first attempt was stored, is still running, or never arrived. An INSERT that fills
+several partitions or blocks is stored in parts, each with its own token: parts that are already stored stay,
+and the rest is added.
 
 The option `deduplication_window` (100,000) sets how many INSERTs a table remembers. It sets
 `non_replicated_deduplication_window`, which is 0 by default, so that a repeated INSERT would be stored twice;
@@ -30,10 +30,10 @@ id, immediately in queries (`final = 1`), and on disk once parts are merged.
 The size on disk is that of the active parts (`system.parts`). To compact, all parts of a partition are merged
 into one (`OPTIMIZE TABLE … FINAL`).
 
-With `client=official`, clickhouse-connect sends the same events, see `official`.
+With `client=official`, clickhouse-connect sends the same events: see `server`.
 
-Proven on the real engine of ClickHouse (26.9) behind a stand-in for its server, without asynchronous inserts,
-replicas and its own concurrency.
+Tested with the real engine of ClickHouse (26.9) behind a stand-in for its server: without asynchronous
+inserts, replicas, and the server's own concurrency.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         LEAN: Client(
             f"{__name__}.server:ClickhouseWriter", f"{__package__}.server:ClickhouseAsker"
         ),
-        # A client's session takes one request at a time.
+        # A session of the client takes one request at a time.
         "official": Client(
             f"{__name__}.server:OfficialClickhouseWriter",
             f"{__name__}.server:OfficialClickhouseAsker",
@@ -165,7 +165,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
-        # None with numbers: nothing counts rows.
+        # No sequential keys: nothing counts rows.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT, PrimaryKey.UUID),
         shapes=ClickhouseDialect.SHAPES,
         statements="SQL",
@@ -183,7 +183,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
     )
 
     TYPES = TYPES
-    # No unique ones, as ClickHouse has none.
+    # It has no unique keys.
     KEYS: ClassVar = {
         PrimaryKey.CLIENT: "String",
         PrimaryKey.UUID: "UUID DEFAULT generateUUIDv4()",
@@ -233,7 +233,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
                     " insert into a MergeTree: leave async_insert out, or use replicated=true"
                 )
         database = self.options.database
-        # In no database: there may be none.
+        # Outside any database: there may be none.
         databases = self.connection.ask(
             f"SELECT 1 FROM system.databases WHERE name = {quote_text(database)}"
         )
@@ -245,25 +245,25 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         return [self._create_database(), *super().describe_schema()]
 
     def _create_database(self) -> str:
-        """The statement that makes the database."""
+        """The statement that creates the database."""
         database = quote_name(self.options.database)
         return f"CREATE DATABASE IF NOT EXISTS {database}{self._on_cluster}"
 
     def drop_database(self) -> None:
-        """Drop the database with all that is in it."""
+        """Drop the database and everything in it."""
         database = quote_name(self.options.database)
         self.execute(f"DROP DATABASE IF EXISTS {database}{self._on_cluster} SYNC")
 
     def drop(self, table: str) -> None:
-        # At once: else it would be kept for some minutes, and its disk with it.
+        # SYNC: otherwise it would keep its disk space for some minutes.
         self.execute(f"DROP TABLE IF EXISTS {self.name_table(table)} SYNC")
 
     def finish_table(self, table: str) -> str:
-        # Without arguments, Keeper's path and the replica's name are those of the server's settings.
+        # Without arguments, Keeper's path and the replica's name come from the server's settings.
         engine = " ENGINE = Replicated" if self.options.replicated else " ENGINE = "
         mark = f" COMMENT {quote_text(MARK)}"
         if table in self.job.tags_tables:
-            # Rows of one id become one when parts are merged.
+            # Rows with the same id become one when parts are merged.
             return f"{engine}ReplacingMergeTree ORDER BY {quote_name(ID)}{mark}"
         schema, partition = self.job.schema, _PARTITIONS.get(self.options.partition)
         time = quote_name(schema.time)
@@ -318,7 +318,7 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
 
     def fits(self, actual: str, expected: str) -> bool:
         if expected.startswith("JSON("):
-            # How it is written is the server's affair, and it may have more paths.
+            # The server chooses the form, and it may have more paths.
             return actual.startswith("JSON")
         return actual in (expected, f"LowCardinality({expected})")
 
@@ -343,8 +343,8 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         self.check_tables()
 
     def check_tables(self) -> None:
-        """SimulatorError if a table has replicas and shouldn't, or the reverse. Makes the others
-        remember as many INSERTs as the options say."""
+        """SimulatorError if a table has replicas and shouldn't, or the reverse. Sets the number of remembered
+        INSERTs on tables without replicas."""
         for table in self.job.table_names:
             [(engine,)] = self.ask(
                 f"SELECT engine FROM system.tables WHERE database = {quote_text(self.options.database)}"
@@ -377,12 +377,12 @@ class Clickhouse(SqlModule[ClickhouseOptions, Connection]):
         return super().count()
 
     def fetch_all(self, table: str) -> str:
-        """The statement that has replicas wait until they have what the others have."""
+        """The statement that makes replicas catch up with the others."""
         name = f"{quote_name(self.options.database)}.{quote_name(table)}"
         return f"SYSTEM SYNC REPLICA{self._on_cluster} {name}"
 
     def count_rows(self, table: str) -> int:
-        # Rows of one id count as one, merged or not.
+        # Rows with the same id count as one, merged or not.
         final = " FINAL" if table in self.job.tags_tables else ""
         return int(self.ask(f"SELECT count() FROM {quote_name(table)}{final}")[0][0])
 

@@ -1,10 +1,8 @@
-"""Options of targets on ClickHouse, and requests to it: an INSERT's rows in the Native format, and what tells
-it from all other INSERTs.
+"""Options of targets on ClickHouse, and requests to it: an INSERT's rows in the Native format, and its token.
 
-A block is the numbers of its columns and rows, then each column: name, type, values. Values of fixed
-length stand one behind the other, little-endian, as numpy has them; a text has its length before it; of
-a Nullable column the first thing is where values are missing. So a request is made of slices of what is
-made once for all of them.
+A block is the numbers of its columns and rows, then each column: name, type, values. Values of fixed length
+follow one another, little-endian, as in numpy; a text follows its length; a Nullable column begins with a map
+of missing values. So all values are encoded once, and a request consists of slices.
 
 https://clickhouse.com/docs/interfaces/formats/Native
 """
@@ -45,18 +43,18 @@ class Codecs(StrEnum):
     """How columns are compressed on disk."""
 
     DEFAULT = "default"
-    """As the server is configured: LZ4 unless somebody has changed it."""
+    """As the server is configured: LZ4 by default."""
     ZSTD = "zstd"
     """ZSTD for every column."""
     SERIES = "series"
-    """What suits series: Delta for times and whole numbers, Gorilla for floats, ZSTD behind them."""
+    """Suited to time series: Delta for times and integers, Gorilla for floats, then ZSTD."""
 
 
 class Partition(StrEnum):
     """What a partition of a table holds."""
 
     NONE = "none"
-    """All events: there is one partition."""
+    """Nothing: there is one partition."""
     MONTH = "month"
     WEEK = "week"
     DAY = "day"
@@ -159,7 +157,7 @@ TYPES = {
     ColumnType.TEXT: "String",
     ColumnType.JSON: "String",
 }
-"""The types that columns are sent as. The server makes of them what a table has."""
+"""The types in which columns are sent. The server converts them to the table's types."""
 
 _LITTLE_ENDIAN = {
     ColumnType.TIMESTAMP_MS: "<i8",
@@ -171,13 +169,13 @@ _LITTLE_ENDIAN = {
 }
 
 _JOINED_BYTES = 64
-"""From so many bytes on, joining texts of different lengths costs less than picking them out of an array."""
+"""From this length on, joining texts of different lengths is faster than picking them from an array."""
 
 _NO_BYTES = b""
 
 
 def write_number(number: int) -> bytes:
-    """A number of variable length: seven bits a byte, the lowest first (LEB128)."""
+    """A number of variable length: seven bits per byte, the lowest first (LEB128)."""
     octets = bytearray()
     while number > 0x7F:
         octets.append(number & 0x7F | 0x80)
@@ -198,7 +196,7 @@ def write_text(text: bytes) -> bytes:
     return _write_length(len(text)) + text
 
 
-# A column's values as bytes: `part` has those of values [start, stop), which requests take.
+# A column's values as bytes: `part` returns those of values [start, stop), which requests take.
 
 
 class _Constant:
@@ -212,7 +210,7 @@ class _Constant:
 
 
 class _Fixed:
-    """Values that are all of the same length."""
+    """Values of equal length."""
 
     def __init__(self, octets: NDArray[np.uint8]) -> None:
         """`octets`: a row for each value."""
@@ -224,10 +222,10 @@ class _Fixed:
 
 
 class _Varying:
-    """Values of different lengths, one behind the other."""
+    """Values of different lengths, one after another."""
 
     def __init__(self, octets: memoryview, begins: Sequence[int]) -> None:
-        """`begins`: where each value begins, and the end of the last."""
+        """`begins`: the start of each value, and the end of the last."""
         self._octets, self._begins = octets, begins
 
     def part(self, start: int, stop: int) -> memoryview:
@@ -254,11 +252,11 @@ def _write_texts(data: NDArray[np.bytes_]) -> _Values:
         parts = [_write_length(len(text)) + text for text in data.tolist()]
         begins = [0, *accumulate(map(len, parts))]
         return _Varying(memoryview(b"".join(parts)), begins)
-    # Fewer than 128 bytes: the length is one.
+    # Fewer than 128 bytes: the length takes one byte.
     padded = np.empty((count, width + 1), dtype=np.uint8)
     padded[:, 0] = lengths
     padded[:, 1:] = octets
-    # No text has a NUL character: what numpy fills texts up with.
+    # No text has a NUL character, with which numpy pads texts.
     is_there = padded != 0
     is_there[:, 0] = True
     picked = np.compress(is_there.reshape(-1), padded.reshape(-1))
@@ -273,7 +271,7 @@ def _write_values(column: Column, data: NDArray[Any]) -> _Values:
 
 
 class NativeBlock:
-    """Rows, any span of which can be made a block."""
+    """Rows, any span of which can become a block."""
 
     def __init__(
         self,
@@ -284,7 +282,7 @@ class NativeBlock:
         """`missing` as in `EventBlock`."""
         self._count = write_number(len(columns))
         self._parts: list[tuple[bytes, _Values]] = []
-        """What comes before values, and the values."""
+        """The bytes before the values, and the values."""
         for column in columns:
             data = values[column.name]
             kind = TYPES[column.type]
@@ -319,12 +317,12 @@ class Part:
     table: int
     body: bytes
     token: str
-    """The server stores one INSERT of each token."""
+    """The server stores one INSERT per token."""
     is_stored: bool = False
 
 
 def make_tokens() -> Iterator[str]:
-    """Tokens of INSERTs: nobody else, of this run or of one before, makes the same."""
+    """Unique tokens of INSERTs: no other run, earlier or concurrent, makes the same."""
     prefix = uuid.uuid4().hex
     return (f"{prefix}-{number}" for number in count())
 
@@ -360,17 +358,17 @@ class NativeEncoder(Encoder):
 
 
 def _locate(share: Share, row: int) -> int:
-    """How many of a table's rows come before a row of the block."""
+    """How many of a table's rows precede a row of the block."""
     rows = share.rows
     return max(0, -(-(row - rows.start) // rows.step))
 
 
 def compress(body: bytes, compression: Compression) -> bytes:
-    """The body as it is sent."""
+    """The body in the form to send."""
     if compression is Compression.GZIP:
         return compress_gzip(body)
     if compression is Compression.LZ4:
-        # Only who asks for it needs the package.
+        # Only needed if it is asked for.
         import lz4.frame
 
         compressed: bytes = lz4.frame.compress(body)

@@ -1,8 +1,8 @@
-"""Described queries in ClickHouse's SQL, and their answers in the Native format, as the vendor's drivers ask
-for them: of all formats it costs the server least to write, and a client to read.
+"""Described queries in ClickHouse's SQL, and their answers in the Native format, which the vendor's drivers
+use: it is the cheapest format for the server to write and for a client to read.
 
-A block is the numbers of its columns and rows, then each column: name, type, values (see `encoding`). Of a
-LowCardinality column a block has a dictionary and each row's place in it.
+A block is the numbers of its columns and rows, then each column: name, type, values (see `encoding`). For a
+LowCardinality column, a block has a dictionary and each row's index in it.
 
 https://clickhouse.com/docs/interfaces/http
 https://clickhouse.com/docs/interfaces/formats/Native
@@ -60,19 +60,19 @@ class ClickhouseDialect(SqlDialect):
         column = schema.column(aggregate.column)
         value = self.read(column)
         if aggregate.function.percent is not None:
-            # `quantile` would be an estimate by some 8,000 values.
+            # `quantile` would estimate it from about 8,000 values.
             return f"quantileExactInclusive({aggregate.function.percent / 100:g})({value})"
         if aggregate.function is Function.LAST:
             time = quote_name(schema.time)
             if not column.nullable:
                 return f"argMax({value}, {time})"
-            # Of a lone value, `argMax` would leave out the events that have none. Takes three times as long.
+            # For a single value, `argMax` would skip events without one. Takes three times as long.
             return f"argMax(tuple({value}), {time}).1"
         computed = f"{aggregate.function}({value})"
         return _in_ms(computed) if aggregate.column == schema.time else computed
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
-        # Both backwards, as a table is then read in its own order: a third of the time.
+        # Both descending, so that a table is read in its own order: a third of the time.
         return (
             f"SELECT {list_aliased(values)} FROM {source}"
             f" ORDER BY {values[0]} DESC, {time} DESC LIMIT 1 BY {values[0]}"
@@ -80,13 +80,13 @@ class ClickhouseDialect(SqlDialect):
 
 
 def name_device(schema: Schema) -> str:
-    """The expression for what names an event's device."""
+    """The expression for the name of an event's device."""
     column, path = quote_name(schema.device), schema.device_path
     return f"{column}.{quote_name(path)}" if path else column
 
 
 def quote_text(text: str) -> str:
-    """A text as a constant: unlike standard SQL, a backslash means something in it."""
+    """A text as a constant: unlike in standard SQL, a backslash is an escape."""
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
 
@@ -100,10 +100,10 @@ def compile_statement(bound: BoundQuery, schema: Schema) -> str:
     """The statement for a bound query."""
     settings = []
     if bound.query.compute and not bound.query.per:
-        # Else the lowest of no values would be 0.
+        # Otherwise the minimum of no values would be 0.
         settings.append("aggregate_functions_null_for_empty = 1")
     if schema.tags is Tags.TABLE:
-        # A device's row may be there more than once until parts are merged.
+        # A device's row may exist more than once until parts are merged.
         settings.append("final = 1")
     statement = compile_query(bound, schema, ClickhouseDialect())
     return f"{statement} SETTINGS {', '.join(settings)}" if settings else statement
@@ -118,11 +118,11 @@ _NUMPY = {
     "DateTime64(3)": "<i8", "DateTime64(3, 'UTC')": "<i8",
 }  # fmt: skip
 _WIDTHS = {kind.encode(): np.dtype(dtype).itemsize for kind, dtype in _NUMPY.items()}
-# Whether each value is missing comes before all values.
+# The map of missing values comes before all values.
 _WIDTHS |= {b"Nullable(%b)" % kind: 1 + width for kind, width in _WIDTHS.items()}
 
 _VERSION_BYTES, _COUNT_BYTES = 8, 8
-"""Before a LowCardinality column's dictionary, and before its places."""
+"""The bytes before a LowCardinality column's dictionary, and before its indexes."""
 
 
 class NotNative(Exception):
@@ -130,7 +130,7 @@ class NotNative(Exception):
 
 
 def count_rows(body: bytes) -> int:
-    """The rows of an answer; NotNative if it isn't whole."""
+    """The number of rows in an answer; NotNative if it isn't complete."""
     at = total = 0
     try:
         while at < len(body):
@@ -148,8 +148,8 @@ def count_rows(body: bytes) -> int:
 
 
 def read_rows(body: bytes) -> list[tuple[Any, ...]]:
-    """The rows of an answer that `count_rows` has found to be whole. Texts are `str`, times ms since 1970, a
-    missing value is None."""
+    """The rows of an answer that `count_rows` accepted. Texts are `str`, times ms since 1970, a missing value
+    is None."""
     rows: list[tuple[Any, ...]] = []
     at = 0
     while at < len(body):
@@ -165,7 +165,7 @@ def read_rows(body: bytes) -> list[tuple[Any, ...]]:
 
 
 def _read_number(body: bytes, at: int) -> tuple[int, int]:
-    """A number of variable length, and where it ends."""
+    """A number of variable length, and its end."""
     octet = body[at]
     at += 1
     number, shift = octet & 0x7F, 7
@@ -178,9 +178,9 @@ def _read_number(body: bytes, at: int) -> tuple[int, int]:
 
 
 def _read_head(body: bytes, at: int) -> tuple[bytes, int]:
-    """A column's type, and where its values begin."""
+    """A column's type, and the start of its values."""
     for _ in range(2):
-        # As `_read_number`, which would take as long as all else.
+        # As `_read_number`, which would take as long as everything else.
         size, begin = (body[at], at + 1) if body[at] <= 0x7F else _read_number(body, at)
         at = begin + size
     kind = body[begin:at]
@@ -190,12 +190,12 @@ def _read_head(body: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _inner(kind: bytes, outer: bytes) -> bytes | None:
-    """The type that `outer(…)` is of; None if the type isn't one of these."""
+    """The type within `outer(…)`; None if the type isn't of this form."""
     return kind[len(outer) + 1 : -1] if kind.startswith(outer + b"(") else None
 
 
 def _skip(kind: bytes, body: bytes, at: int, rows: int) -> int:
-    """Where a column's values end, which begin at a place. IndexError if they don't end."""
+    """The end of a column's values, from their start. IndexError if they are cut off."""
     if (width := _WIDTHS.get(kind)) is not None:
         return at + width * rows
     if not rows:
@@ -224,14 +224,14 @@ class _Dictionary(NamedTuple):
     begin: int
     size: int
     width: int
-    """Bytes of a place in it."""
+    """Bytes of an index."""
 
 
 def _open_dictionary(inner: bytes, body: bytes, at: int) -> _Dictionary:
-    """The dictionary of a LowCardinality column whose values begin at a place."""
+    """The dictionary of a LowCardinality column, from the start of its values."""
     flags, size = struct.unpack_from("<QQ", body, at + _VERSION_BYTES)
     begin = at + _VERSION_BYTES + struct.calcsize("<QQ")
-    # Of Nullable texts, the first stands for nothing.
+    # For Nullable texts, the first entry means missing.
     return _Dictionary(_inner(inner, b"Nullable") or inner, begin, size, 1 << (flags & 0xFF))
 
 

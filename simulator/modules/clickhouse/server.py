@@ -1,4 +1,4 @@
-"""Requests to ClickHouse by HTTP, what its errors mean, who writes and asks."""
+"""Requests to ClickHouse over HTTP, the meaning of its errors, and its writers and askers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _TOO_OLD = (
     46,  # UNKNOWN_FUNCTION
     50,  # UNKNOWN_TYPE
     115,  # UNKNOWN_SETTING
-    344,  # SUPPORT_IS_DISABLED: a type that was an experiment then
+    344,  # SUPPORT_IS_DISABLED: a type that was experimental then
     432,  # UNKNOWN_CODEC
 )
 _FINAL = {
@@ -53,13 +53,13 @@ _FINAL = {
     497: "{text}; as an administrator, GRANT ALL ON {database}.* TO {options.user}",  # ACCESS_DENIED
     **dict.fromkeys(_TOO_OLD, "{text}; a newer server knows it"),
 }
-"""Code -> what to say of an error that ends a run."""
+"""Code -> the message for an error that ends a run."""
 _PASSING = {
-    # The server asks to be left alone for a while.
+    # The server is overloaded.
     202: "too_many_requests",  # TOO_MANY_SIMULTANEOUS_QUERIES
     252: "too_many_parts",  # TOO_MANY_PARTS
     241: "out_of_memory",  # MEMORY_LIMIT_EXCEEDED
-    # What may be better in a moment; whether the INSERT is stored is settled by its token.
+    # May work in a moment; the token settles whether the INSERT is stored.
     159: "timeout",  # TIMEOUT_EXCEEDED
     209: "timeout",  # SOCKET_TIMEOUT
     210: "unavailable",  # NETWORK_ERROR
@@ -75,11 +75,11 @@ _PASSING = {
 _VERSION = re.compile(r" \(version [^)]*\)$")
 _EXCEPTION = re.compile(rb"Code: (\d+)\. DB::Exception: [^\r\n]*")
 _EXCEPTION_BYTES = 1 << 14
-"""How much of the end of an answer is searched."""
+"""How much of the end of an answer to search."""
 
 _SESSION = {
     **dict.fromkeys(("extremes", "use_query_cache"), "0"),
-    # What leaves something out, without a word.
+    # Settings that leave something out silently.
     **dict.fromkeys(
         (
             "result_overflow_mode", "read_overflow_mode", "read_overflow_mode_leaf", "set_overflow_mode",
@@ -88,7 +88,7 @@ _SESSION = {
         ),
         "throw",
     ),
-    # What statements mean.
+    # The meaning of statements.
     **dict.fromkeys(
         (
             "aggregate_functions_null_for_empty", "data_type_default_nullable", "group_by_use_nulls",
@@ -97,19 +97,19 @@ _SESSION = {
         "0",
     ),
     "enable_positional_arguments": "1",
-    # The form of blocks, and that one isn't stored twice.
+    # The form of blocks, and their deduplication.
     "input_format_native_allow_types_conversion": "1",
     "input_format_native_decode_types_in_binary_format": "0",
     "output_format_native_encode_types_in_binary_format": "0",
     "low_cardinality_allow_in_native_format": "1",
     "insert_deduplicate": "1",
 }  # fmt: skip
-"""Settings on which answers, and what is stored, depend. A profile may have others than these defaults.
+"""Settings that affect answers or stored data. A user's profile may differ from these defaults.
 https://clickhouse.com/docs/operations/settings/settings"""
 
 
 class Connection(HttpDatabase[ClickhouseOptions]):
-    """INSERTs, other statements, and questions."""
+    """INSERTs, other statements, and queries."""
 
     SYSTEM = "ClickHouse"
     PASSING: ClassVar = {
@@ -118,7 +118,7 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         503: "unavailable",
         504: "unavailable",
     }
-    """Kinds of errors of answers without a number of ClickHouse's."""
+    """Kinds of errors for answers without a ClickHouse error number."""
 
     def __init__(self, options: ClickhouseOptions, job: Job) -> None:
         super().__init__(options, job)
@@ -126,9 +126,9 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         """The headers of an INSERT of events, besides `headers`."""
         if options.compression is not Compression.NONE:
             self.insert_headers["content-encoding"] = options.compression.value
-        # These two are not told.
+        # system.settings isn't asked for these two.
         self.session: Mapping[str, str] = {"limit": "0", "offset": "0"}
-        """What every request sets: a user's profile may have it otherwise."""
+        """Settings sent with every request, since a user's profile may differ."""
 
     def ping(self, timeout_s: float) -> None:
         among = ", ".join(map(quote_text, _SESSION))
@@ -153,9 +153,9 @@ class Connection(HttpDatabase[ClickhouseOptions]):
 
     @property
     def insert_settings(self) -> dict[str, str]:
-        """The settings of an INSERT, but for its token."""
+        """The settings of an INSERT, without its token."""
         options = self.options
-        # Newer servers have 1 as their default.
+        # The default of newer servers is 1.
         settings = {"async_insert": str(int(options.async_insert))}
         if options.async_insert:
             settings["wait_for_async_insert"] = str(int(options.wait_for_async_insert))
@@ -166,7 +166,7 @@ class Connection(HttpDatabase[ClickhouseOptions]):
 
     @cached_property
     def question_target(self) -> str:
-        """Where a query of the workload is asked."""
+        """The target for a query of the workload."""
         return self.target(database=self.options.database, default_format="Native")
 
     def _insert(self, table: str, columns: str) -> dict[str, str]:
@@ -183,19 +183,19 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         self.fetch("POST", self.find_target(part), part.body, self.insert_headers)
 
     def store(self, table: str, columns: Sequence[str], body: bytes) -> None:
-        """Insert rows that may be there more than once. Raises Retryable."""
+        """Insert rows that may be stored already. Raises Retryable."""
         names = ", ".join(map(quote_name, columns))
         target = self.target(**self._insert(table, names), async_insert="0")
         self.fetch("POST", target, body)
 
     def run(self, statement: str, timeout_s: float | None = None, **settings: str) -> None:
-        """Run a statement without an answer, in no database. Raises Retryable or SimulatorError."""
+        """Run a statement without an answer, outside any database. Raises Retryable or SimulatorError."""
         self.fetch("POST", self.target(**settings), statement.encode(), timeout_s=timeout_s)
 
     def ask(
         self, statement: str, database: str | None = None, timeout_s: float | None = None
     ) -> list[tuple[Any, ...]]:
-        """All rows of a SELECT's answer. `database`: where tables are that are named without one."""
+        """All rows of a SELECT's answer. `database`: of tables that are named without one."""
         timeout_s = timeout_s or self.options.query_timeout_s
         settings = {"default_format": "JSONCompact", "output_format_json_quote_64bit_integers": "0"}
         if database is not None:
@@ -205,7 +205,7 @@ class Connection(HttpDatabase[ClickhouseOptions]):
         return [tuple(row) for row in self.parse(answer, "data")]
 
     def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
-        # Newer servers hang up behind an error in the middle of an answer.
+        # Newer servers close the connection after an error in the middle of an answer.
         exception = find_exception(error.end) if isinstance(error, ConnectionLost) else None
         return self.explain(exception) if exception else super().explain_silence(error)
 
@@ -225,7 +225,7 @@ class Connection(HttpDatabase[ClickhouseOptions]):
 
 
 def find_exception(body: bytes) -> Answer | None:
-    """The error at the end of an answer that had begun, as an answer of its own; None if there is none."""
+    """The error at the end of a partial answer, as an answer of its own; None if there is none."""
     match = _EXCEPTION.search(body[-_EXCEPTION_BYTES:])
     return Answer(500, match[0], [(_CODE.encode(), match[1])]) if match else None
 
@@ -238,7 +238,7 @@ def read_table_settings(engine: str) -> dict[str, str]:
 
 
 class ClickhouseWriter(ConnectedWriter[Connection]):
-    """Sends payloads of `NativeEncoder`; by several threads if several may be in flight."""
+    """Sends payloads of `NativeEncoder`; with several threads if several may be in flight."""
 
     def send(self, payload: Request) -> int:
         for part in payload.data:
@@ -249,7 +249,7 @@ class ClickhouseWriter(ConnectedWriter[Connection]):
 
 
 class ClickhouseAsker(SqlAsker[Connection]):
-    """Asks what `Clickhouse.compile` gives."""
+    """Sends the queries of `Clickhouse.compile`."""
 
     def __init__(self, module: Clickhouse, in_flight: int) -> None:
         super().__init__(module, module.DIALECT, in_flight, module.options.query_timeout_s)
@@ -261,14 +261,14 @@ class ClickhouseAsker(SqlAsker[Connection]):
         return escaped.encode()
 
     def converse(self, request: bytes) -> Conversation:
-        # Where it goes is known once there is a connection.
+        # The target is known once there is a connection.
         return super().converse(HttpRequest("POST", self.database.question_target, request))
 
     def count_rows(self, body: bytes) -> int:
         try:
             return count_rows(body)
         except NotNative as error:
-            # An error in the middle of an answer is the last of it.
+            # An error in the middle of an answer comes last.
             if exception := find_exception(body):
                 raise self.database.explain(exception) from error
             raise SimulatorError(
@@ -281,25 +281,24 @@ class ClickhouseAsker(SqlAsker[Connection]):
 
 # --- the official client -----------------------------------------------------------------------------
 
-# clickhouse-connect (`client=official`), with its defaults. It inserts as its documentation has it for many
-# INSERTs into one table: one `insert` with an InsertContext for each request: rows of Python values, of which
-# it makes the Native format, compressed by LZ4. It sends a request again by itself when a connection ends;
-# here the loop does, and counts it, so the client is given a pool that tells of no failure that it was
-# such an end.
+# clickhouse-connect (`client=official`), with its defaults. It inserts as its documentation advises for many
+# INSERTs into one table: one `insert` with an InsertContext for each request. It converts rows of Python
+# values to the Native format, compressed with LZ4. By itself it would send a request again when a connection
+# ends; here the loop does, and counts it, so the client gets a pool that reports no failure as such an end.
 #
 # https://clickhouse.com/docs/integrations/language-clients/python/advanced-inserting
 # https://clickhouse.com/docs/integrations/language-clients/python/driver-api
 
 
 class OfficialClickhouseWriter(ClientWriter[Connection]):
-    """Sends payloads of `RowsEncoder` by a client. Its pool tells what errors mean."""
+    """Sends payloads of `RowsEncoder` through a client. Its pool translates errors."""
 
     def __init__(self, module: ConnectedModule[Any, Connection]) -> None:
         super().__init__(module)
         self._tokens = make_tokens()
         self._pool: PoolManager | None = None
         self._contexts: dict[int, Any] = {}
-        """The context of each table."""
+        """Each table's context."""
 
     def make_encoder(self, module: AnyModule) -> RowsEncoder:
         return RowsEncoder(module.job)
@@ -333,8 +332,8 @@ class OfficialClickhouseWriter(ClientWriter[Connection]):
 
 
 def make_client(connection: Connection, timeout_s: float) -> tuple[Any, PoolManager]:
-    """A client that reaches the server as the module's own connection does, and its pool, which it doesn't
-    close. `timeout_s`: how long an answer may take."""
+    """A client that reaches the server as the module's own connection does, and its pool, which the client
+    doesn't close. `timeout_s`: for an answer."""
     import clickhouse_connect
 
     options = connection.options
@@ -360,14 +359,14 @@ def make_client(connection: Connection, timeout_s: float) -> tuple[Any, PoolMana
 
 
 def _make_pool(connection: Connection, timeout_s: float) -> PoolManager:
-    """The pool by which the client sends requests."""
+    """The pool through which the client sends requests."""
     import urllib3
     from urllib3.exceptions import HTTPError, ReadTimeoutError
 
     options = connection.options
 
     class Pool(urllib3.PoolManager):
-        """Tells what failures mean in the tool's words, which the client leaves alone."""
+        """Translates failures into the tool's errors, which the client doesn't catch."""
 
         def request(self, *args: Any, **kwargs: Any) -> Any:
             kwargs["timeout"] = urllib3.Timeout(
@@ -390,7 +389,7 @@ def _make_pool(connection: Connection, timeout_s: float) -> PoolManager:
 
 
 class OfficialClickhouseAsker(ClientAsker[Connection]):
-    """Asks by `Client.query`."""
+    """Queries with `Client.query`."""
 
     def make_client(self) -> Any:
         return make_client(self.connection, self.connection.options.query_timeout_s)
@@ -407,7 +406,7 @@ class OfficialClickhouseAsker(ClientAsker[Connection]):
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
         from clickhouse_connect.driver.exceptions import Error, OperationalError, StreamFailureError
 
-        # The client's pool has told in the tool's words what a request's status says.
+        # The client's pool has translated a request's error status already.
         if isinstance(error, OperationalError | StreamFailureError):
             return connection_lost(f"{self.connection.options.server}: {error}")
         if isinstance(error, Error):

@@ -2,36 +2,36 @@
 
 Each event is stored exactly once, however a connection or a node dies
 ---------------------------------------------------------------------
-CrateDB has no transactions: each row of a request is stored or refused alone, and the answer says which (by
-the rows' counts; for UNNEST, how many). After an error, the outcome of the request is unknown. The writer
-therefore waits a second, then until all INSERTs that began before have ended (sys.jobs), makes what they
-stored visible (REFRESH TABLE), looks up by their natural keys which of the request's events are stored, and
-sends only the others again. With a key from the client, a second copy of a row is impossible; without, a run
-is refused if the server keeps no list of running statements (stats.enabled).
+CrateDB has no transactions: each row of a request is stored or refused on its own, and the answer says which
+(by the rows' counts; for UNNEST only how many). After an error, the outcome of the request is unknown. The
+writer therefore waits a second, then until all earlier INSERTs have ended (sys.jobs), makes their rows
+visible (REFRESH TABLE), looks up the request's events by their natural keys, and sends only the missing ones
+again. With a key from the client, a second copy of a row is impossible. Without one, a run is refused if the
+server keeps no list of running statements (stats.enabled).
 
-When a node dies, another node may itself repeat its part of a request, and find that the rows already exist.
-So a reported duplicate is looked up as well, although this client sent it once. Only before a writer's first
-acknowledged request does it mean that an earlier run stored the event; later, the count after the run shows
-such events.
+When a node dies, another node may repeat its part of a request by itself, and find that the rows already
+exist. So a reported duplicate is looked up as well, although this client sent it only once. Only before a
+writer's first acknowledged request does it mean that an earlier run stored the event; later, the count after
+the run shows such events.
 
 While nodes leave and join, CrateDB answers with errors that only sound final: `Unknown node` as a syntax
 error (4000), a recovering shard as not found (4040), and, from a node that has answered `GET /` with 200 and
 named its master, the run's table as unknown (4041, for ten seconds after a restart of all three nodes). They
-are retried. So if a table is dropped during a run, this is reported only after the retries, or the patience,
+are retried. So if a table is dropped during a run, this is only reported after the retries or the patience
 have run out.
 
 One case is not covered without a key from the client: a node that received the request but did not begin it
-for a second, or a proxy in between, may begin it later. The count after the run shows such copies. Nor is it
-covered with `client=official`: CrateDB's client itself repeats a request whose connection was reset, see
-`official`.
+for a second, or a proxy in between, may begin it later. The count after the run shows such copies. The same
+goes for `client=official`: CrateDB's client repeats a request by itself if its connection was reset (see
+`official`).
 
-Tags in a table of their own (`tags=table`) have `tags_id` as their primary key; existing rows stay (`ON
-CONFLICT DO NOTHING`), so storing them may be repeated.
+Tags in a separate table (`tags=table`) have `tags_id` as their primary key. Existing rows are kept (`ON
+CONFLICT DO NOTHING`), so storing tags may be repeated.
 
 Queries use `date_bin` (4.7 and later), and for the newest events `max_by` (5.2 and later).
 
 The size on disk is that of the segments of all shards and replicas (`sys.segments`), after a flush, without
-the translog. To compact, each shard is merged into one segment (`OPTIMIZE TABLE`).
+the translog. Compaction merges each shard into one segment (`OPTIMIZE TABLE`).
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ class CratedbDialect(NewestByFunction):
 
 
 _END = re.compile(rb'\],"rowcount":(\d+),"duration":[\d.Ee+-]+\}\s*\Z')
-"""How an answer ends. Within a text its quotes would be escaped."""
+"""The end of an answer. Quotes within a text would be escaped."""
 _END_BYTES = 96
 
 
 class CratedbAsker(SqlAsker[Connection]):
-    """Asks what `Cratedb.compile` gives, with a statement's parameters as its arguments."""
+    """Sends the queries of `Cratedb.compile`, with a statement's parameters as its arguments."""
 
     def __init__(self, module: Cratedb, in_flight: int) -> None:
         super().__init__(module, module.DIALECT, in_flight)
@@ -133,7 +133,7 @@ class CratedbAsker(SqlAsker[Connection]):
     def count_rows(self, body: bytes) -> int:
         if match := _END.search(body, max(0, len(body) - _END_BYTES)):
             return int(match[1])
-        # In another order, as any JSON may be.
+        # JSON has no fixed order.
         return int(read_json(body, "rowcount"))
 
     def decode(self, received: Received) -> Rows:
@@ -149,7 +149,7 @@ _COLUMN_TYPES = {
     ColumnType.FLOAT64: "DOUBLE PRECISION",
     ColumnType.BOOL: "BOOLEAN",
     ColumnType.TEXT: "TEXT",
-    # An object takes no arrays and no lone values.
+    # An object accepts no arrays and no single values.
     ColumnType.JSON: "TEXT",
 }
 
@@ -158,7 +158,7 @@ _SHARDS = (
     'SELECT "primary", count(*) FROM sys.shards'
     " WHERE schema_name = ? AND table_name = ANY(?) AND state = 'STARTED' GROUP BY 1"
 )
-# TieredMergePolicy's floor of segments: CrateDB leaves it at 2 MB.
+# TieredMergePolicy's floor for segments: CrateDB leaves it at 2 MB.
 ALLOCATION = Allocation(
     unit_bytes=2 * MIB, cause="small segments, below 2 MB, are merged before others"
 )
@@ -169,11 +169,11 @@ _SOURCE = (
 )
 
 _STEP = "retention_step"
-"""The column by which partitions are told apart, with a retention."""
+"""The partition column, with a retention."""
 
 
 def _count_places(settings: Mapping[str, Any]) -> int | None:
-    """The copies that there is a node for: of a range, such as `0-1`, as many as there can be."""
+    """The copies for which there is a node; for a range, such as `0-1`, as many as possible."""
     most, nodes = str(settings.get("number_of_replicas")).rpartition("-")[2], settings.get("nodes")
     if not isinstance(nodes, int):
         return None
@@ -227,11 +227,11 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
         # Every column is indexed anyway.
         indices=Support.UNSUPPORTED,
         column_types=_COLUMN_TYPES,
-        # The default of mapping.total_fields.limit is 1000, and `id` is one of them.
+        # The default of mapping.total_fields.limit is 1000, including `id`.
         most_columns=1000 - 1,
         in_flight=dict.fromkeys(MODES, Support.FULL),
         tags_table=Support.FULL,
-        # Both ends stand for NULL where rows are sorted, and are refused since 5.9:
+        # Both ends mean NULL in sorting, and are refused since 5.9:
         # https://github.com/crate/crate/pull/16629
         int64_range=(-(2**63) + 1, 2**63 - 2),
     )
@@ -274,8 +274,8 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
         return self.options.default_schema
 
     def check_server(self) -> None:
-        """SimulatorError unless a request in doubt can be found out about."""
-        # The question itself would be on the list.
+        """SimulatorError unless the outcome of a request in doubt can be determined."""
+        # The list would contain this query itself.
         by_client = self.job.load.primary_key is PrimaryKey.CLIENT
         if not by_client and self.ask("SELECT count(*) FROM sys.jobs") == [(0,)]:
             raise SimulatorError(
@@ -291,7 +291,7 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
     def type_of(self, column: Column) -> str:
         schema = self.job.schema
         if is_object(schema, column):
-            # More attributes of a device than the one that names it may come.
+            # A device may get more attributes besides its name.
             return f"OBJECT(DYNAMIC) AS ({quote_name(schema.device_path or '')} TEXT)"
         return _COLUMN_TYPES[column.type]
 
@@ -310,13 +310,13 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
             )
             columns.append(step)
             if self.has_key(table):
-                # Of a table in partitions, a key has the column that they go by.
+                # In a partitioned table, a key includes the partition column.
                 columns[0] = columns[0].removesuffix(" PRIMARY KEY")
                 columns.append(f"PRIMARY KEY ({quote_name(KEY_COLUMN)}, {_STEP})")
         return columns
 
     def delete_older(self, before_ms: int) -> None:
-        """A condition on the partitions' column alone drops them whole:
+        """A condition on the partition column alone drops whole partitions:
         https://cratedb.com/docs/crate/reference/en/latest/general/ddl/partitioned-tables.html#delete"""
         assert self.job.retention is not None
         first = before_ms // self.job.retention.step_ms
@@ -350,21 +350,21 @@ class Cratedb(SqlModule[CratedbOptions, Connection]):
             for result in self.connection.parse(answer, "results"):
                 if result["rowcount"] < 0 and reason(result)[0] != DUPLICATE_KEY:
                     raise self.connection.interpret(SERVER_ERROR, result)
-        # Queries that join them find none before that.
+        # Queries that join tags find none before that.
         self.show_events(schema.tags_table)
 
     def show_events(self, table: str) -> None:
         self.ask(f"REFRESH TABLE {quote_name(table)}")
 
     def storage(self) -> Storage:
-        # Merges nothing, as no row was deleted, and flushes.
+        # It flushes, and merges nothing, since no row was deleted.
         self._optimize("only_expunge_deletes = true")
         return self.storage_during()
 
     def storage_during(self) -> Storage:
-        """What `sys.segments` lists, rather than the size in `sys.shards`: that is up to 10 s old, since each
-        node keeps it for so long, whatever has been written since. Both are of Lucene's files alone: the
-        translog is apart (`translog_stats`), and a flush makes it superfluous.
+        """Uses `sys.segments`, since the size in `sys.shards` may be 10 s old: each node caches it. Both
+        cover only Lucene's files: the translog is separate (`translog_stats`), and a flush makes it
+        superfluous.
 
         https://cratedb.com/docs/crate/reference/en/latest/admin/system-information.html#segments
         """

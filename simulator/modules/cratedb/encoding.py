@@ -82,7 +82,7 @@ class CratedbOptions(EndpointOptions):
 
 @dataclass(slots=True)
 class Part(TablePart):
-    """One statement, as it is sent."""
+    """One statement, ready to send."""
 
     body: bytes
     encoder: StatementEncoder
@@ -94,7 +94,7 @@ class Part(TablePart):
 
 
 def is_object(schema: Schema, column: Column) -> bool:
-    """Whether a column is stored as an object; one that may hold any JSON is stored as text."""
+    """Whether a column is stored as an object; a column for any JSON is stored as text."""
     return column.type is ColumnType.JSON and column.name == schema.device
 
 
@@ -104,7 +104,7 @@ def _is_quoted(schema: Schema, column: Column) -> bool:
 
 
 def json_format(schema: Schema) -> TextFormat:
-    """JSON, in which documents are texts, but for one that is stored as an object."""
+    """JSON in which documents are texts, except one that is stored as an object."""
 
     def form(column: Column) -> bytes:
         return b'"%b"' if _is_quoted(schema, column) else text_format(column)
@@ -131,7 +131,7 @@ def list_statements(job: Job, mode: InsertMode) -> list[str]:
 
 
 def encode_devices(schema: Schema, rows: Mapping[str, NDArray[Any]]) -> bytes:
-    """A request that stores rows of the tags' table, except those that are there."""
+    """A request that stores rows of the tags' table, except existing ones."""
     columns = schema.tags_row
     names = ", ".join(quote_name(column.name) for column in columns)
     marks = ", ".join("?" * len(columns))
@@ -191,7 +191,7 @@ class StatementEncoder(Encoder):
         ]
 
     def encode_rows(self, table: int, block: EventBlock, rows: Sequence[int]) -> bytes:
-        """A request with these rows of a block only."""
+        """A request with only these rows of a block."""
         return self._body(table, self._columns(block.choose(np.array(rows))))
 
     def _columns(self, block: EventBlock) -> list[NDArray[Any]]:
@@ -202,7 +202,7 @@ class StatementEncoder(Encoder):
         return columns
 
     def _body(self, table: int, columns: Sequence[NDArray[Any]]) -> bytes:
-        """A whole request of many rows."""
+        """The body of a request of many rows."""
         begin = self._begins[table]
         if self.mode is InsertMode.BULK:
             return b'%b,"bulk_args":[%b]}' % (begin, format_rows(self._row, b",", columns))

@@ -1,9 +1,9 @@
-"""CrateDB's client `crate` (`client=official`): `executemany` and `execute` of a cursor, which also asks.
+"""CrateDB's client `crate` (`client=official`): a cursor's `executemany` and `execute`, also for queries.
 
-The client compresses bodies from 8 kB on (its default). Its errors have no codes, so what they mean is read
-from their texts. A request whose connection was reset, and with several endpoints any whose answer never
-came, it sends again by itself: with a key of the client the second copy is refused and looked up; without one
-rows may be stored twice, which the count after the run shows.
+The client compresses bodies from 8 kB on (its default). Its errors have no codes, so their meaning is read
+from their texts. It repeats a request by itself if its connection was reset or, with several endpoints, if no
+answer came. With a key from the client, the second copy is refused and looked up; without one, rows may be
+stored twice, which the count after the run shows.
 
 https://cratedb.com/docs/python/en/latest/query.html
 """
@@ -44,14 +44,14 @@ class ObjectsEncoder(RowsEncoder):
 
 
 class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
-    """Sends payloads of `ObjectsEncoder` by cursors of the client."""
+    """Sends payloads of `ObjectsEncoder` through cursors of the client."""
 
     def __init__(self, module: ConnectedModule[Any, Connection]) -> None:
         super().__init__(module)
         self._mode = module.mode
         self._statements = list_statements(self.job, self._mode)
         self._errors: Any = None
-        """The module with the client's errors."""
+        """The module that has the client's errors."""
 
     def make_encoder(self, module: AnyModule) -> ObjectsEncoder:
         return ObjectsEncoder(module.job)
@@ -79,7 +79,7 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
                 self.sort_out(request, payload, results)
 
     def _insert(self, request: Rows) -> Sequence[Mapping[str, Any]]:
-        """Insert the rows; what the client says of each."""
+        """Insert the rows; the client's result for each."""
         cursor = self.client.cursor()
         statement = self._statements[request.table]
         if self._mode is InsertMode.BULK:
@@ -95,7 +95,7 @@ class OfficialCratedbWriter(RowWriter, ClientWriter[Connection]):
 
 
 def read_status(text: str) -> int:
-    """The status of an error of the client's."""
+    """The status of a client's error."""
     return SERVER_ERROR if "Server Error" in text else BAD_REQUEST
 
 
@@ -123,8 +123,8 @@ def make_client(connection: Connection, pool_size: int) -> Any:
 
 
 def _wrap_request(request: Callable[..., Any], name: str, timeout_s: float) -> Callable[..., Any]:
-    """A server's `request` under a name by which an administrator knows the run, and within what is left of
-    its patience."""
+    """A server's `request` with a name by which administrators recognise the run, and within the rest of its
+    patience."""
 
     def named(*args: Any, headers: Mapping[str, str] | None = None, **more: Any) -> Any:
         more["timeout"] = limit_wait(timeout_s)
@@ -134,7 +134,7 @@ def _wrap_request(request: Callable[..., Any], name: str, timeout_s: float) -> C
 
 
 class OfficialCratedbAsker(ClientAsker[Connection]):
-    """Asks by `cursor.execute` and `fetchall`."""
+    """Queries with `cursor.execute` and `fetchall`."""
 
     def make_client(self) -> Any:
         return make_client(self.connection, 1)

@@ -1,4 +1,4 @@
-"""Requests to the nodes of a CrateDB, what its errors mean, and who writes."""
+"""Requests to the nodes of a CrateDB cluster, the meaning of its errors, and its writers."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ _UNAUTHORIZED, _TOO_LARGE, _TOO_MANY_REQUESTS = 401, 413, 429
 BAD_REQUEST, SERVER_ERROR = 400, 500
 _NOT_AUTHORIZED, _MISSING_PRIVILEGE = 4010, 4011
 _SHARD_UNKNOWN = 4040
-"""A node has a shard no longer, or not yet: `IllegalIndexShardStateException`, for one."""
+"""A node no longer has a shard, or not yet: `IllegalIndexShardStateException`, for one."""
 _UNKNOWN_NODE = "Unknown node: "
-"""Comes as a syntax error (4000) while the node that was asked doesn't know yet that another has left."""
-# Said by a node whose queue of writes is full, or that is out of memory for now.
+"""Reported as a syntax error (4000) while the node hasn't learnt yet that another has left."""
+# Sent by a node whose write queue is full, or that is out of memory for now.
 _OVERLOADED = ("EsRejectedExecutionException", "rejected execution", "CircuitBreakingException")
-# Comes as an internal error, which it is not.
+# Reported as an internal error, which it isn't.
 _OUT_OF_RANGE = "exceeds allowed range for column"
 
 
 class Connection(HttpDatabase[CratedbOptions]):
     """Statements in, answers out.
 
-    Not by CrateDB's client: its cursors encode each value, and send a request whose fate is unknown to
-    the next node; the HTTP layer below them takes several times the CPU of ours.
+    It doesn't use CrateDB's client: its cursors encode each value, and send a request with an unknown outcome
+    to the next node; its HTTP layer takes several times the CPU of ours.
     """
 
     SYSTEM = "CrateDB"
@@ -62,8 +62,8 @@ class Connection(HttpDatabase[CratedbOptions]):
         self.ask("SELECT 1", timeout_s=timeout_s)
 
     def expect_tables(self) -> None:
-        """From now on the job's tables are there: a node that doesn't know them has not yet taken over what
-        the others know. That takes seconds after it has answered `GET /` with 200, and named the master."""
+        """From now on, the job's tables exist: a node that doesn't know them hasn't caught up with the
+        others. That takes seconds after the node has answered `GET /` with 200 and named the master."""
         self._expects_tables = True
 
         def is_known(answer: Answer) -> bool:
@@ -77,7 +77,7 @@ class Connection(HttpDatabase[CratedbOptions]):
         self.probe = Probe("POST", "/_sql", orjson.dumps(question), is_known)
 
     def send(self, body: bytes, timeout_s: float | None = None) -> Answer:
-        """Send a request; its answer, whatever that says. Retryable if there is none."""
+        """The answer to a request, whatever it says. Retryable if there is none."""
         return self.request("POST", "/_sql", body, timeout_s=timeout_s)
 
     def ask(
@@ -96,7 +96,7 @@ class Connection(HttpDatabase[CratedbOptions]):
         return self.interpret(answer.status, parse_body(answer.body))
 
     def interpret(self, status: int, answer: Any) -> Retryable | SimulatorError:
-        """What an error means, be it a whole answer or one row's result in it."""
+        """What an error means: a whole answer, or the result for one row."""
         code, message = reason(answer)
         text = f"{self.place}: {code or status} {message}"
         if status == _UNAUTHORIZED or code == _NOT_AUTHORIZED:
@@ -113,8 +113,8 @@ class Connection(HttpDatabase[CratedbOptions]):
             return SimulatorError(text)
         if status == _TOO_MANY_REQUESTS or any(sign in message for sign in _OVERLOADED):
             return Retryable("too_many_requests", text)
-        # 5000 and more are codes of server errors, also of a row in an answer with status 200; those of five
-        # digits extend those of four. The others come while nodes leave or join.
+        # Codes from 5000 are server errors, also for a row in an answer with status 200; those of five digits
+        # extend those of four. The others come while nodes leave or join.
         is_servers = status >= SERVER_ERROR or int(str(code)[:4]) >= 5000
         if is_servers or code == _SHARD_UNKNOWN or _UNKNOWN_NODE in message:
             return Retryable("unavailable", text)
@@ -126,7 +126,7 @@ class Connection(HttpDatabase[CratedbOptions]):
         return f"GRANT DQL, DML, DDL ON SCHEMA {schema} TO {user}"
 
     def _explain_missing(self, text: str) -> Retryable | SimulatorError:
-        """CrateDB says of tables that its user may not use that there are none:
+        """To a user without privileges for them, CrateDB reports tables as missing:
         https://github.com/crate/crate/pull/7182"""
         if self._expects_tables:
             return lost_table(text)
@@ -139,8 +139,8 @@ class Connection(HttpDatabase[CratedbOptions]):
         )
 
     def _may_use_schema(self) -> bool:
-        """Whether there is a schema that the user has privileges on; False from a CrateDB before 5.0,
-        which can't be asked."""
+        """Whether the user has privileges for any schema; False for a CrateDB before 5.0, which can't be
+        asked."""
         question = "SELECT has_schema_privilege(?, 'USAGE')"
         body = {"stmt": question, "args": [self.options.default_schema]}
         try:
@@ -151,34 +151,34 @@ class Connection(HttpDatabase[CratedbOptions]):
 
 
 def count_copies(shards: Sequence[tuple[bool, int]]) -> int:
-    """Copies of each row, by the numbers of primary (true) shards and replicas; 0 without a primary."""
+    """Copies of each row, from the numbers of primary (true) shards and replicas; 0 without a primary."""
     counts = dict(shards)
     primaries = counts.get(True, 0)
     return round(sum(counts.values()) / primaries) if primaries else 0
 
 
 def reason(answer: Any) -> tuple[int, str]:
-    """Code (0: none) and message of an error, or of a row that was refused."""
+    """Code (0: none) and message of an error, or of a refused row."""
     error = answer
     if isinstance(answer, dict):
         error = answer.get("error", answer.get("error_message", answer))
     if isinstance(error, dict) and "message" in error:
         return int(error.get("code", 0)), one_line(error["message"])
     text = one_line(error, 300)
-    # Older servers give a row's error as text alone.
+    # Older servers report a row's error only as text.
     return (DUPLICATE_KEY if "DuplicateKeyException" in text else 0), text
 
 
 _JOBS_END_S = 10.0
 _JOBS_POLL_S = 0.05
-# How soon a node begins with a statement that it has received.
+# The time within which a node starts on a statement that it has received.
 _SETTLE_S = 1.0
 _STORED = b'"rowcount":1}'
 
 
 class RowWriter(SettlingWriter[Connection]):
-    """Finds out what became of rows, however they are sent. Several threads share it if several requests may
-    be in flight."""
+    """Finds out the outcome of rows, however they are sent. Threads share it if several requests may be in
+    flight."""
 
     def open(self) -> None:
         super().open()
@@ -187,7 +187,7 @@ class RowWriter(SettlingWriter[Connection]):
     def sort_out(
         self, request: TablePart, payload: Request, results: Sequence[Mapping[str, Any]]
     ) -> None:
-        """Return if all rows are stored; else raise the first refused one's error, with only those
+        """Return if all rows are stored; otherwise raise the first refused row's error, with only the rows
         left in the request that may be sent again."""
         failure = keep_refused(request, payload, self._judge_rows(request, results))
         if failure is not None:
@@ -210,22 +210,22 @@ class RowWriter(SettlingWriter[Connection]):
     def judge(
         self, request: TablePart, status: int, answer: Any
     ) -> Retryable | SimulatorError | None:
-        """What an error, of a statement or of a row in it, means; None: the row is stored."""
+        """The meaning of an error, of a statement or a row in it; None: the row is stored."""
         code, message = reason(answer)
         if code == DUPLICATE_KEY:
             if request.sent_before:
                 return None
             if self.has_stored:
-                # A node sends its part of a request again when the primary shard dies, and meets
-                # what that had stored.
+                # When the primary shard dies, a node sends its part of a request again, and meets the rows
+                # that it had stored.
                 return Retryable("duplicate_key", message)
         return self.connection.interpret(status, answer)
 
     def await_end(self, payload: Request) -> None:
-        """Wait until no INSERT runs that can be the one whose answer was lost."""
+        """Wait until no INSERT is running that could be the one whose answer was lost."""
         connection = self.connection
-        # A node may have received it and not begun with it. There is no event to wait for, neither
-        # for that nor for the end of another connection's statement.
+        # A node may have received it but not started. There is no event to wait for, neither for that nor for
+        # the end of another connection's statement.
         time.sleep(_SETTLE_S)
         [(now,)] = connection.ask("SELECT CURRENT_TIMESTAMP")
         deadline = time.monotonic() + limit_wait(_JOBS_END_S)
@@ -287,7 +287,7 @@ class CratedbWriter(RowWriter):
             meaning = self.judge(request, status, problem)
             if meaning is None and len(request.rows) == 1:
                 return
-            # Overload, too, may have come after a part of the rows was stored.
+            # Overload, too, may be reported after some rows were stored.
             request.doubt()
             raise meaning or Retryable("duplicate_key", reason(problem)[1])
         if self.encoder.mode is InsertMode.BULK:

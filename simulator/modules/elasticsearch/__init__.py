@@ -1,34 +1,34 @@
 """Elasticsearch 8 and 9, and OpenSearch (`flavor: opensearch`).
 
-Both get the same requests over HTTP connections of our own (`kit/http.py`): bodies are built in bulk, which
-leaves no work for a client. For Elasticsearch, Elastic's client, which refuses all other servers, uses these
-connections for tables and settings. With `client=official` and `client=streaming_bulk`, the vendors' clients
-write, and with the former they also ask, see `official`.
+Both get the same requests over our own HTTP connections (`kit/http.py`): bodies are built in bulk, which
+leaves no work for a client. For tables and settings, Elasticsearch gets requests from Elastic's client, which
+refuses all other servers, over the same connections. With `client=official` and `client=streaming_bulk`, the
+vendors' clients write; with the former, they also query: see `official`.
 
 Each table is an index of the same name (after `index_prefix`). Writes go through an alias, since a write can
-require an alias but not an index: a write to a missing index would create a new one, with a mapping guessed
+require an alias but not an index, and a write to a missing index would create one, with a mapping guessed
 from the first document.
 
 Each event is stored exactly once, however a connection dies
 -----------------------------------------------------------
-A bulk request is not a transaction: each document is stored or refused alone. The answer says which, and only
-those refused for a temporary reason (a full queue, a shard that is moving) are sent again. After an error,
-only the outcome of a request without an answer is unknown:
+A bulk request is not a transaction: each document is stored or refused on its own. The answer says which, and
+only those refused for a temporary reason (a full queue, a shard that is moving) are sent again. After an
+error, only the outcome of a request without an answer is unknown:
 
 * key `client`: the document's id is made from the event, and requests only ever create documents. The request
-  is sent again unchanged; a document that already exists is refused with a conflict, which means that the
-  first try stored it.
+  is sent again unchanged; a document that already exists is refused with a conflict: the first attempt stored
+  it.
 * key `db`: the server makes the ids and would store a second copy. The writer waits until no node is still
   processing the request (it finds it among the cluster's tasks by the name it was sent with, X-Opaque-Id),
-  makes what it stored visible by a refresh, looks up by their natural keys which of its events are stored,
-  and sends only the others again.
+  refreshes the index to make stored events visible, looks up its events by their natural keys, and sends only
+  the missing ones again.
 
 Two cases are not covered; the count after the run shows both. With key `db`, a node that received the request
 but didn't read it for a second, or a proxy in between, may begin it after the look-up. With either key,
 documents that the server acknowledged and then lost (with index.translog.durability: async) are lost.
 
 The size on disk is that of the segments of all shards and replicas (`_segments`), after a flush, without the
-translog. To compact, each shard is merged into one segment (`_forcemerge`).
+translog. Compaction merges each shard into one segment (`_forcemerge`).
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ ALLOCATION = Allocation(
 """The allocation of a shard."""
 
 WRITE = "-write"
-"""Ends the name of the alias by which a table is written to."""
+"""The suffix of the alias through which a table is written."""
 
 STREAMING_BULK = "streaming_bulk"
 
@@ -148,15 +148,15 @@ class ElasticsearchOptions(EndpointOptions, LoginOptions, InFlightOptions):
         )
 
     def index(self, table: str) -> str:
-        """The index that is a table."""
+        """The index for a table."""
         return self.index_prefix + table
 
     def join_indices(self, tables: Iterable[str]) -> str:
-        """The indices of tables, as a request names them."""
+        """The indices of tables, in the form for a request."""
         return ",".join(map(self.index, tables))
 
     def alias(self, table: str) -> str:
-        """The alias by which a table is written to."""
+        """The alias through which a table is written."""
         return f"{self.index_prefix}{table}{WRITE}"
 
 
@@ -168,11 +168,11 @@ _FIELD_TYPES: dict[ColumnType, dict[str, Any]] = {
     ColumnType.FLOAT64: {"type": "double"},
     ColumnType.BOOL: {"type": "boolean"},
     ColumnType.TEXT: {"type": "keyword"},
-    # Any JSON value, kept as it is and not searched.
+    # Any JSON value, stored as it is and not searchable.
     ColumnType.JSON: {"type": "object", "enabled": False},
 }
 
-# Names of the settings that decide what an acknowledgement is worth and what a write costs.
+# The names of the settings that decide the durability of an acknowledgement and the cost of a write.
 _INDEX_SETTINGS = (
     "index.number_of_shards", "index.number_of_replicas", "index.refresh_interval",
     "index.translog.durability", "index.translog.sync_interval",
@@ -193,12 +193,12 @@ _OWN_SETTINGS = {
     "max_result_window": 10_000,
     "max_terms_count": 65_536,
 }
-"""The defaults of what changes or drops documents, or limits questions: a template of the cluster may fit the
-index's name and have others."""
+"""The defaults of settings that change or drop documents, or limit queries. A template of the cluster may
+match the index's name and set others."""
 
 
 def _count_places(settings: Mapping[str, Any]) -> int | None:
-    """The copies that there is a node for."""
+    """The copies for which there is a node."""
     replicas, nodes = str(settings.get("index.number_of_replicas")), settings.get("data_nodes")
     return min(nodes, 1 + int(replicas)) if replicas.isdigit() and isinstance(nodes, int) else None
 
@@ -210,8 +210,9 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
     PACKAGES = ("elasticsearch", "elastic-transport")
     IMPORTED_LATE = ("elasticsearch", f"{__name__}.server")
     options_model = ElasticsearchOptions
-    # Elastic's client, of version 8, asks in a way that only servers since 8 take:
-    # https://www.elastic.co/docs/reference/elasticsearch/clients/python. OpenSearch began with what is used.
+    # Version 8 of Elastic's client uses requests that only servers since 8 accept:
+    # https://www.elastic.co/docs/reference/elasticsearch/clients/python. OpenSearch has had everything we use
+    # from the start.
     OLDEST: ClassVar[Mapping[str, str]] = {"Elasticsearch": "8.0", "OpenSearch": "1.0"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "index.refresh_interval": Condition.DURABILITY,
@@ -259,7 +260,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         ageing=Ageing("_delete_by_query of a range of time, since a table is one index"),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(MODES, Support.FULL),
-        # There are no sequences and no UUIDs, and no document is without an id.
+        # There are no sequences and no UUIDs, and every document has an id.
         primary_keys=support_keys(PrimaryKey.DB, PrimaryKey.CLIENT),
         shapes=SHAPES,
         # Every field is indexed anyway.
@@ -319,13 +320,14 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         ]
 
     def _list_requests(self, table: str) -> list[tuple[str, str, dict[str, Any] | None]]:
-        """Method, target and body of the requests that make a table: its index, and the alias for writing."""
+        """Method, target and body of the requests that create a table: its index, and the alias for
+        writing."""
         index, alias = self.options.index(table), self.options.alias(table)
         return [("PUT", f"/{index}", self._index()), ("PUT", f"/{index}/_alias/{alias}", None)]
 
     @property
     def needed_names(self) -> list[str]:
-        # An alias that has this name would lead to two indices.
+        # An alias with this name would lead to two indices.
         return [*self.tables, *(f"{table}{WRITE}" for table in self.tables)]
 
     def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
@@ -341,7 +343,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         return found
 
     def _read_mappings(self, name: str) -> dict[str, dict[str, Any]]:
-        """The indices that have a table's name, or that it leads to, and their mappings."""
+        """The indices with a table's name, or to which it leads, and their mappings."""
         try:
             answer = self._ask("GET", f"/{self.options.index(name)}/_mapping")
         except MissingTable:
@@ -374,7 +376,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
         }
         mapping: dict[str, Any] = {
             "_source": {"enabled": True},
-            # A document with a field that isn't the schema's is a defect of ours.
+            # A document with a field outside the schema is a defect of ours.
             "dynamic": "strict",
             "_meta": _META,
             "properties": {column.name: _map_column(schema, column) for column in schema.columns},
@@ -415,7 +417,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
     def delete_older(self, before_ms: int) -> None:
         """https://www.elastic.co/docs/api/doc/elasticsearch/operation/operation-delete-by-query"""
         query = {"range": {self.job.schema.time: {"lt": before_ms, "format": "epoch_millis"}}}
-        # What was stored since the last refresh would not be found.
+        # Events since the last refresh would not be found.
         target = f"/{self._names}/_delete_by_query?refresh=true&conflicts=proceed"
         self.connection.refresh(self._names)
         self.connection.ask("POST", target, {"query": query}, self.options.database_timeout_s)
@@ -461,7 +463,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
 
     def compile(self, bound: BoundQuery) -> Statement:
         index = self.options.index(self.job.schema.table)
-        # It can't be asked before there is a connection, or an index.
+        # It can't be read before there is a connection, or an index.
         if self._shards is None and self._connection is not None:
             with suppress(MissingTable):
                 path = "*.settings.index.number_of_shards"
@@ -479,7 +481,7 @@ class Elasticsearch(ConnectedModule[ElasticsearchOptions, "Connection"]):
 
     @property
     def _names(self) -> str:
-        """The indices of the job's tables, as a request names them."""
+        """The indices of the job's tables, in the form for a request."""
         return self.options.join_indices(self.job.table_names)
 
     def _ask(self, method: str, target: str, body: object = None) -> Any:
@@ -494,7 +496,7 @@ def _map_column(schema: Schema, column: Column) -> dict[str, Any]:
             "properties": {schema.device_path: {"type": "keyword"}},
         }
     if asked := schema.list_paths(column.name):
-        # What no query asks for is kept, and not searched.
+        # Columns that no query uses are stored and not searchable.
         properties: dict[str, Any] = {}
         for path in asked:
             below = properties

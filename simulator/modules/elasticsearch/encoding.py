@@ -24,7 +24,7 @@ _SINGLE_PARAMETERS = "require_alias=true&filter_path=result,error.type,error.rea
 
 @dataclass(slots=True)
 class Documents(exactly_once.TablePart):
-    """One request, as it is sent; by its `name` the server may still be at work on it, if it is in doubt."""
+    """One request, ready to send. `name`: by which the server lists it while at work on it."""
 
     method: str
     target: str
@@ -32,17 +32,17 @@ class Documents(exactly_once.TablePart):
 
     def cut(self, positions: Sequence[int], payload: Request) -> None:
         lines = self.body.split(b"\n")
-        # Each event has a line for the action and one for the document, each with a line end.
+        # Each event has a line for the action and a line for the document.
         pairs = (lines[2 * position : 2 * position + 2] for position in positions)
         self.body = b"".join(b"%b\n%b\n" % (action, document) for action, document in pairs)
 
 
 class DocumentEncoder(Encoder):
-    """Encodes in one insert mode. A payload's data: a list of one `Documents`. Keys of the client become the
-    documents' ids, and a document is only created, never replaced."""
+    """Encodes in one insert mode. A payload's data: a list of one `Documents`. The client's keys become the
+    documents' ids. Documents are only created, never replaced."""
 
     def __init__(self, job: Job, mode: InsertMode, aliases: Sequence[str]) -> None:
-        """`aliases`: where the job's tables are written to, in their order."""
+        """`aliases`: for writing to the job's tables, in their order."""
         super().__init__(job)
         self.mode = mode
         self._aliases = [alias.encode() for alias in aliases]

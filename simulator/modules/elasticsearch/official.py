@@ -1,9 +1,9 @@
-"""The vendors' clients: `client=official` writes by `helpers.bulk` and asks by `search`,
-`client=streaming_bulk` writes by the helper of that name.
+"""The vendors' clients: `client=official` writes with `helpers.bulk` and queries with `search`;
+`client=streaming_bulk` writes with the helper of that name.
 
 `elasticsearch` writes to Elasticsearch, `opensearch-py` to OpenSearch: their helpers are alike, and send 500
-documents at a time (their default), so a larger batch is several requests. Of a batch that failed, each event
-is looked up as by the lean path.
+documents at a time (their default), so a larger batch is several requests. After a failure, each event of the
+batch is looked up, as on the lean path.
 
 https://www.elastic.co/docs/reference/elasticsearch/clients/python/client-helpers
 https://docs.opensearch.org/latest/clients/python-low-level/
@@ -40,8 +40,8 @@ if TYPE_CHECKING:
 
 
 class ActionsEncoder(OfficialEncoder):
-    """A payload's data: a list of one `Rows`, of what the helpers take. Documents are created under the keys
-    that the client makes."""
+    """A payload's data: a list of one `Rows`, with actions for the helpers. Documents are created under the
+    client's keys."""
 
     def __init__(self, job: Job, aliases: Sequence[str]) -> None:
         super().__init__(job)
@@ -70,7 +70,8 @@ class Client(NamedTuple):
     helpers: Any
     errors: tuple[type[Exception], ...]
     name: Callable[[str, float], tuple[Any, dict[str, Any]]]
-    """Takes a request's name and time limit; returns the client to call, and what its calls take besides."""
+    """Takes a request's name and time limit; returns the client to call, and further arguments for its
+    calls."""
 
     def close(self) -> None:
         """Disconnect."""
@@ -78,7 +79,7 @@ class Client(NamedTuple):
 
 
 class OfficialWriter(ClientWriter[Connection], DocumentWriter):
-    """Sends payloads of `ActionsEncoder` by a vendor's client."""
+    """Sends payloads of `ActionsEncoder` through a vendor's client."""
 
     def __init__(self, module: Elasticsearch) -> None:
         super().__init__(module)
@@ -116,7 +117,7 @@ class OfficialWriter(ClientWriter[Connection], DocumentWriter):
             )
 
     def _write(self, actions: Sequence[Mapping[str, Any]], name: str) -> list[dict[str, Any]]:
-        """Store all documents. Returns what the server says of those that it refused."""
+        """Store all documents. Returns the server's results for the refused ones."""
         options, helpers = self.connection.options, self.client.helpers
         client, arguments = self.client.name(name, limit_wait(options.request_timeout_s))
         arguments["require_alias"] = True
@@ -148,7 +149,7 @@ def explain_error(connection: Connection, error: Exception) -> Retryable | Simul
 
 
 def make_client(options: ElasticsearchOptions) -> Client:
-    """The vendor's client of the server. Retrying is the loop's affair, which counts."""
+    """The vendor's client of the server. The loop retries, and counts it."""
     if options.flavor is Flavor.ELASTICSEARCH:
         from elasticsearch import ApiError, Elasticsearch, helpers
 
@@ -166,7 +167,7 @@ def make_client(options: ElasticsearchOptions) -> Client:
     tls = options.make_tls_context()
     trust: dict[str, Any] = {} if tls is None else {"ssl_context": tls}
     if not options.verify_certs and options.client_cert is None:
-        # Without its warnings; but then it shows no certificate.
+        # Suppresses its warnings, but then it shows no certificate.
         trust = {"verify_certs": False, "ssl_show_warn": False}
     client = OpenSearch(
         options.endpoint,
@@ -190,7 +191,7 @@ def configure_nodes(options: ElasticsearchOptions) -> list[NodeConfig]:
     """How Elastic's client reaches each node."""
     trust: dict[str, Any] = {"ssl_context": options.make_tls_context()}
     if not options.verify_certs:
-        # As the context has it; and the client warns of it otherwise.
+        # Set in the context; otherwise the client warns about it.
         trust |= {"verify_certs": False, "ssl_show_warn": False}
     nodes = []
     for url in options.endpoint:
@@ -211,7 +212,7 @@ def configure_nodes(options: ElasticsearchOptions) -> list[NodeConfig]:
 
 
 class OfficialElasticsearchAsker(ClientAsker[Connection]):
-    """Asks by the client's `search`."""
+    """Queries with the client's `search`."""
 
     _errors: tuple[type[Exception], ...] = ()
     """The client's own errors."""
@@ -233,7 +234,7 @@ class OfficialElasticsearchAsker(ClientAsker[Connection]):
         client[0].close()
 
     def encode_statement(self, statement: Statement) -> tuple[bytes, Plan, Question]:
-        # The first search, as an application has it.
+        # The first search, in an application's form.
         question = orjson.loads(statement.begin + statement.plan.tail)
         return statement.begin, statement.plan, question
 

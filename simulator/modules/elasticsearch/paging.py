@@ -1,7 +1,7 @@
-"""Answers that take several searches: how each is counted, what is asked next, and how all of them are read.
+"""Answers that need several searches: how each is counted, which search follows, and how all are read.
 
-A search says in its first part which events it is about, and in its second, the tail, what it asks of them.
-Only tails differ from page to page.
+The first part of a search selects events; the second, the tail, says what to return. Only tails differ from
+page to page.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from ..sending import explain_length, most_answer_bytes
 
 Question = dict[str, Any]
 Bucket = Mapping[str, Any]
-"""A group's part of an answer."""
+"""A group in an answer."""
 
 GROUPS = "groups"
-"""What groups are called in a search, and the groups within them."""
+"""The name of groups in a search, and the groups within them."""
 
 
 _HIT, _BUCKET, _SORT = b'{"_index":"', b'"doc_count":', b'"sort":'
@@ -35,35 +35,35 @@ _SORTED = re.compile(rb'"sort":(\[%b\])' % _FLAT)
 
 
 class ScannedPage:
-    """A complete answer to a search: its bytes, searched for what no text in it can look like, as its quotes
-    would be escaped."""
+    """A complete answer to a search, as bytes. They are searched for patterns that no text in them can
+    contain, since its quotes would be escaped."""
 
     def __init__(self, body: bytes) -> None:
         self.content = body
         self.size = len(body)
-        """The size in bytes; 0 if nobody knows."""
+        """The size in bytes; 0 if unknown."""
 
     def count_hits(self) -> int:
         """The number of events."""
         return self.content.count(_HIT)
 
     def count_groups(self) -> int:
-        """The number of groups that have no groups within them."""
+        """The number of innermost groups."""
         # Each group but the innermost has groups within it, and so has the answer.
         above = self.content.count(_GROUPED)
         return self.content.count(_BUCKET) - above + 1 if above else 0
 
     def find_after(self) -> bytes:
-        """The JSON after which the next groups come."""
+        """The JSON after which the next groups begin."""
         match = _AFTER.search(self.content)
         if match is None:
             raise SimulatorError("an answer lacks the group after which the next ones follow")
         return match[1]
 
     def find_whole(self) -> tuple[int, bytes]:
-        """How many events are like the last one, if there is one, in what they are sorted by; and the JSON
-        of what the event before them is sorted by, if there is one."""
-        # From the end, since a page is long and those that are alike are few.
+        """The number of events whose sort values equal those of the last one, if there is one; and, as JSON,
+        the sort values of the event before them, if there is one."""
+        # From the end, since a page is long and few events are equal.
         at = self.content.rfind(_SORT)
         like_last = _SORT + self._read_sort(at)
         alike = 0
@@ -80,7 +80,7 @@ class ScannedPage:
 
 
 class ParsedPage:
-    """The same, of an answer that a client has decoded."""
+    """The same, for an answer that a client has decoded."""
 
     size = 0
 
@@ -91,7 +91,7 @@ class ParsedPage:
         return len(self.content["hits"]["hits"])
 
     def count_groups(self) -> int:
-        # The outermost groups: there are none within them where there are pages.
+        # The outermost groups: where there are pages, they have none within them.
         return len(self.content["aggregations"][GROUPS]["buckets"])
 
     def find_after(self) -> bytes:
@@ -114,34 +114,34 @@ class PageContent(NamedTuple):
     tail: bytes = b""
     """The tail of the next search; empty: there is none."""
     plan: Plan | None = None
-    """The plan by which that is read; what has come so far is not read."""
+    """The plan for reading it; earlier pages aren't read."""
 
 
 class Plan(ABC):
-    """What is asked of events, page by page."""
+    """What to search for, page by page."""
 
     FURTHER: ClassVar[str] = ""
-    """How it goes on after the first search, for a person to read; empty: it doesn't."""
+    """How it continues after the first search, for people to read; empty: it doesn't."""
     tail: bytes
     most: int | None = None
-    """How many rows an answer has at most."""
+    """The most rows in an answer."""
 
     @abstractmethod
     def take(self, page: Page, before: int) -> PageContent:
-        """What a page brings, and what is to be asked next; `before`: how many rows came before it."""
+        """A page's result, and the next search; `before`: the number of rows before the page."""
 
     @abstractmethod
     def read(self, answers: Sequence[Any]) -> Sequence[Row]:
-        """The rows of all pages. KeyError and the like if one is not in the form of an answer."""
+        """The rows of all pages. KeyError and the like if one isn't in the form of an answer."""
 
 
 def write_tail(question: Question) -> bytes:
-    """What is asked, as the end of a search."""
+    """The end of a search."""
     return b"," + orjson.dumps(question)[1:]
 
 
 class Totals(Plan):
-    """A single row of what is computed of all events."""
+    """A single row of values computed over all events."""
 
     def __init__(self, aggregations: Question, read: Callable[[Any], Row]) -> None:
         self.tail = write_tail({"size": 0, "aggs": aggregations})
@@ -155,12 +155,12 @@ class Totals(Plan):
 
 
 class Groups(Plan):
-    """Groups that all come at once."""
+    """Groups that come in one answer."""
 
     def __init__(
         self, query: Query, groups: Question, read: Callable[[Bucket], Iterable[Row]]
     ) -> None:
-        """`read`: reads what is aggregated of all events."""
+        """`read`: reads the aggregations over all events."""
         self.tail = write_tail({"size": 0, "aggs": groups})
         self.most = query.limit if query.order else None
         self._query = query
@@ -174,7 +174,7 @@ class Groups(Plan):
 
 
 class GroupPages(Plan):
-    """All groups, however many: a page of them at a time."""
+    """Any number of groups, a page at a time."""
 
     FURTHER = "and so on with `after` while pages are full"
 
@@ -186,8 +186,8 @@ class GroupPages(Plan):
         page: int,
         query: Query | None = None,
     ) -> None:
-        """`sources`: what events are grouped by, by name; `read`: reads a group; `page`: groups in one;
-        `query`: says the rows' order and how many there are."""
+        """`sources`: by name, what events are grouped by; `read`: reads a group; `page`: groups per page;
+        `query`: the rows' order and limit."""
         composite = {"sources": [{name: source} for name, source in sources.items()], "size": page}
         groups = {"aggs": aggregations, "composite": composite}
         self.tail = write_tail({"size": 0, "aggs": {GROUPS: groups}})
@@ -212,15 +212,14 @@ class GroupPages(Plan):
 
 
 class EventPages(Plan):
-    """Events in an order, a page of them at a time, without a context that the server would have to keep
-    meanwhile."""
+    """Events in an order, a page at a time, without a context that the server would have to keep."""
 
     FURTHER = "and so on with `search_after` while pages are full"
 
     def __init__(
         self, question: Question, read: Callable[[Any], Row], page: int, limit: int | None
     ) -> None:
-        """`question`: fields and their order; `read`: reads a hit; `page`: events in one."""
+        """`question`: fields and their order; `read`: reads a hit; `page`: events per page."""
         self.most = limit
         self._begin = write_tail(question)[:-1]
         self._read = read
@@ -228,14 +227,14 @@ class EventPages(Plan):
         self.tail = b'%b,"size":%d}' % (self._begin, self._size(0))
 
     def _size(self, before: int) -> int:
-        """The size of the page that comes after `before` rows."""
+        """The size of the page after `before` rows."""
         return self._page if self.most is None else min(self._page, self.most - before)
 
     def take(self, page: Page, before: int) -> PageContent:
         hits, size = page.count_hits(), self._size(before)
         if hits < size or before + hits == self.most:
             return PageContent(hits)
-        # The page may end amid events that nothing tells apart: those come with the next page.
+        # The page may end amid events with equal sort values: those come with the next page.
         alike, after = page.find_whole()
         if alike == hits:
             raise SimulatorError(f"at least {size:,} events have the same sort values")
@@ -256,7 +255,7 @@ class EventPages(Plan):
 
 
 class Newest(Plan):
-    """Each device's newest event, of as many devices as a page holds; a collapsed search has no further
+    """Each device's newest event, for as many devices as a page holds; a collapsed search has no further
     pages."""
 
     FURTHER = "and by groups, page by page, if there are more devices"
@@ -264,8 +263,8 @@ class Newest(Plan):
     def __init__(
         self, query: Query, question: Question, read: Callable[[Any], Row], page: int, more: Plan
     ) -> None:
-        """`question`: fields, their order, and what is collapsed; `read`: reads a hit; `more`: how more
-        devices are asked about."""
+        """`question`: fields, their order, and the field to collapse by; `read`: reads a hit; `more`: how to
+        query further devices."""
         self.tail = write_tail({**question, "size": page})
         self.most = query.limit if query.order else None
         self._query = query
@@ -291,30 +290,30 @@ class Statement(NamedTuple):
     """A query, compiled."""
 
     events: Question
-    """The first part of each search: which events it is about."""
+    """The first part of each search, which selects events."""
     plan: Plan
 
     @property
     def begin(self) -> bytes:
-        """The first part as it is sent."""
+        """The first part as bytes."""
         return orjson.dumps(self.events)[:-1]
 
 
 class Pages:
-    """The pages of an answer that have come so far, and the plan by which they are read."""
+    """The pages of an answer so far, and the plan for reading them."""
 
     def __init__(self, begin: bytes, plan: Plan) -> None:
-        """`begin`: what each search begins with; `plan`: that of the first one."""
+        """`begin`: the first part of each search; `plan`: of the first one."""
         self.plan = plan
         self.contents: list[Any] = []
         self.rows = 0
         self.size = 0
-        """The size in bytes, with pages that came and aren't read."""
+        """The size in bytes, including pages that aren't read."""
         self._begin = begin
 
     def add(self, page: Page) -> bytes:
-        """Take the next page; returns the search that follows, empty if that was the last one. SimulatorError
-        if there are too many pages for memory or they can't be told apart."""
+        """Add the next page. Returns the next search, or empty after the last page. SimulatorError if there
+        are too many pages for memory or their events can't be told apart."""
         self.size += page.size
         if self.size > most_answer_bytes():
             raise explain_length(self.size)

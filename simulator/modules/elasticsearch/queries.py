@@ -1,13 +1,13 @@
-"""Described queries in the servers' query language: what both Elasticsearch and OpenSearch have.
+"""Described queries in the part of the query language that Elasticsearch and OpenSearch share.
 
-Groups whose number is known beforehand (buckets of a window, some devices) are asked for by `terms` and
-`date_histogram`, large enough to hold all of them. All others come by `composite`, page by page: `terms`
-over several shards would be approximate. Only of an index with a single shard the first few groups by some
-value are asked for as such; otherwise all groups are fetched and put in order here.
+Groups of a known number (buckets of a window, some devices) use `terms` and `date_histogram`, large enough to
+hold all of them. All others use `composite`, page by page: `terms` over several shards would be approximate.
+With a single shard, the server finds the first few groups by a value; otherwise all groups are fetched and
+sorted here.
 
-Each device's newest event comes by a search whose hits are collapsed by device, which takes half of the time
-of a `top_hits` in each group. `top_hits` serves for more devices than a page holds, and for the last value
-of a group; `top_metrics`, which would be cheaper, is in Elastic's own distribution only.
+Newest events use a search whose hits are collapsed by device, which takes half the time of a `top_hits` in
+each group. `top_hits` is used for more devices than a page holds, and for the last value of a group;
+`top_metrics`, which would be cheaper, is only in Elastic's own distribution.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from .paging import (
 SHAPES = frozenset(Shape)
 
 PAGE = 10_000
-"""Buckets or documents in one page of an answer: the default of index.max_result_window, and well below that
-of search.max_buckets (65,536)."""
+"""Buckets or documents per page of an answer: the default of index.max_result_window, and well below that of
+search.max_buckets (65,536)."""
 
 # The default of index.max_docvalue_fields_search.
 _MOST_DOCVALUE_FIELDS = 100
 
-# What a field can be compared with, the end excluded: for floats it is what would be rounded to infinity.
+# The values that a field can be compared with, excluding the end: for floats, those that would be rounded to
+# infinity.
 _RANGES = {
     ColumnType.INT32: (-(2.0**31), 2.0**31),
     ColumnType.INT64: (-(2.0**63), 2.0**63),
@@ -52,8 +53,8 @@ _RANGES = {
 
 
 def compile_query(bound: BoundQuery, schema: Schema, shards: int | None = None) -> Statement:
-    """A bound query; all but its devices and times is the same for each execution. `shards`: how many the
-    index has, None if that isn't known."""
+    """A bound query. Only devices and times differ between executions. `shards`: of the index, None if
+    unknown."""
     query = bound.query
     conditions: list[Question] = []
     if bound.devices is not None:
@@ -95,7 +96,7 @@ def _plan_groups(
     read_all = partial(_unnest, key=(), depth=depth, computed=computed)
     sizes = []
     for part in query.per:
-        # How many groups there can be, if that is known.
+        # The most groups there can be, if known.
         if isinstance(part, Every) and bound.start_ms is not None and bound.end_ms is not None:
             # Wherever the window begins.
             sizes.append((bound.end_ms - bound.start_ms - 2) // part.every + 2)
@@ -123,7 +124,7 @@ def find_field(schema: Schema, name: str) -> str:
 
 
 def require_all(*conditions: Mapping[str, Any]) -> Question:
-    """A query for what fits all conditions, unranked."""
+    """A query for events that meet all conditions, unranked."""
     return {"bool": {"filter": list(conditions)}}
 
 
@@ -143,7 +144,7 @@ def _compare(where: Where, schema: Schema) -> Question:
         # The server compares in the field's own precision.
         sign = "lt" if where.above is None else "gt"
         return {"range": {where.column: {sign: value}}}
-    # It refuses what the field can't hold, though all values are below it, or above.
+    # It refuses numbers outside the field's range, even if all values are below or above them.
     all_fit = (value < 0) == (where.above is not None)
     return {"exists": {"field": where.column}} if all_fit else {"match_none": {}}
 
@@ -152,7 +153,7 @@ def _compare(where: Where, schema: Schema) -> Question:
 
 
 class _Columns:
-    """Columns of single events: how to ask for them, and to read them from hits."""
+    """Columns of single events: how to request them, and how to read them from hits."""
 
     def __init__(self, names: Sequence[str], schema: Schema) -> None:
         self._fields = [find_field(schema, name) for name in names]
@@ -160,8 +161,8 @@ class _Columns:
             column.name for column in schema.columns if column.type is ColumnType.TIMESTAMP_MS
         }
         fields = list(dict.fromkeys(self._fields))
-        # Without the documents' ids, which would be read from where the documents are, an answer of
-        # thousands takes little more than half of the time.
+        # Without the documents' ids: reading them from the documents almost doubles the time for an answer of
+        # thousands.
         self.question: Question = {"stored_fields": "_none_", "docvalue_fields": fields}
         if len(fields) > _MOST_DOCVALUE_FIELDS:
             self.question = {"_source": False, "fields": fields}
@@ -201,7 +202,7 @@ def _ask_newest(columns: _Columns, schema: Schema) -> Question:
 
 
 class _Computed:
-    """Values computed of a group of events: as aggregations, and read from their answer."""
+    """Values computed over a group of events: as aggregations, and read from their answer."""
 
     def __init__(self, compute: Sequence[Aggregate], schema: Schema) -> None:
         self._compute = compute
@@ -217,7 +218,7 @@ class _Computed:
         if last:
             self.aggregations["last"] = {"top_hits": _ask_newest(self._last, schema)}
         self._places = [self._aggregate(aggregate) for aggregate in compute]
-        """The aggregation of each value, and which of its members the value is."""
+        """The aggregation of each value, and which of its members is the value."""
 
     def _aggregate(self, aggregate: Aggregate) -> tuple[str, str]:
         if aggregate.column is None or aggregate.function is Function.LAST:
@@ -233,20 +234,20 @@ class _Computed:
             asked = {"field": aggregate.column, "percents": percents, "keyed": False}
             place = percents.index(aggregate.function.percent)
             return self._name({"percentiles": asked}), str(place)
-        # All that is computed of the column.
+        # Everything computed from the column.
         together = {
             other.function
             for other in self._compute
             if other.column == aggregate.column and other.function.percent is None
         } - {Function.LAST}
-        # One pass for all statistics of a column. Least and greatest alone can take a short cut, and a
-        # sum needs the number of its values: that of none is 0.
+        # One pass for all statistics of a column. Minimum and maximum alone can take a short cut. A sum needs
+        # the number of its values: the sum of none is 0.
         if Function.SUM in together or (Function.AVG in together and len(together) > 1):
             return self._name({"stats": {"field": aggregate.column}}), aggregate.function.value
         return self._name({aggregate.function.value: {"field": aggregate.column}}), "value"
 
     def _name(self, aggregation: Question) -> str:
-        """The name of an aggregation; the same one is asked for once."""
+        """The name of an aggregation; equal ones are requested once."""
         for name, earlier in self.aggregations.items():
             if earlier == aggregation:
                 return name
@@ -255,7 +256,7 @@ class _Computed:
         return name
 
     def read(self, bucket: Bucket) -> Row:
-        """The values of a group, in the order in which they were asked for."""
+        """The values of a group, in the order of the requests."""
         hits = bucket["last"]["hits"]["hits"] if "last" in self.aggregations else []
         last = iter(self._last.read(hits[0]) if hits else ())
         values: list[Any] = []
@@ -272,7 +273,7 @@ class _Computed:
         return tuple(values)
 
     def read_all(self, answer: Any) -> Row:
-        """The values of all events that were asked about."""
+        """The values over all selected events."""
         bucket = dict(answer.get("aggregations", {}))
         if self.counts:
             bucket["doc_count"] = answer["hits"]["total"]["value"]
@@ -293,7 +294,7 @@ class _Computed:
             return None
         if aggregate.column is None:
             return [{"_count": direction}, {"_key": "asc"}]
-        # Of no values, the greatest and the like are some number, which would not come last.
+        # Of no values, the maximum and the like are some number, which would not come last.
         if (
             aggregate.function is not Function.AVG
             and self._schema.column(aggregate.column).nullable
@@ -322,7 +323,7 @@ def _nest(
     computed: _Computed,
     order: Sequence[Question] = (),
 ) -> Question:
-    """Groups within groups, of at most these sizes, that hold what is computed."""
+    """Groups within groups, of at most these sizes, that contain the computed values."""
     aggregations = computed.aggregations
     for part, size in zip(reversed(query.per), reversed(sizes), strict=True):
         [(kind, grouping)] = _group_by(part, schema).items()
@@ -333,7 +334,7 @@ def _nest(
 
 
 def _unnest(answer: Bucket, key: Row, depth: int, computed: _Computed) -> Iterator[Row]:
-    """The rows of what `_nest` asks for."""
+    """The rows from the groups of `_nest`."""
     if not depth:
         yield (*key, *computed.read(answer))
         return

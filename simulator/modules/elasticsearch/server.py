@@ -1,11 +1,10 @@
-"""Connections to both kinds of server: requests in, answers out, and what an error means; what indices take.
-Questions are searches, into whose bodies parameters are put; hits and groups are counted where they stand in
-an answer. A query of several pages is several searches, one after the other. An answer counts as none if it
-isn't of all shards, or if the server gave up the rest of it.
+"""Connections to both kinds of server: requests, answers, errors, and the size of indices. Queries are
+searches with parameters in their bodies; hits and groups are counted in the answer's bytes. A query of
+several pages is several searches, one after another. An answer is refused if it doesn't cover all shards,
+or if the server didn't complete it.
 
-Sizes come from the list of segments rather than `_stats/store`: that is up to 10 s old, since each node keeps
-it for so long, whatever has been written since. Nor `_stats/segments`: in OpenSearch it leaves out parts of
-small segments.
+Sizes come from the list of segments, since `_stats/store` may be 10 s old (each node caches it), and
+`_stats/segments` leaves out parts of small segments in OpenSearch.
 
 https://www.elastic.co/docs/reference/elasticsearch/rest-apis/paginate-search-results#search-after
 https://www.elastic.co/docs/reference/aggregations/search-aggregations-bucket-composite-aggregation#_pagination
@@ -55,24 +54,25 @@ if TYPE_CHECKING:
 OK, CREATED, CONFLICT, SERVER_ERROR = 200, 201, 409, 500
 _NOT_FOUND = 404
 _PASSES = {408: "unavailable", 429: "too_many_requests"}
-"""Status -> what it is counted as, if the same may work a little later, as all errors of the server may."""
+"""Status -> what it is counted as, if the same request may work a little later, as for all errors of the
+server."""
 _REMEDIES = {
     401: "check {login}",
     403: "grant the user the rights, or use another user",
     413: "use a smaller --batch",
 }
 
-# How long to wait for shards that are being recovered, before the next try.
+# How long to wait for recovering shards before the next attempt.
 _SHARDS_READY_S = 5
 
 _JSON = {"content-type": "application/json"}
 
 _SHORT = 1 << 14
-"""Bytes of an answer that aren't worth a call of numpy's."""
+"""From this size of an answer on, numpy is faster."""
 _WHOLE = re.compile(
     rb'\{"took":\d+,"timed_out":false,[^{]*"_shards":\{"total":\d+,[^{}]*"failed":0[,}]'
 )
-"""How an answer to a search begins that is of all shards."""
+"""The beginning of an answer to a search that covers all shards."""
 
 _SOURCE = (
     "_segments, after a flush: Lucene's files of all shards and replicas, where documents and"
@@ -81,16 +81,16 @@ _SOURCE = (
 
 
 class Connection(HttpDatabase[ElasticsearchOptions]):
-    """A cluster of either kind. What is timed has its own requests; tables and settings of Elasticsearch go
+    """A cluster of either kind. Measured requests use our own; tables and settings of Elasticsearch go
     through Elastic's client, over the same connections."""
 
-    # A node answers it once it has joined the others and knows who leads them, whatever is wrong with them.
+    # A node answers it once it has joined the others and knows the master, whatever is wrong with them.
     PROBE: ClassVar[Probe] = Probe("GET", "/_cluster/health")
 
     def __init__(self, options: ElasticsearchOptions, job: Job) -> None:
         super().__init__(options, job)
         self.expects_tables = False
-        """Whether the job's indices have been made: a node that doesn't know them has not caught up."""
+        """Whether the job's indices exist: a node that doesn't know them hasn't caught up."""
         self._named = self.name_requests(job)
         self.name = self._named["x-opaque-id"]
         """The name under which the server lists the requests."""
@@ -100,7 +100,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
 
     @staticmethod
     def name_requests(job: Job) -> dict[str, str]:
-        """The headers of a request with a body, by which the server knows whose it is."""
+        """The headers of a request with a body, with the name by which the server knows it."""
         return _JSON | {"x-opaque-id": f"iot-benchmark {job.run_id}"}
 
     @property
@@ -115,7 +115,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
             )
 
     def write(self, request: Documents, name: str) -> Answer:
-        """Send a request under a name: its answer, whatever it says. Retryable if there is none."""
+        """The answer to a request sent under a name, whatever it says. Retryable if there is none."""
         kind = "x-ndjson" if request.method == "POST" and "/_bulk?" in request.target else "json"
         headers = {"content-type": f"application/{kind}", "x-opaque-id": name}
         return self.request(request.method, request.target, request.body, headers)
@@ -123,14 +123,14 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
     def ask(
         self, method: str, target: str, body: object = None, timeout_s: float | None = None
     ) -> Any:
-        """Send a request; its parsed answer. Retryable or SimulatorError if there is none."""
+        """The parsed answer to a request. Retryable or SimulatorError if there is none."""
         text = b"" if body is None else orjson.dumps(body)
         answer = self.fetch(method, target, text, self._named, timeout_s, (OK, CREATED))
         return parse_body(answer.body)
 
     def require_module(self, name: str, what_for: str) -> None:
-        """SimulatorError if the servers were built without a module that all have by default."""
-        # With their names, or a node without any module would not be there.
+        """SimulatorError if a module that servers have by default is missing."""
+        # With the nodes' names, or a node without any module would be missing.
         answer = self.ask("GET", "/_nodes/plugins?filter_path=nodes.*.name,nodes.*.modules.name")
         nodes = answer.get("nodes", {}).values()
         if not all(
@@ -139,13 +139,14 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
             raise SimulatorError(f"{self.place} lacks the module {name}: {what_for}")
 
     def search(self, names: str, body: bytes) -> bytes:
-        """The whole answer to a search of these indices; Retryable or SimulatorError if there is none."""
+        """The complete answer to a search of these indices; Retryable or SimulatorError if there is none."""
         answer = self.fetch("POST", find_target(names), body, self._named)
         return self.check_whole(answer.body)
 
     def check_whole(self, body: bytes) -> bytes:
-        """An answer to a search, if it is of all shards and complete; else Retryable or SimulatorError."""
-        # Texts may have brackets, too: then the answer is parsed, and found to be whole or not.
+        """An answer to a search, if it covers all shards and is complete; otherwise Retryable or
+        SimulatorError."""
+        # Texts may have brackets, too: then the answer is parsed, and found complete or not.
         if len(body) < _SHORT:
             opened, closed = body.count(b"{"), body.count(b"}")
         else:
@@ -157,7 +158,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         return body
 
     def check_shards(self, answer: Any) -> None:
-        """Retryable or SimulatorError if a parsed answer is of a part of the shards, or of the events."""
+        """Retryable or SimulatorError if a parsed answer doesn't cover all shards or events."""
         try:
             shards, timed_out = answer["_shards"], answer["timed_out"]
             failed, total = shards["failed"], shards["total"]
@@ -178,7 +179,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
     def manage(
         self, method: str, target: str, body: object = None, timeout_s: float | None = None
     ) -> Any:
-        """As `ask`, for what isn't timed: by Elastic's client, if there is one."""
+        """As `ask`, for what isn't measured: through Elastic's client, if there is one."""
         if self._client is None:
             return self.ask(method, target, body, timeout_s)
         headers = {"accept": "application/json", **self._named}
@@ -197,7 +198,7 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
         return self.interpret(answer.status, parse_body(answer.body))
 
     def interpret(self, status: int, answer: object) -> Retryable | SimulatorError:
-        """What an error means, be it a whole answer or one item of a bulk answer."""
+        """What an error means: a whole answer, or one item of a bulk answer."""
         text = f"{self.place}: {status} {describe_error(answer)}"
         if status in _PASSES or status >= SERVER_ERROR:
             return Retryable(_PASSES.get(status, "unavailable"), text)
@@ -212,18 +213,18 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
     # --- visibility and size ----------------------------------------------------------------------
 
     def refresh(self, names: str) -> None:
-        """Make all that is stored visible, on every primary shard."""
+        """Make everything stored visible, on every primary shard."""
         shards = self.ask("POST", f"/{names}/_refresh")["_shards"]
         if shards["successful"] < shards["total"]:
-            # A refresh skips shards that aren't there: replicas without a node, which don't matter, and
-            # primaries that are being recovered after a start.
+            # A refresh skips missing shards: replicas without a node, which don't matter, and primaries that
+            # are recovering after a start.
             self.ask(
                 "GET", f"/_cluster/health/{names}?wait_for_status=yellow&timeout={_SHARDS_READY_S}s"
             )
             self.ask("POST", f"/{names}/_refresh")
 
     def flush(self, names: str, how: str = "") -> None:
-        """Write all that is stored to disk; Retryable, or SimulatorError if the user may not."""
+        """Write everything stored to disk; Retryable, or SimulatorError if the user may not."""
         target = f"/{names}/_flush?{how}wait_if_ongoing=true"
         self.manage("POST", target, timeout_s=self.options.database_timeout_s)
         self.refresh(names)
@@ -237,19 +238,19 @@ class Connection(HttpDatabase[ElasticsearchOptions]):
 
     def read_segments(self, names: str) -> Storage:
         """The segments that can be searched so far, on disk or on their way there; SimulatorError if no shard
-        is started."""
+        has started."""
         timeout_s = self.options.database_timeout_s
         return add_segments(self.manage("GET", f"/{names}/_segments", timeout_s=timeout_s))
 
 
 def find_target(names: str) -> str:
-    """Where indices are searched: without the request cache, whose answers would measure nothing; and all
-    shards or none, as an answer from some would look like one from all."""
+    """The target for searches of indices: without the request cache, whose answers would measure nothing, and
+    with all shards or none, since a partial answer would look complete."""
     return f"/{names}/_search?request_cache=false&allow_partial_search_results=false"
 
 
 def add_segments(answer: Mapping[str, Any]) -> Storage:
-    """The sum of an answer to `_segments`; Retryable or SimulatorError if shards are missing in it."""
+    """The sum of an answer to `_segments`; Retryable or SimulatorError if it lacks shards."""
     if failed := answer["_shards"]["failed"]:
         raise Retryable("unavailable", f"{failed} shards didn't report their segments")
     shards = [
@@ -273,7 +274,7 @@ def add_segments(answer: Mapping[str, Any]) -> Storage:
 
 
 def describe_error(answer: object) -> str:
-    """One line out of an error's body, or out of one item of a bulk answer."""
+    """One line from an error's body, or from one item of a bulk answer."""
     error = answer.get("error", answer) if isinstance(answer, dict) else answer
     if isinstance(error, dict) and "type" in error:
         error = f"{error['type']}: {error.get('reason')}"
@@ -281,8 +282,8 @@ def describe_error(answer: object) -> str:
 
 
 def _make_client(database: Connection) -> ElasticClient:
-    """Elastic's client over the connections of `database`, which knows the nodes that are dead, and whether
-    a request may be sent again."""
+    """Elastic's client over the connections of `database`, which knows which nodes are dead, and whether a
+    request may be repeated."""
 
     class Node(BaseNode):
         """All nodes of the cluster."""
@@ -311,19 +312,19 @@ def _make_client(database: Connection) -> ElasticClient:
 
 
 class SearchRequest(NamedTuple):
-    """A query's first search, ready to be sent, and how to go on. It begins as a `HttpRequest`."""
+    """A query's first search, ready to be sent, and its plan. It begins as an `HttpRequest`."""
 
     method: str
     target: str
     body: bytes
     headers: Mapping[str, str]
     begin: int
-    """How many bytes of the body say which events it is about."""
+    """Length of the part of the body that selects events."""
     plan: Plan
 
 
 class ElasticsearchAsker(TemplateAsker[Connection]):
-    """Asks what `Elasticsearch.compile` gives. Receives a plan, and its pages."""
+    """Sends the queries of `Elasticsearch.compile`. Receives a plan, and its pages."""
 
     module: Elasticsearch
 
@@ -336,7 +337,7 @@ class ElasticsearchAsker(TemplateAsker[Connection]):
     def encode(self, bounds: BoundQueries) -> Iterable[SearchRequest]:
         name = bounds.query.name
         if name not in self._plans:
-            # Parameters stand nowhere in it.
+            # No parameter occurs in it.
             self._plans[name] = self.module.compile(bounds[0]).plan
         plan = self._plans[name]
         return (self._make_request(begin.encode(), plan) for begin in self.fill(bounds))
@@ -368,34 +369,34 @@ class ElasticsearchAsker(TemplateAsker[Connection]):
 
 
 def read_rows(plan: Plan, answers: Sequence[Any]) -> Rows:
-    """The rows of parsed pages; SimulatorError if they aren't what was asked for."""
+    """The rows of parsed pages; SimulatorError if they aren't in the expected form."""
     try:
         return plan.read(answers)
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise SimulatorError(f"unreadable answer: it has no {error}") from error
 
 
-# How long a request whose answer was lost may go on before the next try.
+# How long a request whose answer was lost may continue before the next attempt.
 _TASK_END_S = 10.0
 _TASK_POLL_S = 0.05
 
 # How long a request must be unlisted to count as ended: a node lists it only once it has read it.
 _SETTLE_S = 1.0
 
-# 201, or 200 where the servers sent it again among themselves, as when a node went away: "updated" is what
-# was stored then, of an event without an id of ours.
+# 201, or 200 where the servers repeated it among themselves, as when a node left: "updated" is the result
+# then, for an event without a client's id.
 _STORED = b'"status":20'
 
 
 class DocumentWriter(SettlingWriter[Connection]):
-    """Finds out what is stored of a request, however that is sent."""
+    """Finds out which events of a request are stored, however it is sent."""
 
     REFUSES_KEYS: ClassVar[bool] = True
 
     def __init__(self, module: Elasticsearch) -> None:
         super().__init__(module)
         self._own = threading.local()
-        """Each thread's name at the server, which has to tell requests under way apart."""
+        """Each thread's name at the server, by which requests in flight are told apart."""
         self._numbers = itertools.count()
 
     def open(self) -> None:
@@ -411,10 +412,10 @@ class DocumentWriter(SettlingWriter[Connection]):
         return name
 
     def doubt(self, request: TablePart, name: str) -> None:
-        """Note that it is unknown how much the server has stored of what was sent under this name."""
+        """Record that it is unknown how much of the request under this name is stored."""
         request.doubt()
         request.name = name
-        # A request that is still at work under this name must be told from later ones.
+        # A request still at work under this name must be told from later ones.
         self._own.name = None
 
     def await_end(self, payload: Request) -> None:
@@ -431,7 +432,7 @@ class DocumentWriter(SettlingWriter[Connection]):
                 if now - began > limit_wait(_TASK_END_S):
                     raise connection_lost("the server is still processing the request")
                 idle_since = time.monotonic()
-            # The server announces no end of a task of another connection.
+            # The server doesn't announce the end of another connection's task.
             time.sleep(_TASK_POLL_S)
 
     def show_events(self, request: Any) -> None:
@@ -459,7 +460,7 @@ class DocumentWriter(SettlingWriter[Connection]):
 
 
 class ElasticsearchWriter(DocumentWriter):
-    """Sends payloads of `DocumentEncoder` as they stand."""
+    """Sends payloads of `DocumentEncoder` as they are."""
 
     encoder: DocumentEncoder
 
@@ -490,7 +491,7 @@ class ElasticsearchWriter(DocumentWriter):
     def _interpret_items(
         self, request: Documents, name: str, items: Iterable[Mapping[str, Any]]
     ) -> Iterable[Retryable | SimulatorError | None]:
-        """What the answer says of each event of a bulk request; None: it is stored."""
+        """The result for each event of a bulk request; None: it is stored."""
         sent_before = request.sent_before
         for item in items:
             [result] = item.values()

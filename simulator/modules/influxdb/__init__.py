@@ -4,18 +4,18 @@ Each event is stored exactly once: a point is identified by its measurement, tag
 again writes the same values. So a request whose outcome is unknown is sent again, and two events must never
 share device and millisecond. They don't: each of a workload's devices belongs to one worker, whose timestamps
 always rise, unless runs restart in time (`Capabilities.repeated_timestamps`). With `client=official` and
-`client=batching`, the client's write API sends the requests, see `official`.
+`client=batching`, the client's write API sends the requests: see `official`.
 
 A table is a measurement. Columns that describe the device are tags of its points, like the device's name; all
 others except the time are fields (`encoding.py`).
 
 All measurements are in one bucket; `prepare` creates it if it is missing, and notes that in its description.
 Cleaning replaces such a bucket with a new one, which leaves nothing behind that could slow the next run. In a
-bucket that someone else made, or with other measurements, only those are deleted that have the workload's
-names, fields and tags.
+bucket that someone else created, or that has other measurements, only measurements with the workload's names,
+fields and tags are deleted.
 
-The size on disk comes from the server's metrics, for the whole bucket: its data files, once a backup of each
-shard has begun and so emptied its write-ahead log. No metric includes the series index.
+The size on disk comes from the server's metrics, for the whole bucket: its data files, after the start of a
+backup has emptied each shard's write-ahead log. No metric includes the series index.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ class InfluxOptions(BatchOptions, HttpOptions, ClientCertOptions, InFlightOption
     def make_tls_context(self) -> ssl.SSLContext | None:
         if not any_encrypted(self.endpoint):
             return None
-        # The same authorities as the client trusts by default.
+        # The authorities that the client trusts by default.
         authorities = self.ssl_ca_cert or certifi.where()
         try:
             make_tls_context(authorities)
@@ -142,7 +142,7 @@ _SETTINGS = (
 
 _FIELD_TYPES = {
     **dict.fromkeys(ColumnType, "integer"),
-    # The only type for floats has 64 bits.
+    # The only floating-point type has 64 bits.
     ColumnType.FLOAT32: "float",
     ColumnType.FLOAT64: "float",
     ColumnType.BOOL: "boolean",
@@ -205,7 +205,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         column_types=_FIELD_TYPES,
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         needs_value=True,
-        # Answers are CSV, which has one form for both:
+        # Answers are CSV, which has the same form for both:
         # https://docs.influxdata.com/influxdb/v2/reference/syntax/annotated-csv/
         empty_texts=False,
         refused_texts=(
@@ -249,7 +249,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         ours = self.claim_tables()
         if not self.job.clean:
             return
-        # By way of the whole bucket if nothing else is in it.
+        # By replacing the whole bucket if nothing else is in it.
         if bucket.description == MARK and self._list("measurements") == set(ours):
             self.drop_bucket()
             self._make_bucket()
@@ -282,7 +282,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         return [f"bucket {self.options.bucket} {json.dumps(bucket)}"]
 
     def _retention(self) -> dict[str, Any]:
-        """The bucket's only rule, as the client calls its parts: nothing is deleted."""
+        """The bucket's only rule, in the client's terms: nothing is deleted."""
         hours = self.options.shard_group_duration_h
         return {
             "type": "expire",
@@ -291,7 +291,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         }
 
     def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
-        # Others may write into a bucket that this tool has made.
+        # Others may write into a bucket created by this tool.
         there = self._list("measurements") if self.connection.find_bucket() else set()
         return {name: Found(False) for name in names if name in there}
 
@@ -306,7 +306,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         columns = self.read_columns(table)
         schema = self.job.schema
         tags = {name for name, kind in columns.items() if kind == "Tag"}
-        # Fields come with their first value.
+        # Fields appear with their first value.
         fields = {column.name for column in field_columns(schema)}
         found = columns.keys() - tags
         return find_witness(schema) in found and found <= fields and has_labels(schema, tags)
@@ -330,14 +330,14 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
             self._delete(table, ALL_TIME[0], write_time(before_ms - 1))
 
     def drop_bucket(self) -> None:
-        """Delete the bucket and all that is in it, if it is there."""
+        """Delete the bucket and everything in it, if it exists."""
         connection = self.connection
         if bucket := connection.find_bucket():
             delete = connection.client.buckets_api().delete_bucket
             connection.ask(delete, bucket, timeout_s=self.options.query_timeout_s)
 
     def _list(self, function: str, arguments: str = "") -> set[str]:
-        """What a function lists: https://docs.influxdata.com/flux/v0/stdlib/influxdata/influxdb/schema/"""
+        """The result of a function: https://docs.influxdata.com/flux/v0/stdlib/influxdata/influxdb/schema/"""
         start, stop = ALL_TIME
         bucket = f"bucket: {quote_text(self.options.bucket)}, start: {start}, stop: {stop}"
         query = f"""
@@ -365,7 +365,7 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
     def count(self) -> int:
         counted = 0
         for table in self.job.table_names:
-            # Counted for each series in storage, then for all.
+            # Counted per series in storage, then summed.
             query = f"{self._select_events(table)} |> count() |> group() |> sum()"
             counted += sum(row[0] for row in self.connection.rows(query, ["_value"]))
         return counted

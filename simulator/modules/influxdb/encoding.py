@@ -1,11 +1,11 @@
-"""Line protocol, built from the schema: any workload's columns will do.
+"""Line protocol, built from the schema of any workload.
 
     events,device_id=w00000d000000 sequence_number=7i,temperature=21.50 1704067203150
 
-The device is a tag, since tags say which series a point belongs to and are indexed; with
-`Schema.device_path`, every key of its document is one. So are columns that describe the device
-(`Column.tag`): they follow from its name, so they add no series. All else is a field, but for the time,
-in milliseconds. https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/
+The device is a tag, since tags identify a point's series and are indexed; with `Schema.device_path`, every
+key of its document is a tag. So are columns that describe the device (`Column.tag`): they follow from its
+name, so they add no series. All other columns except the time, in milliseconds, are fields.
+https://docs.influxdata.com/influxdb/v2/reference/syntax/line-protocol/
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from ..sending import Encoder, Request, deal_in_turn, wrap_requests
 
 PRECISION = "ms"
 
-# Each character of a tag or a name that would end it.
+# Characters that would end a tag or a name.
 _TAG_ESCAPES = ((b",", b"\\,"), (b"=", b"\\="), (b" ", b"\\ "))
 _STRING_ESCAPES = ((b"\\", b"\\\\"), (b'"', b'\\"'))
 _INTEGERS = (ColumnType.INT32, ColumnType.INT64, ColumnType.TIMESTAMP_MS)
@@ -56,7 +56,7 @@ class LineEncoder(Encoder):
         self._compressed = compressed
         self._fields = field_columns(schema)
         self._forms = []
-        """Of each field, with the comma before it, which is gone with the field."""
+        """Of each field, with its leading comma, which is omitted with the field."""
         for column in self._fields:
             value = text_format(column)
             if column.type in TEXTS:
@@ -65,17 +65,17 @@ class LineEncoder(Encoder):
                 value += b"i"
             self._forms.append(b"," + _literal(column.name) + b"=" + value)
         self._tags = [schema.column(schema.device), *tag_columns(schema)]
-        # A set of tags, which a document is, stays in front and brings its own comma.
+        # A set of tags, as from a document, stays in front and has its own comma.
         device = b"%b" if schema.device_path else b"," + _literal(schema.device) + b"=%b"
         if not schema.device_path:
-            # In the order of their names, as the server wants them most.
+            # Sorted by name, as the server prefers.
             self._tags.sort(key=lambda column: column.name)
         self._labels = {
             column.name: Labels(column) for column in self._tags if column.type not in TEXTS
         }
         self._measurements = [_escape(name) for name in job.table_names]
         name = b"%b" if job.load.tables is Tables.MULTIPLE else _literal(schema.table)
-        # Another tag's begin has the comma: it and the value are gone where there is none.
+        # The previous part ends with the tag's name: both are omitted with the value.
         tags = [device if tag.name == schema.device else b"%b%b" for tag in self._tags]
         fields = b"".join(map(text_form, self._fields, self._forms)).removeprefix(b",")
         self._line = name + b"".join(tags) + b" " + fields + b" %d"
@@ -97,7 +97,7 @@ class LineEncoder(Encoder):
         return columns
 
     def _tag_values(self, column: Column, block: EventBlock) -> list[NDArray[Any]]:
-        """The device, or the begin of another tag and its value."""
+        """The device, or the beginning of another tag and its value."""
         if column.name == self._schema.device:
             if not self._schema.device_path:
                 return [escape(block.devices, _TAG_ESCAPES)]
@@ -120,14 +120,14 @@ class LineEncoder(Encoder):
 
 
 def _check_tag(name: str, text: str) -> None:
-    """SimulatorError if the protocol has no way to write the text."""
+    """SimulatorError if the protocol can't represent the text."""
     if "\n" in text or text.endswith("\\"):
         raise SimulatorError(f"tag {name}: InfluxDB accepts no line break and no final backslash")
 
 
 @lru_cache(maxsize=65_536)
 def tag_set(document: bytes) -> bytes:
-    """A JSON object as tags: sorted by name, as the server wants them most, each behind a comma. Kept, as the
+    """A JSON object as tags: sorted by name, as the server prefers, each after a comma. Cached, since the
     events of a device share one document."""
     parts = []
     for name, text in sorted(read_labels(document).items()):

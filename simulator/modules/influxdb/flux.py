@@ -1,5 +1,5 @@
-"""Words of Flux: literals, conditions, the events that a query begins with, what all queries have in common;
-and its answers, annotated CSV.
+"""Building blocks of Flux: literals, conditions, the selection of events, and what all queries share; and its
+answers, annotated CSV.
 
 https://docs.influxdata.com/flux/v0/spec/
 https://docs.influxdata.com/influxdb/v2/reference/syntax/annotated-csv/
@@ -27,10 +27,10 @@ from ...workloads.schema import FLOATS, Column, ColumnType, Schema
 from ..kit.series import Row, field_columns, find_witness, label, name_device
 
 ALL_TIME = ("1970-01-01T00:00:00Z", "2262-04-11T23:47:16.854775806Z")
-"""The first time that the delete API accepts, and the last that storage can hold."""
+"""The first time that the delete API accepts, and the last time that storage can hold."""
 
 Result = tuple[str, Row]
-"""A row of an answer behind the name of its result (`yield`)."""
+"""A row of an answer, after the name of its result (`yield`)."""
 
 _MOST = 2**63 - 1
 _EPOCH = datetime(1970, 1, 1)  # noqa: DTZ001 - in UTC, as all times of answers and queries are
@@ -66,7 +66,7 @@ def cast(column: Column) -> str:
 
 
 def compare(expression: str, where: Where, column: Column) -> str:
-    """A condition on a column's value, without those that are missing."""
+    """A condition on a column's value, which excludes missing values."""
     if where.texts:
         return _compare_texts(expression, where, column)
     sign, limit = where.comparison
@@ -74,7 +74,7 @@ def compare(expression: str, where: Where, column: Column) -> str:
         whole = math.floor(limit) if sign == ">" else math.ceil(limit)
         return f"{expression} {sign} {max(-_MOST, min(_MOST, whole))}"
     if column.type is ColumnType.FLOAT32:
-        # It is stored as the double that its text says, and so the limit has to be.
+        # It is stored as the double of its text, so the limit has to be converted in the same way.
         narrow = np.float32(limit)
         text = float(label(column, narrow) if column.tag else text_format(column) % narrow)
         limit = text if np.float32(text) == narrow else float(narrow)
@@ -101,8 +101,8 @@ def any_of(name: str, values: Sequence[str]) -> str:
 def select_events(
     bucket: str, table: str, span: tuple[str, str], fields: Sequence[str], *conditions: str
 ) -> str:
-    """Flux for a table's points in [start, stop), of these fields (none: of all): what storage itself
-    can do, if all comes right behind each other."""
+    """Flux for a table's points in [start, stop), of these fields (none: of all). Storage itself can do this,
+    if the steps directly follow each other."""
     filters = [f'r["_measurement"] == {quote_text(table)}']
     if fields:
         filters.append(any_of("_field", fields))
@@ -116,7 +116,7 @@ def select_events(
 def select_bound(
     bound: BoundQuery, schema: Schema, bucket: str, fields: Sequence[str], *conditions: str
 ) -> str:
-    """Flux for the points that a query is about, of these fields."""
+    """Flux for the points that a query selects, of these fields."""
     span = ALL_TIME
     if bound.start_ms is not None and bound.end_ms is not None:
         span = (write_time(bound.start_ms), write_time(bound.end_ms))
@@ -133,28 +133,28 @@ def select_bound(
 
 
 def write_sort(columns: Sequence[str], descending: bool, limit: int | None) -> str:
-    """A step that sorts rows, and leaves `limit` of them."""
+    """A step that sorts rows and keeps `limit` of them."""
     text = f"sort(columns: {quote_texts(columns)}, desc: {str(descending).lower()})"
     return text if limit is None else f"{text} |> limit(n: {limit})"
 
 
-# --- questions -------------------------------------------------------------------------------------
+# --- queries ---------------------------------------------------------------------------------------
 
 _AS_COLUMNS = 'pivot(rowKey: ["_time"], columnKey: ["_field"], valueColumn: "_value")'
 
 
 class Question(ABC):
-    """A bound query in Flux, and how the rows are counted in the answer and read from it."""
+    """A bound query in Flux, and how to count and read the rows of its answer."""
 
     text: str
     columns: Sequence[str]
     counted: str | None = None
     """The result whose rows are counted; None: all rows."""
     repeated: int = 1
-    """How many counted rows make one row of the answer."""
+    """The number of counted rows per row of the answer."""
     is_scanned: bool = True
-    """Whether rows are counted this way, and nothing has to be asked afterwards. Otherwise they must be
-    read, by what this very question is about."""
+    """Whether counting rows is enough, and no second request follows. Otherwise they must be read by this
+    same query."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         self._bound, self._schema, self._bucket = bound, schema, bucket
@@ -163,27 +163,27 @@ class Question(ABC):
         self._filtered = None if where is None or schema.column(where.column).tag else where.column
         """The field with a condition, if there is one."""
         self._witness = self._filtered or find_witness(schema)
-        """A field that each event that is asked about has."""
+        """A field that each selected event has."""
         self._fields: Mapping[str, Column] = {
             column.name: column for column in field_columns(schema)
         }
 
     def count(self, lines: int) -> int:
-        """How many rows the answer has, by those that were counted."""
+        """The number of rows in the answer, from the counted rows."""
         limit = self._query.limit if self._query.order else None
         rows = lines // self.repeated
         return rows if limit is None else min(rows, limit)
 
     def find_missing(self, answer: Sequence[Result]) -> str | None:
-        """Flux for what this answer may lack; None: nothing."""
+        """Flux for rows that this answer may lack; None: there are none."""
         return None
 
     @abstractmethod
     def read(self, answers: Sequence[Sequence[Result]]) -> list[Row]:
-        """The rows of the answer, and of the one to `find_missing` if that was asked."""
+        """The rows of the answer, and of the one to `find_missing` if that was sent."""
 
     def _is_certain(self, name: str) -> bool:
-        """Whether each event that is asked about has a value of this column."""
+        """Whether each selected event has a value in this column."""
         return name == self._witness or not self._schema.column(name).nullable
 
     def _select(self, fields: Sequence[str]) -> str:
@@ -199,14 +199,14 @@ class Question(ABC):
         return compare(expression, where, self._schema.column(where.column))
 
     def _pivot(self, values: str) -> str:
-        """Events with their fields as columns, as far as they fulfil the condition."""
+        """Events with their fields as columns, filtered by the condition."""
         text = f"{values} |> {_AS_COLUMNS}"
         if self._filtered is not None:
             text += f" |> filter(fn: (r) => {self._compare(f'r[{quote_text(self._filtered)}]')})"
         return text
 
     def _cast(self, name: str, to: str) -> str:
-        """A step that makes numbers of a tag's texts."""
+        """A step that turns a tag's texts into numbers."""
         number = cast(self._schema.column(name))
         return f"map(fn: (r) => ({{r with {quote_text(to)}: {number}}}))"
 
@@ -214,11 +214,11 @@ class Question(ABC):
 # --- answers --------------------------------------------------------------------------------------
 
 _RESULT, _FIRST_COLUMN = 1, 3
-"""Where a row has the name of its result, and where its own columns begin."""
+"""The index of the result's name in a row, and of its first own column."""
 
 
 def read_text(text: str) -> str:
-    """A text of an answer, as it was stored: a line break is two characters in CSV.
+    """The text as it was stored: a line break is two characters in CSV.
 
     https://pkg.go.dev/encoding/csv#Writer
     """
@@ -235,15 +235,15 @@ _CONVERTERS: Mapping[str, Callable[[str], Any]] = {
 
 
 def parse_csv(text: str, columns: Sequence[str]) -> list[Row]:
-    """The values of these columns in annotated CSV, of all its tables; times are in ms since 1970. A value
-    that is missing, or of a column that a table doesn't have, is None; but CSV has one form for a missing
-    text and an empty one, which is read as empty. SimulatorError if the query failed when part of the answer
-    was on its way already."""
+    """The values of these columns in annotated CSV, over all its tables; times are in ms since 1970. A value
+    is None if it is missing, or if a table lacks the column; CSV has one form for a missing text and an
+    empty one, which is read as empty. SimulatorError if the query failed after part of the answer was
+    sent."""
     return [row for _, row in parse_results(text, columns)]
 
 
 def parse_results(text: str, columns: Sequence[str]) -> Iterator[Result]:
-    """The rows of `parse_csv`, and the result that each belongs to."""
+    """The rows of `parse_csv`, each with its result."""
     types: list[str] = []
     header: list[str] = []
     places: list[tuple[Callable[[str], Any], int]] = []
@@ -252,7 +252,7 @@ def parse_results(text: str, columns: Sequence[str]) -> Iterator[Result]:
             types, header = row, []
         elif not header:
             header = row
-            # A column that isn't there has no values.
+            # A missing column has no values.
             found = [
                 header.index(name, _FIRST_COLUMN) if name in header[_FIRST_COLUMN:] else 0
                 for name in columns
@@ -269,14 +269,14 @@ _EMPTY, _END = b"\r\n", b"\r\n\r\n"
 
 
 def count_lines(body: bytes, result: str | None) -> int:
-    """The rows of an answer, or of one of its results; SimulatorError if the query failed when part of the
-    answer was on its way already, or it is cut off."""
+    """The number of rows in an answer, or in one of its results. SimulatorError if the query failed after
+    part of the answer was sent, or if the answer is cut off."""
     if not body.endswith(_END) and body != _EMPTY:
-        # An error is the last of it.
+        # An error comes last.
         for _ in parse_results(body.decode(errors="replace"), []):
             pass
         raise SimulatorError("InfluxDB ended an answer early")
-    # Only what is in quotes may have line breaks.
+    # Only quoted values may have line breaks.
     plain = _QUOTED.sub(b"", body) if b'"' in body else body
     if result is not None:
         return plain.count(b"\r\n,%b," % result.encode())
@@ -287,7 +287,7 @@ def _read_row(row: Sequence[str], places: Sequence[tuple[Callable[[str], Any], i
     try:
         return tuple([convert(row[place]) for convert, place in places])
     except ValueError:
-        # No number or time is empty: that is a missing one.
+        # Numbers and times are never empty: that is a missing value.
         return tuple(
             [
                 convert(row[place]) if row[place] or convert is read_text else None

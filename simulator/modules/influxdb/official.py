@@ -1,8 +1,8 @@
-"""influxdb-client: writes of points by its write API, synchronous (`client=official`) or in the background
-(`client=batching`), and questions by its query API, which decodes each answer into records.
+"""influxdb-client: writes points with its write API, synchronously (`client=official`) or in the background
+(`client=batching`), and queries with its query API, which decodes each answer into records.
 
-Batching collects points in the background and sends --batch of them at once, or what there is after a second
-(its default). A request here is one call with --batch points, and ends when all of them are acknowledged.
+Batching collects points in the background and sends them when it has --batch of them, or after a second (its
+default). Here, a request is one call with --batch points, and ends when all are acknowledged.
 
 https://docs.influxdata.com/influxdb/v2/api-guide/client-libraries/python/
 """
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 Points = tuple[list[Point], int]
-"""Points, and how many lines they are: a text may have line breaks, which stay as they are."""
+"""Points, and their number of lines: a text may have line breaks, which are kept."""
 
 
 class PointsEncoder(OfficialEncoder):
@@ -76,7 +76,7 @@ class PointsEncoder(OfficialEncoder):
             labels = own.tolist() if is_text else [label(column, value) for value in own]
             for point, text in zip(points, labels, strict=True):
                 point.tag(column.name, text.decode())
-        # The line breaks in the texts of each event; empty if there are none.
+        # The number of line breaks in each event's texts; empty if there are none.
         breaks: list[int] = []
         for column, values in zip(self._fields, fields, strict=True):
             if column.type in TEXTS and b"\n" in block.columns[column.name].tobytes():
@@ -111,17 +111,17 @@ class PointsWriter(OfficialWriter[Connection]):
 
 
 class BatchingWriter(PointsWriter):
-    """Uses the API that writes in the background: callbacks say what became of points."""
+    """Uses the API that writes in the background: callbacks report the outcome of points."""
 
     def __init__(self, module: Influxdb) -> None:
         super().__init__(module)
         self._heard = threading.Condition()
         self._left = 0
-        """Lines of the request under way that nothing was heard of."""
+        """Lines of the request in flight without a reported outcome."""
         self._failure: Exception | None = None
 
     def make_client(self) -> WriteApi:
-        # Retrying is the loop's affair, which counts.
+        # The loop retries, and counts it.
         options = WriteOptions(batch_size=self.job.load.batch, max_retries=0)
         return self.connection.client.write_api(
             write_options=options,
@@ -149,7 +149,7 @@ class BatchingWriter(PointsWriter):
 
 
 class OfficialInfluxAsker(ClientAsker[Connection]):
-    """Asks by `QueryApi.query`."""
+    """Queries with `QueryApi.query`."""
 
     def make_client(self) -> QueryApi:
         return self.connection.client.query_api()
@@ -176,7 +176,7 @@ class OfficialInfluxAsker(ClientAsker[Connection]):
 
 
 def read_tables(tables: Sequence[FluxTable], columns: Sequence[str]) -> Iterator[Result]:
-    """What `parse_results` gives, from the client's records."""
+    """As `parse_results`, from the client's records."""
     for table in tables:
         kinds = {column.label: column.data_type for column in table.columns}
         typed = [(name, kinds.get(name)) for name in columns]

@@ -1,15 +1,15 @@
 """Described queries in Flux.
 
-Each begins with what storage itself can do: `range`, `filter` and one aggregate for each series, which are
-a device's fields. So Flux gets few rows to work on, and aggregates them once more where a group has
-several devices. For a few devices with many events, storage does that four times as fast as an aggregate
-over all series (`group() |> min()`); only from thousands of devices on it is the slower way. Each
-aggregate is a result of its own (`yield`) and reads the events again: a stream that is used twice would be
-handed to Flux as it is. https://docs.influxdata.com/influxdb/v2/query-data/optimize-queries/
+Each begins with steps that storage itself can do: `range`, `filter` and one aggregate per series (a field of
+a device). So Flux gets few rows, and aggregates them once more where a group has several devices. For a few
+devices with many events, this is four times as fast as an aggregate over all series (`group() |> min()`);
+only with thousands of devices it is slower. Each aggregate is a separate result (`yield`) and reads the
+events again: a stream that is used twice would be passed to Flux without aggregation.
+https://docs.influxdata.com/influxdb/v2/query-data/optimize-queries/
 
-Fields of an event come together by `pivot`, which is Flux's work, and so is a condition on one of several.
-An event that lacks a value has no such field: a field that every event has says what there are rows for,
-and which event is the newest. It is asked for afterwards, if there are fewer rows than there may be.
+Flux itself joins the fields of an event (`pivot`), and checks a condition on one of several fields. An event
+without a value lacks that field, so a field that every event has shows which rows there are, and which event
+is the newest. It is queried afterwards, if there are fewer rows than possible.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from .flux import Question, Result, quote_text, quote_texts, write_sort
 
 
 def compile_query(bound: BoundQuery, schema: Schema, bucket: str) -> Question:
-    """The query for what is bound, with its parameters in it."""
+    """The query for the bound values, which it contains."""
     return (_Aggregation if bound.query.compute else _Listing)(bound, schema, bucket)
 
 
@@ -47,7 +47,7 @@ class _Listing(Question):
         needed = [name for name in dict.fromkeys(query.events) if name in self._fields]
         if self._filtered and self._filtered not in needed:
             needed.append(self._filtered)
-        # An event is there even if it has none of these values.
+        # An event exists even if it has none of these values.
         if not any(map(self._is_certain, needed)):
             needed.append(self._witness)
         alone = needed[0] if len(needed) == 1 else None
@@ -60,12 +60,12 @@ class _Listing(Question):
             text = self._pivot(text)
             certain = next(filter(self._is_certain, needed))
             if query.newest and not all(map(self._is_certain, needed)):
-                # An older value of a field that the newest event lacks makes a row of its own.
+                # An older value of a field that the newest event lacks becomes a row of its own.
                 text += f" |> filter(fn: (r) => exists r[{quote_text(certain)}])"
         text += " |> group()"
         kept = dict.fromkeys(self.columns)
         if not any(self._is_certain(name) and not schema.column(name).tag for name in self._names):
-            # Rows without any column would be gone.
+            # Rows without any column would disappear.
             kept["_time"] = None
         keep = f"keep(columns: {quote_texts(list(kept))})"
         self.text = f"{text} |> {keep}" if query.order is None else self._order(text, keep)
@@ -83,7 +83,7 @@ class _Listing(Question):
         is_there = self._is_certain(name) and not column.tag
         if query.limit is None or is_there:
             return f"{text} |> {sort} |> {keep}"
-        # Flux has missing values first, and empty tags are missing.
+        # Flux sorts missing values first, and empty tags are missing.
         exists = f"exists r[{quote_text(by)}]"
         return (
             f"rows = {text}\n"
@@ -116,7 +116,7 @@ class _Listing(Question):
 _PERCENTS = {str(f): f.percent for f in Function if f.percent is not None}
 
 _Part = tuple[str, str]
-"""A function of Flux and a column: what storage computes."""
+"""A Flux function and a column, computed by storage."""
 _Found = dict[_Part, tuple[int | None, Any]]
 """Times and values of a group."""
 
@@ -130,7 +130,7 @@ class _Stream(NamedTuple):
 
 
 class _Limited(Enum):
-    """Whether each stream has the rows within the limit only."""
+    """Whether each stream has only the rows within the limit."""
 
     NOT = "not"
     BY_KEY = "by key"
@@ -138,9 +138,8 @@ class _Limited(Enum):
 
 
 class _Aggregation(Question):
-    """Values computed of groups of events. The rows that are counted are those of a result that has each
-    group, as often as it has fields; a query of nullable columns alone has no such result, and its rows are
-    read to be counted."""
+    """Values computed over groups of events. Rows are counted in a result that has each group once per field.
+    A query of only nullable columns has no such result, so its rows are read to be counted."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, bucket: str) -> None:
         super().__init__(bound, schema, bucket)
@@ -155,7 +154,7 @@ class _Aggregation(Question):
         self._every = spans[0] if spans else None
         """The length in ms of the shortest buckets of time, if there are any."""
         self._tags = [name_tag(part, schema) for part in query.per if isinstance(part, str)]
-        """The tags that make groups."""
+        """The tags to group by."""
         one_device = bound.devices is not None and len(bound.devices) == 1
         self._is_one_series = schema.device in query.per or one_device
         """Whether all events of a group are of one device."""
@@ -164,7 +163,7 @@ class _Aggregation(Question):
         }
         texts = (part for part in query.per if isinstance(part, str))
         self._texts = [name for name in texts if name in self._fields]
-        """The fields that make groups, as tags do."""
+        """The fields to group by, like tags."""
         is_filtered = self._filtered is not None and not columns <= {self._filtered}
         self._is_pivoted = is_filtered or bool(self._texts)
         parts = [part for aggregate in query.compute for part in self._split(aggregate)]
@@ -173,10 +172,10 @@ class _Aggregation(Question):
         """The part that every group has."""
         self._parts = list(dict.fromkeys(parts))
         self._timed = set()
-        """The functions for which the events' own times are needed."""
+        """The functions that need the events' own times."""
         for aggregate in query.compute:
             own = self._split(aggregate)
-            # The rows of a pivot are in no order.
+            # A pivot's rows are unordered.
             is_last = aggregate.function is Function.LAST
             if aggregate.column == schema.time or (is_last and (len(own) > 1 or self._is_pivoted)):
                 self._timed.add(own[0][0])
@@ -184,7 +183,7 @@ class _Aggregation(Question):
         self.text, self._streams = self._write(self._parts)
         self.columns = [*self._tags, "_start", "_time", "_field", "_value"]
         for number, stream in enumerate(self._streams):
-            # The first result all of whose fields each group has.
+            # The first result whose fields every group has.
             if all(map(self._is_certain, stream.columns)):
                 self.counted, self.repeated = str(number), len(stream.columns)
                 break
@@ -208,7 +207,7 @@ class _Aggregation(Question):
         return [(function, aggregate.column) for function in functions]
 
     def _write(self, parts: Sequence[_Part]) -> tuple[str, Sequence[_Stream]]:
-        """Flux, and its results in the order of their numbers, which are their names."""
+        """Flux, and its results by number, which is their name."""
         streams = list(self._list_streams(parts))
         texts = [
             f'{stream.text} |> yield(name: "{number}")' for number, stream in enumerate(streams)
@@ -236,17 +235,17 @@ class _Aggregation(Question):
                     yield _Stream(function, [name], self._ask_series(function, values))
 
     def _ask_series(self, function: str, values: str) -> str:
-        """A function of each group's values, for each field."""
+        """A function of each group's values, per field."""
         steps = [values, *self._apply(function)]
         if function in _PERCENTS:
             steps = [values, "toFloat()", self._group(), *self._apply(function)]
         elif not self._is_one_series:
-            # By windows again, as Flux takes long to group by time.
+            # By windows again, since Flux takes long to group by time.
             steps += [self._group(), *self._apply("sum" if function == "count" else function, True)]
         return " |> ".join([*steps, *self._finish(function)])
 
     def _ask_rows(self, function: str, name: str) -> str:
-        """A function of a column of the events that fulfil the condition."""
+        """A function of a column over the events that meet the condition."""
         steps = ["rows"]
         if not self._is_certain(name):
             steps.append(f"filter(fn: (r) => exists r[{quote_text(name)}])")
@@ -263,7 +262,8 @@ class _Aggregation(Question):
         return " |> ".join([*steps, *self._finish(function)])
 
     def _apply(self, function: str, unordered: bool = False) -> list[str]:
-        """Steps for a function of each time bucket's values, or of all. `unordered`: of several series."""
+        """Steps for a function over each time bucket's values, or over all. `unordered`: over several
+        series."""
         every = write_duration(self._every) if self._every is not None else None
         call = f"{function}()"
         if function in _PERCENTS:
@@ -294,7 +294,7 @@ class _Aggregation(Question):
         steps = []
         order = self._query.order
         if self._limited is not _Limited.NOT and order is not None:
-            # Groups without a value come last, in the order of their keys.
+            # Groups without a value come last, ordered by key.
             columns, descending = keys, False
             if self._limited is _Limited.BY_KEY:
                 by = keys[order.by]
@@ -316,7 +316,7 @@ class _Aggregation(Question):
             return _Limited.NOT
         if order.by < query.keys:
             part = query.per[order.by]
-            # Flux puts tags in the order of their texts, and those that are empty in front.
+            # Flux sorts tags by their texts, with empty ones first.
             is_ordered = isinstance(part, Every) or part == self._schema.device
             return _Limited.BY_KEY if is_ordered else _Limited.NOT
         parts = self._split(query.compute[0])
@@ -357,7 +357,7 @@ class _Aggregation(Question):
             groups.setdefault((), {})
 
     def _count_groups(self) -> float:
-        """How many groups there are or are asked for, at most."""
+        """The most groups that the query can have."""
         query, bound = self._query, self._bound
         if not query.per:
             return 1
@@ -374,10 +374,10 @@ class _Aggregation(Question):
         return most
 
     def _read_key(self, part: str | Every) -> Callable[[Row, int], Any]:
-        """The function that makes a key's value of a row, which begins with the tags, and of its time."""
+        """The function that makes a key's value from a row, which begins with the tags, and from its time."""
         if isinstance(part, Every):
             every = part.every
-            # The range may have cut off the first bucket's begin.
+            # The range may have cut off the beginning of the first bucket.
             return lambda row, time_ms: time_ms - time_ms % every
         place, column = self._tags.index(name_tag(part, self._schema)), self._schema.column(part)
         if part == self._schema.device:
@@ -388,7 +388,7 @@ class _Aggregation(Question):
 
 
 def _find_value(aggregate: Aggregate, parts: Sequence[_Part], values: _Found) -> Any:
-    """A value of a row, which is made of these parts."""
+    """A value of a row, from these parts."""
     time, value = values.get(parts[0], (None, None))
     if aggregate.function is Function.COUNT:
         return value or 0

@@ -1,4 +1,4 @@
-"""Connections to InfluxDB: requests in, answers out, and what an error means; lines are written by one."""
+"""Connections to InfluxDB: requests, answers, and the meaning of errors; its writer and asker."""
 
 from __future__ import annotations
 
@@ -36,17 +36,17 @@ if TYPE_CHECKING:
     from . import Influxdb
 
 _MAX_RETRY_AFTER_S = 60.0
-"""A server that asks for more is not overloaded but down."""
+"""A server that demands a longer wait isn't overloaded but down."""
 
 _CACHE_FULL = "cache-max-memory-size exceeded"
-"""What a 500 says until the cache has been written to disk."""
+"""The text of a 500 until the cache has been written to disk."""
 
 _QUESTION_HEADERS = {"content-type": "application/json", "accept": "application/csv"}
 _QUESTION_END = (
     b',"dialect":{"header":true,"annotations":["datatype"],"delimiter":","},"type":"flux"}'
 )
 
-# The sizes of data files and write-ahead log rather than `storage_shard_disk_size`, which lags behind.
+# The sizes of data files and write-ahead log, since `storage_shard_disk_size` lags behind.
 # https://docs.influxdata.com/influxdb/v2/reference/internals/metrics/
 _DATA, _LOG = "storage_tsm_files_disk_bytes", "storage_wal_size"
 _SAMPLE = re.compile(
@@ -57,14 +57,14 @@ _LOGGED = " and write-ahead log, which only an operator's token can flush to TSM
 _LEFT_OUT = "; without the series index and the series files, which no metric reports"
 
 OWN_ERRORS = (ApiException, HTTPError)
-"""What calls of the client raise."""
+"""Errors that calls of the client raise."""
 
 _ResultT = TypeVar("_ResultT")
 
 
 class Connection(HttpDatabase[InfluxOptions]):
-    """Writes and questions go over our own connections; all else, and what `official` writes, by the official
-    client, whose APIs for these two work per event, on the client's CPU."""
+    """Writes and queries use our own connections; all else, and writes of `official`, the official client:
+    its APIs for writes and queries work per event, on the client's CPU."""
 
     SYSTEM = "InfluxDB"
     PASSING: ClassVar[Mapping[int, str]] = {
@@ -90,7 +90,7 @@ class Connection(HttpDatabase[InfluxOptions]):
 
     def close(self) -> None:
         super().close()
-        # The client's own way leaves that to the garbage collector, which is off while a run is measured.
+        # The client leaves this to the garbage collector, which is off during a run.
         pools = self.client.api_client.rest_client.pool_manager.pools
         for key in pools.keys():  # noqa: SIM118 - it can't be iterated over
             pools[key].close()
@@ -113,7 +113,7 @@ class Connection(HttpDatabase[InfluxOptions]):
         )
 
     def rows(self, query: str, columns: Sequence[str]) -> list[tuple[Any, ...]]:
-        """A Flux query's answer: the values of these columns, times in ms since 1970."""
+        """The answer to a Flux query: the values of these columns, times in ms since 1970."""
         request = make_question(name_query_target(self.options), query)
         answer = self.fetch(*request, timeout_s=self.options.query_timeout_s)
         return parse_csv(answer.body.decode(), columns)
@@ -127,7 +127,7 @@ class Connection(HttpDatabase[InfluxOptions]):
         timeout_s: float = CONNECT_TIMEOUT_S,
         **more: Any,
     ) -> _ResultT:
-        """What a call of the client returns; Retryable or SimulatorError for its errors."""
+        """The result of a call of the client; Retryable or SimulatorError for its errors."""
         configuration = self.client.api_client.configuration
         configuration.timeout = (CONNECT_TIMEOUT_S * 1000, timeout_s * 1000)
         try:
@@ -136,7 +136,7 @@ class Connection(HttpDatabase[InfluxOptions]):
             raise self.explain_client(error) from error
 
     def find_bucket(self) -> Bucket | None:
-        """What the server says of the bucket; None if there is none."""
+        """The server's description of the bucket; None if there is none."""
         options = self.options
         find = self.client.buckets_api().find_buckets
         try:
@@ -151,11 +151,11 @@ class Connection(HttpDatabase[InfluxOptions]):
         return buckets[0]
 
     def read_storage(self, bucket: str, others: int) -> Storage:
-        """What the bucket of that id takes, once it is in data files; SimulatorError if the server's metrics
-        don't have it. `others`: measurements in it that are not the job's."""
+        """The size of the bucket with this id, once its events are in data files; SimulatorError if the
+        server's metrics lack it. `others`: measurements in it that aren't the job's."""
         shards = self._read_sizes(bucket)
         if any(sizes.get(_LOG) for sizes in shards.values()):
-            # A log that stays is counted, too: only an operator's token may have shards written.
+            # A remaining log is counted, too: only an operator's token may have shards written.
             with suppress(SimulatorError, Retryable):
                 for shard, sizes in shards.items():
                     if sizes.get(_LOG):
@@ -169,7 +169,7 @@ class Connection(HttpDatabase[InfluxOptions]):
         return Storage(total_bytes=total, shared=others > 0, source=source + _LEFT_OUT)
 
     def _flush(self, shard: str) -> None:
-        # A backup begins with that, and sends nothing before it is done; the rest isn't wanted.
+        # A backup begins with writing the cache, and sends nothing before; the rest isn't needed.
         backup = BackupService(self.client.api_client)
         answer = backup.get_backup_shard_id(shard, _preload_content=False)
         try:
@@ -178,7 +178,7 @@ class Connection(HttpDatabase[InfluxOptions]):
             answer.close()
 
     def _read_sizes(self, bucket: str) -> dict[str, dict[str, int]]:
-        """Bytes of a bucket's shards, by the shard's id and the metric's name."""
+        """Bytes of a bucket's shards, by shard id and metric name."""
         read = MetricsService(self.client.api_client).get_metrics
         try:
             metrics = self.ask(read, timeout_s=self.options.query_timeout_s)
@@ -241,7 +241,7 @@ class Connection(HttpDatabase[InfluxOptions]):
 
 
 def name_query_target(options: InfluxOptions) -> str:
-    """Where questions are sent to."""
+    """The target for queries."""
     return f"/api/v2/query?{urlencode({'org': options.org})}"
 
 
@@ -260,14 +260,14 @@ class InfluxWriter(ConnectedWriter[Connection]):
 
 
 FluxRequest = tuple[Question, HttpRequest]
-"""A question, which counts and reads the answer, and its request. Another execution's question will do if it
+"""A query, which counts and reads the answer, and its request. Another execution's query serves as well if it
 `is_scanned`."""
 
 _LITERALS = Literals(quote_text, write_time)
 
 
 class InfluxAsker(TemplateAsker[Connection]):
-    """Asks what `Influxdb.compile` gives. Receives the question, and its answers."""
+    """Sends the queries of `Influxdb.compile`. Receives the query, and its answers."""
 
     module: Influxdb
 
@@ -275,7 +275,7 @@ class InfluxAsker(TemplateAsker[Connection]):
         super().__init__(module, _LITERALS, in_flight, module.options.query_timeout_s)
         self._target = name_query_target(module.options)
         self._questions: dict[str, Question] = {}
-        """Query -> the question of one execution."""
+        """Query -> one execution of it."""
 
     def encode(self, bounds: BoundQueries) -> Iterable[FluxRequest]:
         name = bounds.query.name
@@ -293,7 +293,7 @@ class InfluxAsker(TemplateAsker[Connection]):
         return self.module.compile(bound).text
 
     def write_instant(self, time_ms: int) -> str:
-        # It has nothing to escape.
+        # It contains nothing to escape.
         return write_time(time_ms)
 
     def _make_request(self, escaped: str) -> HttpRequest:
@@ -318,7 +318,7 @@ class InfluxAsker(TemplateAsker[Connection]):
 
 
 def _read(question: Question, bodies: Sequence[bytes]) -> Rows:
-    """The rows of answers; SimulatorError if they don't have the form of one."""
+    """The rows of answers; SimulatorError if they aren't in the expected form."""
     return question.read([_parse(question, body) for body in bodies])
 
 

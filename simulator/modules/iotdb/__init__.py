@@ -10,8 +10,8 @@ The only key of a table is its tags and time. So `--primary-key db` and `none` m
 must never share device and millisecond. They don't: each of a workload's devices belongs to one worker, whose
 timestamps always rise, unless runs restart in time (`Capabilities.repeated_timestamps`).
 
-Tags in a table of their own (`tags=table`) are FIELDs there, at time 0 of their device: `tags_id`, a text of
-eleven digits, is the TAG of both tables. Storing them again changes nothing. Queries join the two; a
+Tags in a separate table (`tags=table`) are FIELDs there, at time 0 of their device: `tags_id`, a text of
+eleven digits, is the TAG of both tables. Storing them again changes nothing. Queries join the two. A
 condition on tags that selects an event's devices is a join, too, since 2.0.1 has no IN with a subquery. Each
 statement has a condition on the tags' time that is always true (`queries.py`).
 
@@ -23,10 +23,10 @@ tablet for each, sent together.
 The tree
 --------
 A device is a path, `root.<database>.<table>.<device>`, whose measurements are the other columns, including
-tags: `schema.py` says why. An event is identified by its path and its time, in milliseconds as in tables, so
-keys mean the same. A request has a tablet for each of its devices and tables, all sent by one
+tags (`schema.py` explains why). An event is identified by its path and its time, in milliseconds as in
+tables, so keys mean the same. A request has a tablet for each of its devices and tables, all sent by one
 `insertTablets`, as the official client's `insert_aligned_tablets` does; a single insert is an `insertRecord`.
-Queries are in the tree's own language (`tree_queries.py`): all kinds that the table model answers; for some,
+Queries are in the tree's own language (`queries.py`): all kinds that the table model supports; for some,
 their time includes the client's part.
 
 Each event is stored exactly once
@@ -150,17 +150,17 @@ class IotdbOptions(BatchOptions, InFlightOptions, TlsOptions):
 
     @property
     def place(self) -> str:
-        """The database, as the server's lists name it."""
+        """The database, as in the server's lists."""
         return f"root.{self.database}" if self.model is Model.TREE else self.database
 
 
 _PROBE = "iot_database_benchmark_regions"
-"""A table that is there for a moment."""
+"""A temporary table."""
 _REGIONS_S = 30.0
 
 
 def _count_places(settings: Mapping[str, Any]) -> int | None:
-    """Ratis acknowledges what most replicas have, the others what their leader has."""
+    """Ratis acknowledges what most replicas have, the other protocols what their leader has."""
     copies = str(settings.get("data_replication_factor"))
     if "Ratis" not in str(settings.get("data_region_consensus_protocol_class")):
         return 1
@@ -172,7 +172,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
 
     name = "iotdb"
     options_model = IotdbOptions
-    # The table model, and what its versions tell of databases:
+    # The table model, and the properties of databases in its versions:
     # https://iotdb.apache.org/UserGuide/latest-Table/Background-knowledge/Data-Model-and-Terminology_apache.html
     OLDEST: ClassVar[Mapping[str, str]] = {"IoTDB": "2.0"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
@@ -202,7 +202,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(BATCH_MODES, Support.FULL),
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.DB),
-        # Tags and time are the order of everything on disk.
+        # Everything on disk is ordered by tags and time.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
         not_finite=True,
@@ -273,8 +273,8 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         return statement
 
     def _make_regions(self) -> None:
-        """Have a new database make its regions, which takes seconds and else would be the first events'
-        time. Raises Retryable if they aren't there in time."""
+        """Have a new database create its regions. This takes seconds, which the first events would pay for
+        otherwise. Raises Retryable if they don't exist in time."""
         deadline = time.monotonic() + _REGIONS_S
         while True:
             try:
@@ -315,18 +315,18 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
         return [f"{TIME} TIMESTAMP TIME", *columns]
 
     def _list_columns(self, table: str) -> list[TableColumn]:
-        """The columns that rows have in a table, but for the time."""
+        """The columns of a table's rows, without the time."""
         schema = self.job.schema
         return list_columns(describe_tags(schema) if table in self.job.tags_tables else schema)
 
     def expect_columns(self, table: str) -> Mapping[str, str]:
-        # It has no capital letters in names.
+        # Its names have no capital letters.
         return {column.name.lower(): column.type for column in self._list_columns(table)}
 
     def read_columns(self, table: str) -> Mapping[str, str]:
         if not self._is_tree:
             return super().read_columns(table)
-        # A device takes the measurements that its events have.
+        # A device gets the measurements that its events have.
         return self.expect_columns(table) if table in self._list_tables() else {}
 
     def is_like_ours(self, table: str) -> bool:
@@ -378,7 +378,7 @@ class Iotdb(SqlModule[IotdbOptions, Server]):
             super().prepare_queries()
 
     def compile(self, bound: BoundQuery) -> Any:
-        """A text in the table model, a `Selection` or a `Computation` in the tree."""
+        """A text in the table model; a `Selection` or a `Computation` in the tree."""
         schema = self.job.schema
         if not self._is_tree:
             return compile_statement(bound, schema)

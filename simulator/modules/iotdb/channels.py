@@ -1,9 +1,9 @@
-"""What is measured: inserts and questions, by a session for each that is in flight, as one has one request at
-a time.
+"""What is measured: inserts and queries, with a session for each request in flight, since a session has one
+request at a time.
 
-A question is a call's bytes before it is due. Of its answer all blocks are received, whose heads have the
-number of rows; rows are decoded to be checked, or as far as a `Computation` of the tree needs them to go on,
-which is in the question's time.
+A query is encoded as a call before it is due. All blocks of its answer are received; their headers have the
+number of rows. Rows are decoded only for checks, or where a `Computation` of the tree needs them for its next
+step, which counts in the query's time.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 
 
 _UnderWay = tuple[Connection, Request, Steps[int | Received], float]
-"""A request that is under way by a session, what is left of it, and when it left."""
+"""A request in flight on a session, its remaining steps, and when it was sent."""
 
 
 class SessionChannel(Multiplexer, Channel):
-    """Carries requests by sessions."""
+    """Sends requests over sessions."""
 
     _server: Server | None = None
 
     def __init__(self, module: Iotdb, in_flight: int, timeout_s: float) -> None:
-        """`timeout_s`: how long an answer may take."""
+        """`timeout_s`: for an answer."""
         Multiplexer.__init__(self, timeout_s)
         self.max_in_flight = in_flight
         self.blocks = in_flight == 1
@@ -54,7 +54,7 @@ class SessionChannel(Multiplexer, Channel):
 
     @abstractmethod
     def begin(self, request: Request, session: Connection) -> Steps[int | Received]:
-        """What a request sends, and what it comes to: events that are stored, or what was received."""
+        """The steps of a request, and its result: events that are stored, or what was received."""
 
     @property
     def server(self) -> Server:
@@ -106,7 +106,7 @@ class SessionChannel(Multiplexer, Channel):
             self._go_on(under_way, session.frames)
 
     def _go_on(self, under_way: _UnderWay, frames: deque[Any]) -> None:
-        """Send what follows these frames; the beginning follows None."""
+        """Send what follows these frames; None: send the first message."""
         session, _, steps, _ = under_way
         try:
             while frames:
@@ -126,7 +126,7 @@ class SessionChannel(Multiplexer, Channel):
 
     def _end(self, under_way: _UnderWay, result: int | Received | Exception) -> None:
         session, request, _, sent_s = under_way
-        # It may be closed, and its descriptor be another's.
+        # It may be closed, and its descriptor reused.
         self.forget(session.descriptor)
         self._under_way.pop(session.descriptor, None)
         at_s, server = session.arrived_s, self.server
@@ -144,7 +144,7 @@ class SessionChannel(Multiplexer, Channel):
 
 
 class IotdbWriter(SessionChannel, Writer):
-    """Sends what an encoder makes. Rows are overwritten by the same rows, so a request whose fate is unknown
+    """Sends an encoder's payloads. Rows are overwritten by equal rows, so a request with an unknown outcome
     is sent again."""
 
     def __init__(self, module: Iotdb) -> None:
@@ -159,7 +159,7 @@ class IotdbWriter(SessionChannel, Writer):
 
 
 class IotdbAsker(SessionChannel, Asker):
-    """Asks what `Iotdb.compile` gives."""
+    """Sends the queries of `Iotdb.compile`."""
 
     module: Iotdb
 

@@ -1,7 +1,7 @@
-"""A session with a data node: one connection, with one request under way at most.
+"""A session with a data node: one connection, with at most one request in flight.
 
-A request is a generator (`Steps`) that says what is sent next and is given what was answered: whoever waits
-for one session carries it out by `Connection.run`, whoever waits for many by a `SessionChannel`.
+A request is a generator (`Steps`) that yields what to send next and receives the answers. `Connection.run`
+carries it out on one session, `SessionChannel` on many at the same time.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ from .thrift import (
 T = TypeVar("T")
 
 Call = tuple[Sequence[Sequence[Piece]], bytes]
-"""Messages in pieces, sent in a frame each, and what all of them end with."""
+"""Messages in pieces, each sent in a frame, and the end that all of them share."""
 
 Steps = Generator[Call, bytes, T]
-"""A request: the calls that it sends, each of which is given the next answer's frame, and what it comes to.
-Raises ServerError for what is refused, after which the session takes the next request; ThriftError, or
-SimulatorError, after which something may still come."""
+"""A request: it yields calls, receives the frame of the answer to each, and returns the result. Raises
+ServerError if it is refused, after which the session takes the next request; ThriftError or
+SimulatorError, after which something may still arrive."""
 
 _PROTOCOL_V3 = 2
 _FETCH_ROWS = 10_000
@@ -57,18 +57,18 @@ _FRAME = struct.Struct("!i")
 _MOST_BYTES = 1 << 28
 """A larger frame is no answer."""
 _ALERT = b"\x15\x03"
-"""With this, TLS rejects whoever doesn't speak it; no frame is so large."""
+"""The first byte of TLS's answer to a peer that doesn't use it; no frame is that large."""
 _CLOSE_S = 1.0
 _QUIET_S = 0.005
 _COPIED = 1 << 14
-"""A message up to this size is put together: that takes less than to send its pieces."""
+"""A message up to this size is joined, which is faster than sending its pieces."""
 _MOST_PIECES = 512
-"""How many pieces are sent at once; the kernel takes 1,024."""
+"""How many pieces to send at once; the kernel takes 1,024."""
 _NOTHING: Call = (), b""
 
 # https://iotdb.apache.org/UserGuide/latest/Reference/Status-Codes.html
 _SUCCESS = (200, 400)
-"""Done; done, and another node would have been quicker."""
+"""Done; done, but another node would have been quicker."""
 _SEVERAL = 302
 
 
@@ -82,7 +82,7 @@ class ServerError(Exception):
 
 
 def check_status(status: Fields) -> None:
-    """Raises ServerError unless the request was done, as a whole."""
+    """Raises ServerError unless the whole request was done."""
     code = status.get(1)
     if code in _SUCCESS:
         return
@@ -97,8 +97,8 @@ def check_status(status: Fields) -> None:
 
 
 class Question:
-    """A statement to be asked, as the calls for it begin: what is the session's comes behind. `selection`:
-    what makes rows of what it finds; None: they are the answer's, as they are."""
+    """A statement, as the beginning of the calls for it; the session's part follows. `selection`: makes rows
+    of the result; None: the answer's rows as they are."""
 
     def __init__(self, statement: str, selection: Selection | None = None) -> None:
         self.selection = selection
@@ -106,12 +106,12 @@ class Question:
         self.call = _EXECUTE + self._text
 
     def call_more(self, number: int) -> bytes:
-        """The call for more of its rows, by the number that the server gave the answer."""
+        """The call for more of its rows, by the server's number for the answer."""
         return _FETCH + self._text + put_i64(4, number)
 
 
 class Connection:
-    """A session. What waits for the node waits for its `limit` at most."""
+    """A session. Waiting for the node ends after its `limit`."""
 
     waits: bool = True
     """Whether sending waits for room, as it always does over TLS."""
@@ -125,9 +125,9 @@ class Connection:
         stamped: bool = False,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        """Connects, over TLS if there is a context for it, and logs in. `configuration`: what is sent with
-        the login; `stamped`: the kernel is to say when answers arrive, if it can. Raises as `open_stream`;
-        OSError, ThriftError or ServerError."""
+        """Connects, over TLS if there is a context for it, and logs in. `configuration`: sent with the login;
+        `stamped`: the kernel timestamps answers, if it can. Raises as `open_stream`; OSError, ThriftError
+        or ServerError."""
         self._stream = open_stream(*address, tls, timeout_s)
         try:
             self.descriptor = self._stream.fileno()
@@ -135,27 +135,27 @@ class Connection:
             is_stamped = stamped and tls is None and stamp_arrivals(self._stream)
             self._receiver = Receiver(self._stream, is_stamped)
             self.limit_s = 0.0
-            """How long an answer may take."""
+            """The time limit for an answer."""
             self.limit(timeout_s)
             self.arrived_s = 0.0
-            """When the last of what was received came."""
+            """When the last bytes arrived."""
             self.late_s = 0.0
-            """From when on the next answer is late."""
+            """When the next answer is late."""
             self._unsent: deque[Piece] = deque()
             self.is_full = False
-            """Whether the node takes no more for the moment: `flush` when it does."""
+            """Whether the node accepts no more for the moment: call `flush` once it does."""
             self._parts: list[bytes] = []
             """The beginning of a frame."""
             self._have = 0
-            """How long that is."""
+            """Its length."""
             self._wanted = _FRAME.size
-            """How long it must be for more to be done."""
+            """The length at which more can be read."""
             self.frames: deque[bytes] = deque()
-            """The frames that were received, and not taken yet."""
+            """Frames that were received and not taken yet."""
             self._events = select.poll()
             self._events.register(self._stream, select.POLLIN)
             self._done: bytes | None = None
-            """The frame that told of the last insert that was done."""
+            """The frame that acknowledged the last insert."""
             opened = self._ask(
                 call(
                     "openSession",
@@ -178,7 +178,7 @@ class Connection:
             raise
 
     def close(self) -> None:
-        """End the session; no error if that was lost already."""
+        """End the session; no error if it was lost already."""
         with suppress(OSError, ThriftError):
             self.limit(_CLOSE_S)
             self.waits = True
@@ -186,26 +186,26 @@ class Connection:
         self._stream.close()
 
     def cut(self) -> None:
-        """Close the connection after an error, without a word."""
+        """Close the connection after an error, without logging out."""
         self._stream.close()
 
     # --- requests
 
     def run(self, steps: Steps[T], timeout_s: float) -> T:
-        """Carry out a request, and wait up to so long for each of its answers. Raises OSError, one of
-        `TIMEOUTS` perhaps, or what the request does."""
+        """Carry out a request, with this time limit for each of its answers. Raises OSError, possibly one of
+        `TIMEOUTS`, or the request's errors."""
         self.limit(timeout_s)
         return carry_out(steps, self.exchange)
 
     def insert(self, requests: Sequence[Sequence[Piece]], events: int) -> Steps[int]:
-        """Have tablets stored: calls in pieces, except the session's number and their end. Comes to
-        `events`, their number; raises the first error."""
+        """Store tablets: calls in pieces, without the session's number and their end. Returns `events`, their
+        number; raises the first error."""
         failed: ServerError | None = None
         following: Call = requests, self._end
         for _ in requests:
             answer = yield following
             following = _NOTHING
-            # Calls have no numbers, so all such answers are the same.
+            # Calls have no numbers, so all such answers are equal.
             if answer == self._done:
                 continue
             try:
@@ -218,8 +218,8 @@ class Connection:
         return events
 
     def fetch(self, question: Question, timeout_s: float) -> Steps[Answer]:
-        """The whole answer to a question, for which the node takes so long at most. SimulatorError if it is
-        longer than memory allows."""
+        """The whole answer to a query, with this time limit on the node. SimulatorError if it is too large
+        for memory."""
         frame = yield [[question.call, put_i64(5, round(timeout_s * 1000))]], self._ask_end
         answer = Answer(_read_result(frame), len(frame))
         while answer.is_open:
@@ -230,7 +230,7 @@ class Connection:
         return answer
 
     def read_configuration(self, node: int) -> Steps[tuple[str, str]]:
-        """The defaults of all settings, and the own file of the node of that number, as texts of
+        """The defaults of all settings, and the file of the node with that number, as texts of
         `name=value`."""
         texts = []
         for request in (
@@ -245,13 +245,13 @@ class Connection:
     # --- sending and receiving
 
     def limit(self, timeout_s: float) -> None:
-        """Let each answer take so long from now on."""
+        """Set the time limit for each answer from now on."""
         if timeout_s != self.limit_s:
             self._receiver.limit(timeout_s)
             self.limit_s = timeout_s
 
     def send(self, call: Call) -> None:
-        """Send messages, or as much as there is room for. OSError if the connection is lost."""
+        """Send messages, as far as there is room. OSError if the connection is lost."""
         messages, end = call
         self.late_s = time.perf_counter() + self.limit_s
         for message in messages:
@@ -264,7 +264,7 @@ class Connection:
         self.flush()
 
     def flush(self) -> None:
-        """Send what is left, or what there is room for. OSError if the connection is lost."""
+        """Send the rest, as far as there is room. OSError if the connection is lost."""
         unsent, how = self._unsent, 0 if self.waits else socket.MSG_DONTWAIT
         try:
             while unsent:
@@ -286,17 +286,17 @@ class Connection:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether the node has said nothing since the last request: what it says then is that it hangs up, or
-        an answer that nobody waits for. Just after an answer, that isn't asked."""
+        """Whether the node has sent nothing since the last request: that would be the end of the connection,
+        or an answer that nothing waits for. Not checked just after an answer."""
         if self._parts or self.frames:
             return False
         return time.perf_counter() < self.arrived_s + _QUIET_S or not self._events.poll(0)
 
     def receive(self) -> None:
-        """Wait for something to read, and read it: what is complete by then is in `frames`. OSError if the
-        connection is lost, ThriftError for what is no frame."""
+        """Wait for something to read, and read it: complete answers are in `frames`. OSError if the
+        connection is lost, ThriftError if it isn't a frame."""
         self._take(self._receiver.read(_PIECE))
-        # Nothing else tells of what is decrypted.
+        # Poll doesn't see what is already decrypted.
         while self._tls is not None and self._tls.pending():
             self._take(self._receiver.read(_PIECE))
         self.arrived_s = self._receiver.arrived_s
@@ -308,7 +308,7 @@ class Connection:
         if not data:
             raise ConnectionResetError("the node closed the connection")
         if self._parts:
-            # Put together once, however many parts a large answer comes in.
+            # Joined once, however many parts a large answer has.
             self._parts.append(data)
             self._have += len(data)
             if self._have < self._wanted:
@@ -352,7 +352,7 @@ def _read_struct(frame: bytes) -> Fields:
 
 
 def _read_result(frame: bytes) -> Fields:
-    """What a statement, or a call for more of its rows, returned. Raises ServerError for what is refused."""
+    """The result of a statement, or of a call for more of its rows. Raises ServerError if it is refused."""
     fields = _read_struct(frame)
     check_status(fields.get(1) or {})
     return fields

@@ -1,8 +1,8 @@
-"""Asks by the vendor's client, as its documentation has it: `client=official`.
+"""Queries with the vendor's client, as in its documentation: `client=official`.
 
-`execute_query_statement`, and all rows by `has_next` and `next`, each of whose fields is taken as a Python
-value. Several in flight are as many threads, each with a session. Inserts have the lean path only, whose
-tablets are the client's own (`tests/simulator/test_iotdb.py`).
+It uses `execute_query_statement`, and fetches all rows with `has_next` and `next`, each field as a Python
+value. Each query in flight has a thread with a session. Inserts have only the lean path, whose tablets equal
+the client's (`tests/simulator/test_iotdb.py`).
 
 https://iotdb.apache.org/UserGuide/latest/API/Programming-Python-Native-API_apache.html
 """
@@ -30,7 +30,7 @@ from .server import ERRORS, Server
 
 
 class OfficialAsker(ClientAsker[Server]):
-    """Asks what `Iotdb.compile` gives."""
+    """Sends the queries of `Iotdb.compile`."""
 
     def make_client(self) -> Session:
         return self.connection.reach(self._open)
@@ -42,7 +42,7 @@ class OfficialAsker(ClientAsker[Server]):
             options.username,
             options.password,
             zone_id="UTC",
-            # The client has one limit, for all that it does.
+            # The client has one time limit for everything.
             connection_timeout_in_ms=round(options.query_timeout_s * 1000),
         )
         # As the client's TableSession does it.
@@ -81,7 +81,7 @@ class OfficialAsker(ClientAsker[Server]):
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Has what the client raises be what a `Connection` does."""
+    """Translates the client's errors to those of a `Connection`."""
     try:
         yield
     except StatementExecutionException as error:

@@ -17,8 +17,8 @@ from ..kit.sql_queries import NewestByFunction, compile_query, quote_text
 from .schema import LEVEL, TIME, TYPES, describe_tags, find_steady, list_columns, quote, split_path
 from .thrift import Answer, count_texts
 
-# Where a table has no condition on time of its own, 2.0.1 takes that of another one for its files as well.
-# Tags are at time 0: once they are flushed, a statement about a window would not find them.
+# Where a table has no condition on time, 2.0.1 applies another table's condition to its files as well. Tags
+# are at time 0: once they are flushed, a statement about a window would not find them.
 _ANY_TIME = f"{TIME} >= 0"
 
 
@@ -26,7 +26,7 @@ class IotdbDialect(NewestByFunction):
     """https://iotdb.apache.org/UserGuide/latest-Table/SQL-Manual/overview_apache.html"""
 
     NEWEST = "last_by"
-    # The tree model groups by no values; functions for percentiles and documents are later than 2.0.1.
+    # The tree model can't group by values; functions for percentiles and documents are later than 2.0.1.
     SHAPES = frozenset(Shape) - {
         Shape.PATH, Shape.PERCENTILE, Shape.PERCENTILE_OF_ALL, Shape.PERCENTILE_BELOW_0, Shape.PER_TEXT,
     }  # fmt: skip
@@ -37,7 +37,7 @@ class IotdbDialect(NewestByFunction):
 
     def __init__(self) -> None:
         self._chosen: list[str] = []
-        """Statements that find the ids of devices whose events are asked for."""
+        """Statements that find the ids of the selected events' devices."""
 
     def name_events(self, schema: Schema) -> str:
         table = quote_name(schema.table)
@@ -51,14 +51,14 @@ class IotdbDialect(NewestByFunction):
         return source
 
     def name_tags(self, schema: Schema) -> str:
-        # Without their time, which is called as that of events is.
+        # Without their time, which has the same name as that of events.
         table = quote_name(schema.tags_table)
         columns = [quote_name(column.name) for column in list_columns(describe_tags(schema))]
         return f"(SELECT {', '.join(columns)} FROM {table} WHERE {_ANY_TIME}) AS {table}"
 
     def among(self, column: str, statement: str, count: int | None) -> str:
         statement += f" AND {_ANY_TIME}"
-        # It knows no IN of a statement (2.0.1).
+        # It has no IN with a statement (2.0.1).
         if count == 1:
             return super().among(column, statement, count)
         self._chosen.append(statement)
@@ -72,15 +72,15 @@ class IotdbDialect(NewestByFunction):
 
 
 def compile_statement(bound: BoundQuery, schema: Schema) -> str:
-    """The statement that asks what is bound."""
+    """The statement for the bound query."""
     query = bound.query
     where = query.where
     if where is not None and not where.texts:
-        # The server compares whole numbers with no others.
+        # The server compares integers only with integers.
         sign, limit = compare(where, schema)
         where = where.model_copy(update={"above" if sign == ">" else "below": limit})
 
-    # The column of time is called `time` in every table.
+    # The time column is called `time` in every table.
     def rename(name: str | None) -> Any:
         return TIME if name == schema.time else name
 
@@ -103,56 +103,57 @@ def compile_statement(bound: BoundQuery, schema: Schema) -> str:
 #
 # https://iotdb.apache.org/UserGuide/latest/Basic-Concept/Query-Data.html
 #
-# Newest events and last values are asked for by `SELECT LAST`, which the server answers from memory; raw
-# events, and what is computed of them, `ALIGN BY DEVICE`. Those answers are taken as they come (`Selection`).
+# Newest events and last values use `SELECT LAST`, which the server answers from memory; raw events, and
+# values computed from them, use `ALIGN BY DEVICE`. Those answers are taken as they come (`Selection`).
 #
-# In the rest the client has a part, which is in the query's time (`Computation`). The tree computes nothing
-# of several devices together but by `GROUP BY LEVEL`, which knows no condition on a value and no tags, which
-# are values here. So where those are asked for, the server computes something per device, and
-# `kit/series.py` puts that together, as an application would. `GROUP BY ([begin, end), step)` needs a
-# beginning and an end: a query without asks for them first, in the same execution.
+# For all else, the client does part of the work, which counts in the query's time (`Computation`). The tree
+# computes over several devices only with `GROUP BY LEVEL`, which supports neither conditions on a value nor
+# tags, which are values here. So for those the server computes per device, and `kit/series.py` combines the
+# results, as an application would. `GROUP BY ([begin, end), step)` needs a beginning and an end: a query
+# without them reads them first, in the same execution.
 #
-# Of 2.0.1, three functions aren't used, because of their answers: `avg` beside `sum` or `count` of the same
-# measurement at a level (some are doubled), `max_by(x, time)` of devices whose newest value is missing, and
-# `HAVING` with `ORDER BY` (rows are missing).
+# Three functions aren't used, because their answers in 2.0.1 are wrong: `avg` beside `sum` or `count` of the
+# same measurement at a level (some are doubled), `max_by(x, time)` of devices whose newest value is missing,
+# and `HAVING` with `ORDER BY` (rows are missing).
 
 
 Steps = Generator[str, list[Row], list[Row]]
-"""The rows of an answer, by the statements that are asked on the way; each is sent the rows of its own."""
+"""Yields statements, receives the rows of each, and returns the rows of an answer."""
 Missing = Callable[[], Exception]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """A question that one statement answers. What makes rows of an answer, and what counts them, raise what
-    is raised if there are no timeseries."""
+    """A query with a single statement. The functions that read and count rows raise the given error if there
+    are no timeseries."""
 
     text: str
     read: Callable[[list[Row]], list[Row]]
-    """The rows that are asked for, made of those that came."""
+    """The rows of the answer, from those received."""
     count: Callable[[Answer], int] = attrgetter("rows")
-    """How many rows `read` makes of an answer."""
+    """How many rows `read` returns."""
 
 
 @dataclass(frozen=True)
 class Computation:
-    """A question in whose answer the client has a part."""
+    """A query in which the client does part of the work."""
 
     begin: Callable[[], Steps]
-    """What is asked, and what is made of the answers. Raises what is raised without timeseries."""
+    """The statements, and what is made of their answers. Raises the given error if there are no
+    timeseries."""
     follows: str = ""
-    """What is asked after the first statement, for a person to read."""
+    """What follows the first statement, for people to read."""
 
     def describe(self) -> str:
-        """What is asked first, for a person to read."""
+        """The first statement, for people to read."""
         return f"{next(self.begin())}\nthe client combines the results{self.follows}"
 
 
 def compile_question(
     bound: BoundQuery, schema: Schema, path: str, missing: Missing | None = None
 ) -> Selection | Computation:
-    """What is bound, to be asked of the devices below a path. `missing`: makes what is raised if there are no
-    devices; None: there may be none."""
+    """The bound query over the devices below a path. `missing`: makes the error for no devices; None: there
+    may be none."""
     source, query = _Source(bound, schema, path, missing), bound.query
     if query.newest:
         names: Sequence[str] = query.events
@@ -175,7 +176,7 @@ def compile_question(
 
 
 class _Source:
-    """Where to look for events, and which of them are asked for."""
+    """Where to look for events, and which ones are selected."""
 
     def __init__(
         self, bound: BoundQuery, schema: Schema, path: str, missing: Missing | None
@@ -190,8 +191,8 @@ class _Source:
         self.paths = ", ".join(f"{path}.{name}" for name in names)
 
     def expect(self, rows: int) -> None:
-        """Note that an answer has so many rows: it has one at least for each device that there is, or for all
-        of them. Raises what is raised if there is none."""
+        """Record that an answer has this many rows: it has at least one per existing device, or one for all
+        of them. Raises the given error if there is none."""
         if not rows and self.devices is None and self._missing is not None:
             raise self._missing()
 
@@ -207,7 +208,7 @@ class _Source:
         return f" WHERE {' AND '.join(conditions)}" if conditions else ""
 
     def find_span(self) -> Generator[str, list[Row], tuple[int, int] | None]:
-        """From the first event that is asked for to just behind the last; None: there is none."""
+        """From the first selected event to just after the last; None: there is none."""
         if self.start_ms is not None and self.end_ms is not None:
             return self.start_ms, self.end_ms
         steady = quote(self.steady)
@@ -236,7 +237,7 @@ def _ask_events(source: _Source) -> Selection:
     own = (schema.time, schema.device)
     measurements = list(dict.fromkeys(name for name in query.events if name not in own))
     if source.steady not in measurements:
-        # A row without any value would not be in the answer.
+        # A row without any value would be missing from the answer.
         measurements.append(source.steady)
     numbers = {name: number for number, name in enumerate([*own, *measurements])}
     places = [numbers[name] for name in query.events]
@@ -266,7 +267,7 @@ def _name(path: str) -> str:
 
 
 def _ask_newest(source: _Source, columns: Sequence[Column]) -> Selection:
-    """Columns of each device's newest event, by the last value of each measurement, with its time."""
+    """Columns of each device's newest event, from the last value of each measurement, with its time."""
     schema, steady = source.schema, source.steady
     own = (schema.time, schema.device)
     measurements = {column.name: column.type for column in columns if column.name not in own}
@@ -288,16 +289,16 @@ def _ask_newest(source: _Source, columns: Sequence[Column]) -> Selection:
         newest_ms = values[steady][0]
         if column.name in own:
             return newest_ms if column.name == schema.time else device
-        # A value that is older is an earlier event's.
+        # An older value belongs to an earlier event.
         time_ms, text = values.get(column.name, (None, ""))
         return _PARSERS.get(column.type, str)(text) if time_ms == newest_ms else None
 
     def count(answer: Answer) -> int:
         if not set(measurements.values()).isdisjoint(TEXTS):
-            # Their values could end as paths do.
+            # Their values could look like the end of a path.
             return len(read(answer.read()))
         source.expect(answer.rows)
-        # A row for each measurement; one of them each device has.
+        # A row per measurement; every device has one of them.
         return count_texts(answer, [f".{name}".encode() for name in (steady, quote(steady))])
 
     text = f"SELECT LAST {', '.join(map(quote, measurements))} FROM {source.paths}"
@@ -320,7 +321,7 @@ _PARSERS: dict[ColumnType, Callable[[str], Any]] = {
 
 
 class _Values(Partials):
-    """What is computed of some of a device's events, or of all devices' in a bucket of time."""
+    """Values computed over some of a device's events, or over all devices' in a bucket of time."""
 
     def __init__(self, query: Query, schema: Schema) -> None:
         self._steady = find_steady(schema)
@@ -359,7 +360,7 @@ def _compute(source: _Source, values: _Values) -> Steps:
         span = yield from source.find_span()
         if span is None:
             return []
-        # Whole buckets counted from 1970.
+        # Whole buckets, counted from 1970.
         first, end = span
         groups.append(f"([{first - first % every_ms}, {end}), {every_ms}ms)")
     if by_level:
@@ -367,13 +368,13 @@ def _compute(source: _Source, values: _Values) -> Steps:
     if groups:
         statement += f" GROUP BY {', '.join(groups)}"
     if every_ms:
-        # Without it there would be a row for each bucket, whether anything is in it or not.
+        # Without it, there would be a row for each bucket, even if it is empty.
         statement += f" HAVING {values.computed[0]} > 0"
     rows = yield statement if by_level else f"{statement} ALIGN BY DEVICE"
     if not every_ms:
         source.expect(len(rows))
         rows = [(None, *row) for row in rows]
-    # A part begins with its device and its bucket, as far as the row has them.
+    # A part begins with its device and its bucket, if the row has them.
     parts: Iterable[Row] = (
         (None, *row) if by_level else (_name(row[1]), row[0], *row[2:]) for row in rows
     )

@@ -1,12 +1,12 @@
-"""What a workload's schema is in IoTDB: columns of tables, measurements of the tree, names and paths, and the
-statements that make, count and drop events.
+"""A workload's schema in IoTDB: columns of tables, measurements of the tree, names and paths, and the
+statements that create, count and delete events.
 
-In the tree model a device is a path, `root.<database>.<table>.<device>`, a column a measurement of it. All
-measurements of a device are aligned: they share its times. What identifies a device is in its path, and no
-more: IoTDB's documentation has it so ("Only include unique identifiers in the path",
+In the tree model, a device is a path, `root.<database>.<table>.<device>`, and a column is a measurement of
+it. All measurements of a device are aligned: they share its times. The path only identifies the device, as
+IoTDB's documentation advises ("Only include unique identifiers in the path",
 https://iotdb.apache.org/UserGuide/latest/Background-knowledge/Data-Model-and-Terminology_apache.html). The
-name does that alone, so tags are measurements, stored with each event as `tags=row` says. If they were levels
-of the path, whoever asks about one device would have to know them, or have them searched for.
+name is enough for that, so tags are measurements, stored with each event (`tags=row`). If they were levels of
+the path, a query about one device would have to know them or search for them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Model(StrEnum):
 
 
 TIME = "time"
-"""What a table's column of time is always called."""
+"""The name of every table's time column."""
 
 TYPES: Mapping[ColumnType, str] = {
     ColumnType.TIMESTAMP_MS: "TIMESTAMP",
@@ -57,39 +57,39 @@ LEVEL = 2
 
 _ID_DIGITS = 11
 _ILLEGAL = ("time", "timestamp")
-"""No measurement can be called so, with capitals or without."""
+"""No measurement can have this name, in any case."""
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NODE = re.compile(r"`(?:[^`]|``)*`|[^.]+")
 _MOST_PATHS = 100_000
-"""How many devices' paths are kept, some ten megabytes."""
+"""How many devices' paths are cached, about ten megabytes."""
 
 
 _DEVICES = 16
-"""How many devices are in a table that has regions made."""
+"""How many devices are in the table that makes regions."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The statements of a model. {database}: as the server's lists name it; {table}: a table's name, or path,
-    as statements have it."""
+    """The statements of a model. {database}: as in the server's lists; {table}: a table's name, or path, in
+    the form for statements."""
 
     create: str
     interval: str
-    """What stands behind that for {} ms in one partition of time."""
+    """What follows it for {} ms in one partition of time."""
     tables: str
     drop: tuple[str, ...]
     count: str
-    """Counts a table's events in one row, or in several. {value}: what each of them has."""
+    """Counts a table's events in one row, or in several. {value}: a column that each event has."""
     delete: str
     probe: tuple[str, ...]
-    """Store something of many devices."""
+    """Store something for many devices."""
 
 
 TABLES = Layout(
     create='CREATE DATABASE IF NOT EXISTS "{database}"',
     interval=" WITH (time_partition_interval={})",
     tables='SHOW TABLES FROM "{database}"',
-    # Or rows that came out of the order of time are in the next table of that name (2.0.1).
+    # Otherwise late rows appear in the next table of that name (2.0.1).
     drop=("DELETE FROM {table}", "DROP TABLE {table}"),
     count="SELECT count({value}) FROM {table}",
     delete="DELETE FROM {table} WHERE time < {}",
@@ -111,34 +111,34 @@ TREE = Layout(
         for number in range(_DEVICES)
     ),
 )
-"""Nothing but the database is made beforehand: a device's timeseries come with its first event, of the types
-that the tablet names, and without events there is no table.
+"""Only the database is created beforehand: a device's timeseries come with its first event, with the tablet's
+types, and without events there is no table.
 
-An event without any value is not stored at all (2.0.1), so one measurement must never be missing. Events are
-counted by that one.
+An event without any value is not stored at all (2.0.1), so one measurement must never be missing. It serves
+to count events.
 """
 
 
 class TableColumn(NamedTuple):
-    """A column of a table, but for the time."""
+    """A column of a table, other than the time."""
 
     name: str
     column: Column
     is_tag: bool
-    """Whether it is a part of what tells devices apart."""
+    """Whether it helps to identify the device."""
     is_device: bool
-    """Whether its values are the devices' names, and not those of the events' column."""
+    """Whether its values are the devices' names instead of those of the events' column."""
     is_of_device: bool
     """Whether it follows from the device's name alone."""
 
     @property
     def type(self) -> str:
-        """The type as SQL calls it."""
+        """The type's name in SQL."""
         return TYPES[self.column.type]
 
     @property
     def code(self) -> int:
-        """The type's code, as requests have it."""
+        """The type's code in requests."""
         return _CODES[self.type]
 
     def take(self, block: EventBlock) -> NDArray[Any]:
@@ -150,10 +150,10 @@ class TableColumn(NamedTuple):
 
 
 def list_columns(schema: Schema) -> list[TableColumn]:
-    """The columns of a schema's table but for the time. The device's name is a tag, and so is each text that
-    describes the device. A device that is named in a document gets a column of its own for that."""
+    """The columns of a schema's table without the time. The device's name is a tag, and so is each text that
+    describes the device. A device named in a document gets a column of its own."""
     if schema.tags is Tags.TABLE:
-        # An id tells devices apart, and what does is a text.
+        # An id identifies the device, and identifiers are texts.
         tag = TableColumn(ID, Column(ID, ColumnType.TEXT), True, True, True)
         return [
             tag if column.name == ID else TableColumn(column.name, column, False, False, False)
@@ -175,7 +175,7 @@ def list_columns(schema: Schema) -> list[TableColumn]:
 
 
 def check_names(schema: Schema) -> None:
-    """OptionError if two columns would have one name, as IoTDB has no capital letters in names."""
+    """OptionError if two columns would have the same name, since IoTDB has no capital letters in names."""
     seen = {TIME: schema.time}
     for column in list_columns(schema):
         other = seen.setdefault(column.name.lower(), column.name)
@@ -186,7 +186,7 @@ def check_names(schema: Schema) -> None:
             )
 
 
-# --- tags in a table of their own -----------------------------------------------------------------
+# --- tags in a separate table ---------------------------------------------------------------------
 
 
 def describe_tags(schema: Schema) -> Schema:
@@ -215,8 +215,8 @@ def _spell_ids(ids: NDArray[np.int64]) -> NDArray[np.bytes_]:
 
 
 def list_measurements(schema: Schema) -> list[TableColumn]:
-    """The columns that are measurements: all but the time and the device's name. A document that names
-    the device is one."""
+    """The columns that are measurements: all but the time and the device's name, including a document that
+    names the device."""
     return [column for column in list_columns(schema) if not column.is_device]
 
 
@@ -247,17 +247,17 @@ def check_measurements(schema: Schema) -> None:
 
 
 def quote(name: str) -> str:
-    """A name as a statement of the tree has it, where some plain ones are words of the language."""
+    """A name in a statement of the tree, quoted where a plain one is a keyword."""
     return "`" + name.replace("`", "``") + "`"
 
 
 def write_node(name: str) -> str:
-    """A name as it stands in a path that is no part of a statement: quoted if it must be."""
+    """A name in a path outside of statements: quoted if it must be."""
     return name if _PLAIN.fullmatch(name) else quote(name)
 
 
 def split_path(path: str) -> list[str]:
-    """The names in a path as the server writes it."""
+    """The names in a path from the server."""
     if "`" not in path:
         return path.split(".")
     nodes = _NODE.findall(path)
@@ -270,8 +270,7 @@ def name_table(database: str, table: str) -> str:
 
 
 class Paths(dict[bytes, bytes]):
-    """Name of a device -> its path below a table, with its length before it. A path is made when it is asked
-    for."""
+    """Name of a device -> its path below a table, after its length. Paths are created on use."""
 
     def __init__(self, table: str) -> None:
         """`table`: the table's path."""

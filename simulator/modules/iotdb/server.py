@@ -1,4 +1,4 @@
-"""Sessions with the data nodes: what an error of them means, statements, what is on disk."""
+"""Sessions with the data nodes: statements, the meaning of errors, and the size on disk."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ERRORS = (OSError, NoAnswer, ThriftError, ServerError)
-"""All that a connection raises."""
+"""All errors that a connection raises."""
 
 # Names of https://iotdb.apache.org/UserGuide/latest/Reference/DataNode-Config-Manual.html
 _SETTINGS = (
@@ -55,7 +55,7 @@ _OF_CLUSTER = {
     "ReadConsistencyLevel": "read_consistency_level",
     "TimestampPrecision": "timestamp_precision",
 }
-"""What SHOW VARIABLES calls a setting -> its name in the files; the cluster's value is the one in effect."""
+"""Name of a setting in SHOW VARIABLES -> its name in the files; the cluster's value is the one in effect."""
 
 _PASSES = {
     306: "dispatch",
@@ -69,9 +69,9 @@ _PASSES = {
     1007: "node_away",
     1010: "node_away",
 }
-"""Code -> what it is counted as, if the same may work a little later."""
+"""Code -> what it is counted as, if the same request may work a little later."""
 _NO_REGION = "no available"
-"""What is said of regions, also with the general code 301, while the nodes of a database's regions don't
+"""The text about regions, also with the general code 301, while the nodes of a database's regions don't
 answer."""
 _MISSING = (500, 508, 550)
 _REFUSED = (801, 802, 803, 804)
@@ -87,37 +87,37 @@ ALLOCATION = Allocation(
     unit_bytes=1_600_000, cause="IoTDB later merges chunks into chunks of 1.6 MB"
 )
 _APART_S = 11.0
-"""The config node hears of sizes every ten seconds."""
+"""Sizes are reported to the config node every ten seconds."""
 _UNDER_WAY_S = 1.0
-"""What it hears so soon after a flush may be of the time before."""
+"""A report so soon after a flush may be older than the flush."""
 _PAUSE_S = 0.2
 
 
 class Server:
-    """The data nodes, by sessions that go to them in turn. Threads may use them at the same time: each
-    request has a session to itself, and what was lost is made again."""
+    """The data nodes, through sessions with each in turn. Threads may share it: each request has a session to
+    itself, and lost sessions are replaced."""
 
     def __init__(self, options: IotdbOptions, job: Job) -> None:
-        """Makes one session. For that nothing is tried again: SimulatorError says what to check."""
+        """Opens one session, without retries: SimulatorError says what to check."""
         self._options = options
         self._job = job
         self._tls = options.make_context() if options.tls else None
         self._reached = False
-        """Whether there was a session before."""
+        """Whether there has been a session before."""
         self._turn = itertools.count()
         self._configuration = {
             "version": "V_1_0",
             "sql_dialect": options.model,
-            # For whoever reads the wire; nobody else asks for it.
+            # For administrators who read the traffic.
             "client": f"iot-benchmark {job.run_id}",
         }
         if options.model is Model.TABLE:
-            # No database of that name needs to be there yet. Paths name theirs.
+            # No such database needs to exist yet. Paths name theirs.
             self._configuration["db"] = options.database
-        # Threads may take and add some without a lock.
+        # Threads may take and add without a lock.
         self._idle: deque[Connection] = deque()
         self._lost: deque[None] = deque()
-        """One for each session that is to be made again."""
+        """One for each session that has to be replaced."""
         try:
             self._idle.append(self.connect())
         except Retryable as error:
@@ -127,18 +127,18 @@ class Server:
             ) from error
 
     def fill(self, count: int) -> None:
-        """Have so many sessions. Raises as `connect`."""
+        """Open sessions up to this number. Raises as `connect`."""
         while len(self._idle) < count:
             self._idle.append(self.connect())
 
     def restore(self) -> None:
-        """Make the sessions again that were lost. Raises as `connect`."""
+        """Replace the lost sessions. Raises as `connect`."""
         while self._lost:
             self._idle.append(self.connect())
             self._lost.pop()
 
     def close(self) -> None:
-        """End those that nobody uses; no error if one was lost already."""
+        """Close idle sessions; no error if one was lost already."""
         while self._idle:
             self._idle.pop().close()
 
@@ -157,8 +157,8 @@ class Server:
         )
 
     def reach(self, make: Callable[[tuple[str, int]], T]) -> T:
-        """What `make` makes of the address of the next node that can be reached. It raises some of `ERRORS`;
-        this raises Retryable or SimulatorError."""
+        """The result of `make` for the address of the next node that can be reached. It raises some of
+        `ERRORS`; this raises Retryable or SimulatorError."""
         hosts = self._options.host
         first = next(self._turn)
         for number in range(len(hosts)):
@@ -175,8 +175,8 @@ class Server:
         raise AssertionError
 
     def take(self) -> Connection:
-        """A session that is to be given back, or given up. Raises as `connect`."""
-        # Whether there is one isn't asked first: another thread could take it in between.
+        """A session, to be given back or given up. Raises as `connect`."""
+        # No check first: another thread could take the last one in between.
         try:
             session = self._idle.pop()
         except IndexError:
@@ -190,20 +190,20 @@ class Server:
         return session
 
     def give_back(self, session: Connection, error: BaseException | None = None) -> None:
-        """Keep a session for the next request, unless something may still come after this error, which would
-        be taken for the next answer."""
+        """Keep a session for the next request, unless something may still arrive after this error, which
+        would be taken for the next answer."""
         if error is None or isinstance(error, ServerError):
             self._idle.append(session)
         else:
             self.give_up(session)
 
     def give_up(self, session: Connection) -> None:
-        """Close a session, in whose place another is to be made."""
+        """Close a session, which is to be replaced."""
         session.cut()
         self._lost.append(None)
 
     def use(self, begin: Callable[[Connection], Steps[T]], timeout_s: float) -> T:
-        """What a request comes to, by a session to itself. `timeout_s`: for each answer. Raises Retryable or
+        """The result of a request on a session of its own. `timeout_s`: for each answer. Raises Retryable or
         SimulatorError."""
         session = self.take()
         try:
@@ -233,7 +233,7 @@ class Server:
                 )
             return SimulatorError(f"IoTDB refused a request: {error}")
         where = f"{address[0]}:{address[1]}" if address else self._options.servers
-        # A node that was talked to, and hangs up now, is one that ends.
+        # A node that was reachable and closes the connection now is shutting down.
         if isinstance(error, TlsRefused) and not (
             self._reached and isinstance(error, HandshakeCut)
         ):
@@ -252,12 +252,12 @@ class Server:
         return self.use(lambda session: session.fetch(question, limit_s), limit_s).read()
 
     def insert(self, requests: Sequence[Sequence[Piece]], events: int) -> None:
-        """Have tablets stored: see `Connection.insert`. Raises as `use`."""
+        """Store tablets: see `Connection.insert`. Raises as `use`."""
         limit_s = self._options.request_timeout_s
         self.use(lambda session: session.insert(requests, events), limit_s)
 
     def describe(self) -> dict[str, Any]:
-        """Version, and the settings that change a result."""
+        """Version, and the settings that affect a result."""
         [(version, *_)] = self.ask("SHOW VERSION")
         nodes = self.ask("SHOW DATANODES")
         template, own = self.use(
@@ -279,7 +279,7 @@ class Server:
 
     def describe_database(self) -> dict[str, Any]:
         """The database's own settings; none if there is no such database."""
-        # The table model has a time to live there in addition.
+        # The table model also has a time to live.
         before = 2 if self._options.model is Model.TABLE else 1
         for row in self.ask("SHOW DATABASES"):
             if row[0] == self._options.place:
@@ -292,7 +292,7 @@ class Server:
         return {}
 
     def read_storage(self) -> Storage:
-        """What the database's TsFiles take, once all is in them and the config node has heard of it;
+        """The size of the database's TsFiles, once everything is in them and reported to the config node;
         SimulatorError if the server doesn't tell."""
         self.ask("FLUSH")
         flushed = time.monotonic()
@@ -318,7 +318,7 @@ class Server:
         return Storage(total_bytes=total, copies=int(copies), source=_SOURCE)
 
     def _list_sizes(self) -> list[str]:
-        """What SHOW DATA REGIONS says of each copy of the database's regions."""
+        """SHOW DATA REGIONS's rows for each copy of the database's regions."""
         regions = self.ask("SHOW DATA REGIONS")
         return [str(row[-1]) for row in regions if row[3] == self._options.place]
 

@@ -1,11 +1,10 @@
-"""Tablets of the table model: events as columns of bytes, as IoTDB's `insertTablet` takes them.
+"""Tablets of the table model: events as columns of bytes, in the form for IoTDB's `insertTablet`.
 
-A column's values stand one after the other, big-endian; a text has its length before it. Where values are
-missing, a bit for each row follows, of all columns. So a request is a few of numpy's arrays one after
-the other.
+A column's values follow one another, big-endian; a text follows its length. For missing values, the columns
+are followed by a bit for each row. So a request is a few numpy arrays, one after another.
 
-A tablet is of one table, as the server takes it, and the server takes each run of one device's rows on its
-own. So the device's name, and what describes it, is encoded once for each run.
+A tablet belongs to one table, and the server processes each run of one device's rows by itself. So the
+device's name and description are encoded once per run.
 """
 
 from __future__ import annotations
@@ -54,15 +53,15 @@ class Rows(NamedTuple):
     places: NDArray[np.intp] | slice
     size: int
     turns: int = 0
-    """How many devices take turns, if these are the rows of a whole block in which devices do so in the order
-    of their names; else 0."""
+    """How many devices take turns, if these are the rows of a whole block in which devices take turns in the
+    order of their names; otherwise 0."""
 
     @property
     def runs(self) -> int:
         return self.chosen.size
 
     def pick(self, values: NDArray[Any]) -> NDArray[Any]:
-        """The rows' values, in a row for each run."""
+        """The rows' values, a row for each run."""
         if self.turns:
             values = values.reshape(-1, self.size, self.turns).transpose(0, 2, 1)
             return values.reshape(self.runs, self.size)
@@ -70,27 +69,27 @@ class Rows(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """A block's runs of one request's, one table's and one device's events, by time."""
+    """A block's runs: events of one request, one table and one device, by time."""
 
     order: NDArray[np.intp] | None
     """The block's rows in the runs' order; None: they are in that order."""
     starts: NDArray[np.intp]
     firsts: NDArray[np.intp]
-    """The block's row with which each run starts."""
+    """The block's row at the start of each run."""
     sizes: NDArray[np.intp]
     requests: NDArray[np.intp]
-    """The number of each run's request; they rise."""
+    """Each run's request number; ascending."""
     tables: NDArray[np.intp]
     turns: int = 0
     """How many devices take turns throughout, so that each request has a run of each of them, all of one
-    size; 0: that isn't known."""
+    size; 0: unknown."""
 
     def arrange(self, values: NDArray[Any]) -> NDArray[Any]:
         """A value of each event, in the runs' order."""
         return values if self.order is None else values[self.order]
 
     def find_rows(self, chosen: NDArray[np.intp], size: int) -> Rows:
-        """The rows of these runs, which have so many events."""
+        """The rows of these runs, which have this many events each."""
         starts = self.starts[chosen]
         first, end = int(starts[0]), int(starts[-1]) + size
         places: NDArray[np.intp] | slice = slice(first, end)
@@ -104,7 +103,7 @@ class Runs(NamedTuple):
 
 
 def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
-    """The runs of a block's requests of `batch` events, which go to so many tables in turn."""
+    """The runs of a block's requests of `batch` events, which go to this many tables in turn."""
     count, times = len(block), block.columns[time]
     is_sorted = bool((times[1:] >= times[:-1]).all())
     if is_sorted and tables == 1 and (turns := count_turns(block.devices, batch)):
@@ -139,8 +138,8 @@ def find_runs(block: EventBlock, time: str, batch: int, tables: int) -> Runs:
 
 
 def _take_turns(block: EventBlock, batch: int, turns: int) -> Runs:
-    """The runs of one table's requests, in which so many devices take turns. They are in the order that
-    sorting gives."""
+    """The runs of one table's requests, in which this many devices take turns, in the order in which sorting
+    would return them."""
     requests, size = len(block) // batch, batch // turns
     rows = np.arange(len(block)).reshape(requests, size, turns).transpose(0, 2, 1)
     names = block.devices[:turns]
@@ -158,23 +157,23 @@ class Values(NamedTuple):
     """The values of a column."""
 
     kind: str | None
-    """Numpy's type of the bytes that are sent; None: a text."""
+    """Numpy's type of the bytes to send; None: a text."""
     data: NDArray[Any]
     missing: NDArray[np.bool_] | None = None
     lengths: NDArray[np.int64] | None = None
-    """The lengths of texts that differ in length, 0 where one is missing."""
+    """The lengths of texts that differ in length, 0 for a missing one."""
     length: int = 0
-    """The length of all texts that don't."""
+    """The length of all texts, if they don't differ."""
     per_run: bool = False
-    """Whether there is one value for each run, and not for each event."""
+    """Whether there is one value per run instead of per event."""
 
     @property
     def width(self) -> int:
-        """How many bytes each value takes, where all take equally many."""
+        """Bytes per value, if all take the same."""
         return np.dtype(self.kind).itemsize if self.kind else 4 + self.length
 
     def pick(self, rows: Rows) -> Any:
-        """The values of these rows, a row for each run, or what stands for all of them there."""
+        """The values of these rows, a row for each run, or the value for all of them there."""
         if is_constant(self.data):
             return self.data[0]
         return self.data[rows.chosen, None] if self.per_run else rows.pick(self.data)
@@ -184,7 +183,7 @@ class Values(NamedTuple):
         return np.repeat(self.data, runs.sizes) if self.per_run else runs.arrange(self.data)
 
     def spell(self, places: NDArray[np.intp] | slice) -> list[bytes]:
-        """The values at these places as bytes, each on its own; something stands for a missing one."""
+        """The values at these places as bytes, one by one; a missing one has a placeholder."""
         values = self.data[places]
         if self.kind is not None:
             packed = np.ascontiguousarray(values.astype(self.kind))
@@ -199,12 +198,12 @@ class Values(NamedTuple):
 
 
 def with_length(text: bytes) -> bytes:
-    """A text as tablets have it."""
+    """A text in the form for tablets."""
     return len(text).to_bytes(4, "big") + text
 
 
 def measure(column: TableColumn, block: EventBlock, runs: Runs | None = None) -> Values:
-    """A column's values in a block. What follows from the device is taken once for each of the runs."""
+    """A column's values in a block. Values that follow from the device are taken once per run."""
     values, missing = column.take(block), block.missing.get(column.name)
     if column.is_device or (missing is not None and not missing.any()):
         missing = None
@@ -230,7 +229,7 @@ def measure_times(times: NDArray[np.int64]) -> Values:
 
 
 def join_parts(parts: Sequence[bytes | Values], count: int) -> list[bytes]:
-    """These parts of each event as bytes, one after the other: what is the same in each, and values."""
+    """The parts of each event as bytes, one after another: constants, and values."""
     pieces: list[list[bytes]] = []
     run = Run()
     for part in parts:
@@ -251,15 +250,15 @@ def join_parts(parts: Sequence[bytes | Values], count: int) -> list[bytes]:
 
 
 def _make_records(run: Run, count: int) -> list[list[bytes]]:
-    """The run of each event; nothing if there is none."""
+    """Each event's run; nothing if there is none."""
     return [run.fill(count).tolist()] if run.bytes else []
 
 
 def pack_bits(
     gaps: Sequence[NDArray[np.bool_] | None], tablets: int, size: int
 ) -> NDArray[np.uint8]:
-    """For each tablet of so many events where values are missing, column by column: nothing if none is.
-    `gaps`: for each column a row for each tablet; None: it has all values."""
+    """For each tablet of this many events, the bits of missing values, column by column; nothing if none is
+    missing. `gaps`: for each column a row per tablet; None: it has all values."""
     if not any(gap is not None and gap.any() for gap in gaps):
         return np.empty((tablets, 0), np.uint8)
     pieces = []
@@ -277,17 +276,17 @@ def pack_bits(
 
 _TAG, _FIELD = 0, 1
 _ROWS_OF_RUN = 24
-"""How many rows take as long as one run."""
+"""The number of rows that takes as long as one run."""
 _FEW_PIECES = 64
-"""More pieces than this, of some bytes each, are put together quicker than they are sent one by one."""
+"""More pieces than this, of some bytes each, are faster to join than to send one by one."""
 
 Cut = Callable[[int, int], list[Piece]]
 """The bytes of the rows [begin, end) of the block in its runs' order, column by column."""
 
 
 class TabletEncoder(Encoder):
-    """Encodes tablets. A payload's data: for each table that gets events the call, except the session's
-    number and its end, in pieces."""
+    """Encodes tablets. A payload's data: for each table that gets events the call in pieces, without the
+    session's number and its end."""
 
     def __init__(self, job: Job) -> None:
         super().__init__(job)
@@ -380,7 +379,7 @@ def _find_incomplete(gaps: Sequence[NDArray[np.bool_] | None], count: int) -> ND
 
 
 def _pack(columns: Sequence[Values], runs: Runs, count: int) -> Cut:
-    """The bytes of columns; neighbours of one type are packed together."""
+    """The bytes of columns; neighbours of the same type are packed together."""
     cuts: list[Cut] = []
     for kind, alike in groupby(columns, lambda column: column.kind):
         if kind is None:
@@ -402,8 +401,7 @@ def _pack_texts(column: Values, runs: Runs, count: int) -> Cut:
     if is_constant(column.data) and column.missing is None:
         repeat = cache(with_length(column.data[0]).__mul__)
         return lambda begin, end: [repeat(end - begin)]
-    # If they are of the same length, numpy is quicker with a text for each row than Python with one for
-    # each of many runs.
+    # For equal lengths, numpy with a text for each row is faster than Python with one for each of many runs.
     if column.per_run and (_ROWS_OF_RUN * len(column.data) <= count or column.lengths is not None):
         return _cut_runs(column.data.tolist(), [*runs.starts.tolist(), count])
     values = column.arrange(runs)
@@ -420,7 +418,7 @@ def _pack_texts(column: Values, runs: Runs, count: int) -> Cut:
 
 
 def _cut_rows(values: NDArray[Any]) -> Cut:
-    """The values of columns, a row of the array for each."""
+    """The values of columns, a row of the array each."""
     width = values.dtype.itemsize
     rows = [row.view(np.uint8).data for row in values]
     return lambda begin, end: [octets[begin * width : end * width] for octets in rows]
@@ -428,7 +426,7 @@ def _cut_rows(values: NDArray[Any]) -> Cut:
 
 def _cut_runs(texts: Sequence[bytes], bounds: Sequence[int]) -> Cut:
     """Texts that are the same in each run. `bounds`: where each begins, and where the last one ends."""
-    # A device's runs are mostly of one length, and their bytes are the same in each request.
+    # A device's runs mostly have one length, and their bytes are the same in each request.
     packed: dict[tuple[bytes, int], bytes] = {}
     runs: list[Piece] = []
     for text, (begin, end) in zip(texts, pairwise(bounds), strict=True):

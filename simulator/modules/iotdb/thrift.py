@@ -1,8 +1,8 @@
-"""Thrift's binary protocol in frames, as far as IoTDB's service needs it, and the blocks of columns in which
-its answers come.
+"""Thrift's framed binary protocol, as far as IoTDB's service needs it, and the blocks of columns in its
+answers.
 
-The official client brings pandas and SQLAlchemy, 200 MB in all, for what is a page here; and Thrift's own
-library reads structs by classes that its compiler makes of the service's definition.
+The official client needs pandas and SQLAlchemy, 200 MB in all, for what takes a page here. Thrift's own
+library needs classes that its compiler generates from the service's definition.
 
 https://github.com/apache/thrift/blob/master/doc/specs/thrift-binary-protocol.md
 https://github.com/apache/tsfile/tree/develop/java/common/src/main/java/org/apache/tsfile/block (TsBlock)
@@ -39,7 +39,7 @@ _FIXED = {
 }
 
 Piece = bytes | memoryview
-"""A part of a message. The kernel puts them together, so no copy is made for that."""
+"""A part of a message. The kernel joins them, so they aren't copied."""
 
 Fields = Mapping[int, Any]
 """A struct: number of a field -> its value. Texts are bytes."""
@@ -49,13 +49,13 @@ END_CALL = b"\x00\x00"
 
 
 class ThriftError(Exception):
-    """What came is no answer to what was asked, or says that the server doesn't know the call."""
+    """What arrived doesn't answer the call, or says that the server doesn't know the call."""
 
 
 def begin_call(name: str, takes_struct: bool = True) -> bytes:
-    """The beginning of a message that calls `name`, mostly with a struct, whose fields follow, and then
+    """The beginning of a message that calls `name`, usually with a struct, followed by its fields and
     `END_CALL`."""
-    # The number of a call is always 0: a connection has one under way.
+    # The number of a call is always 0: a connection has one call in flight.
     head = struct.pack("!I", _VERSION | _CALL) + write_text(name) + bytes(4)
     return head + _HEAD.pack(_STRUCT, 1) if takes_struct else head
 
@@ -66,11 +66,11 @@ def call(name: str, *fields: bytes, takes_struct: bool = True) -> bytes:
     return b"".join((begin_call(name, takes_struct), *fields, end))
 
 
-# --- fields: their numbers stand first ------------------------------------------------------------
+# --- fields: their numbers come first -------------------------------------------------------------
 
 
 def put_bool(number: int, value: bool) -> bytes:
-    """A field of that number, as by all of these functions."""
+    """A field with that number, as in all of these functions."""
     return _HEAD.pack(_BOOL, number) + bytes([value])
 
 
@@ -87,7 +87,7 @@ def put_text(number: int, text: str) -> bytes:
 
 
 def put_list(number: int, values: bytes) -> bytes:
-    """`values`: as `write_texts` and its like write them."""
+    """`values`: as from `write_texts` and the like."""
     return _HEAD.pack(LIST, number) + values
 
 
@@ -97,20 +97,20 @@ def put_map(number: int, values: Mapping[str, str]) -> bytes:
 
 
 def begin_bytes(number: int, size: int) -> bytes:
-    """What stands before the `size` bytes of a field."""
+    """What precedes the `size` bytes of a field."""
     return _HEAD.pack(TEXT, number) + _LENGTH.pack(size)
 
 
 def begin_list(number: int, kind: int, count: int) -> bytes:
-    """What stands before so many values of a field: TEXT, I32 or LIST, each as below."""
+    """What precedes this many values of a field: TEXT, I32 or LIST, each as below."""
     return _HEAD.pack(LIST, number) + _LIST_HEAD.pack(kind, count)
 
 
-# --- values that are no fields --------------------------------------------------------------------
+# --- values that aren't fields --------------------------------------------------------------------
 
 
 def write_text(text: str) -> bytes:
-    """A text, with its length before it."""
+    """A text, after its length."""
     octets = text.encode()
     return _LENGTH.pack(len(octets)) + octets
 
@@ -126,7 +126,7 @@ def write_i32s(values: Sequence[int]) -> bytes:
 
 
 def write_bytes(values: Sequence[int]) -> bytes:
-    """A list of numbers of a byte each."""
+    """A list of numbers of one byte each."""
     return _LIST_HEAD.pack(_BYTE, len(values)) + bytes(values)
 
 
@@ -134,7 +134,7 @@ def write_bytes(values: Sequence[int]) -> bytes:
 
 
 def read_answer(message: bytes) -> Any:
-    """What a call returned: a struct as `Fields`, or a plain value. Raises ThriftError."""
+    """The result of a call: a struct as `Fields`, or a plain value. Raises ThriftError."""
     try:
         version, length = struct.unpack_from("!Ii", message)
         kind, at = version & 0xFF, 8 + length + 4
@@ -149,7 +149,7 @@ def read_answer(message: bytes) -> Any:
 
 
 def _read(kind: int, data: bytes, at: int) -> tuple[Any, int]:
-    """A value that begins there, and where it ends."""
+    """The value that begins there, and its end."""
     if kind == TEXT:
         begin = at + _LENGTH.size
         (size,) = _LENGTH.unpack_from(data, at)
@@ -182,23 +182,23 @@ def _read_several(kinds: Sequence[int], data: bytes, at: int) -> tuple[list[Any]
 
 
 _FLOATS = (3, 4)
-"""Types whose values are encoded as those of numbers of the same size."""
+"""Types whose values are encoded like numbers of the same size."""
 _TEXTS = (5, 11)
 _BYTES, _FOUR, _EIGHT, _BINARY, _REPEATED = 0, 1, 2, 3, 4
 
 
 class Answer:
-    """What a statement found, as it came."""
+    """The raw answer to a statement."""
 
     def __init__(self, result: Fields, size: int) -> None:
-        """`result`: what executing it returned, in a frame of so many bytes. Raises ThriftError if a block is
-        none, as `add` does."""
+        """`result`: of executing it, in a frame of this many bytes. Raises ThriftError for an invalid block,
+        as `add` does."""
         self.number: int = result.get(2) or 0
-        """The number by which the server knows the answer."""
-        # A result that tells of no columns has no rows, whatever else it says.
+        """The server's number for the answer."""
+        # A result without columns has no rows, whatever else it says.
         self._columns = len(result.get(3) or ())
         self._places: Sequence[int] = result.get(17) or range(self._columns)
-        # In the tree's answers, the time is no column.
+        # In the tree's answers, the time isn't a column.
         self._has_time = not result.get(5, True)
         self.blocks: list[bytes] = []
         self.rows = 0
@@ -207,11 +207,11 @@ class Answer:
 
     @property
     def is_open(self) -> bool:
-        """Whether rows are still to come."""
+        """Whether more rows are to come."""
         return self._more and self._columns > 0
 
     def add(self, result: Fields, size: int) -> None:
-        """Take in what a call for more rows returned."""
+        """Add the result of a call for more rows."""
         self._take(result.get(6), result.get(7), size)
 
     def _take(self, blocks: Sequence[bytes] | None, more: object, size: int) -> None:
@@ -222,7 +222,7 @@ class Answer:
             self.rows += sum(map(count_rows, blocks))
 
     def read(self) -> list[Row]:
-        """The rows. Raises SimulatorError if they are none."""
+        """The rows. Raises SimulatorError if they are invalid."""
         places = [-1, *self._places] if self._has_time else self._places
         try:
             return list(read_blocks(self.blocks, places))
@@ -233,7 +233,7 @@ class Answer:
 
 
 def count_rows(block: bytes) -> int:
-    """How many rows a block has. Raises ThriftError if it is none."""
+    """The number of rows in a block. Raises ThriftError if it is invalid."""
     try:
         (columns,) = _LENGTH.unpack_from(block)
         (rows,) = _LENGTH.unpack_from(block, _LENGTH.size + columns)
@@ -243,8 +243,8 @@ def count_rows(block: bytes) -> int:
 
 
 def count_texts(answer: Answer, ends: Sequence[bytes]) -> int:
-    """How many texts of an answer have one of these ends. They are told by what stands behind them: the first
-    byte of the next one's length or of the next column."""
+    """How many texts of an answer have one of these ends. They are recognised by what follows: the first byte
+    of the next one's length or of the next column."""
     behind = (b"\0", b"\1")
     return sum(
         block.count(end + following)
@@ -255,7 +255,7 @@ def count_texts(answer: Answer, ends: Sequence[bytes]) -> int:
 
 
 def read_blocks(blocks: Sequence[bytes], places: Sequence[int]) -> Iterator[Row]:
-    """The rows of an answer's blocks. `places`: the column in the blocks of each value of a row; -1 is the
+    """The rows of an answer's blocks. `places`: for each value of a row, its column in the blocks; -1 is the
     time."""
     for block in blocks:
         (count,) = _LENGTH.unpack_from(block)
@@ -265,7 +265,7 @@ def read_blocks(blocks: Sequence[bytes], places: Sequence[int]) -> Iterator[Row]
         encodings = block[at : at + count + 1]
         at += count + 1
         columns = []
-        # The time stands first: an INT64.
+        # The time comes first: an INT64.
         for encoding, kind in zip(encodings, (2, *types), strict=True):
             values, at = _read_column(block, at, encoding, kind, rows)
             columns.append(values)
@@ -275,7 +275,7 @@ def read_blocks(blocks: Sequence[bytes], places: Sequence[int]) -> Iterator[Row]
 def _read_column(
     block: bytes, at: int, encoding: int, kind: int, rows: int
 ) -> tuple[list[Any], int]:
-    """The values of a column that begins there, and where it ends."""
+    """The values of the column that begins there, and its end."""
     values: list[Any]
     if encoding == _REPEATED:
         values, at = _read_column(block, at + 1, block[at], kind, 1)
@@ -283,7 +283,7 @@ def _read_column(
     is_null, at = _read_bits(block, at + 1, rows) if block[at] else (None, at + 1)
     count = rows if is_null is None else rows - int(np.count_nonzero(is_null))
     if encoding == _BYTES:
-        # These alone have a place for what is null, too.
+        # Only these have room for null values, too.
         bits, at = _read_bits(block, at, rows)
         values = (bits if is_null is None else bits[~is_null]).tolist()
     elif encoding == _BINARY:

@@ -1,13 +1,13 @@
-"""Tablets of IoTDB's tree model: a request is one for each device, all sent by one `insertTablets`.
+"""Tablets of IoTDB's tree model: a request has one per device, all sent in one `insertTablets`.
 
-A tablet's values are columns of bytes, as in the table model (`tablets.py`), but it is of one device, whose
-path it names: a run of a block's events. Many are made at once. Those of the same number of events, whose
-texts have the same lengths, too, are rows of one array of bytes, which numpy fills column by column. Where
-devices take turns, such a row is all tablets of a request, and the values of one device are a slice with
-steps. Where texts of one device differ in length, or hardly another tablet has such lengths, each tablet is
-put together on its own.
+A tablet's values are columns of bytes, as in the table model (`tablets.py`), but it belongs to one device,
+whose path it names: a run of a block's events. Many are built at once: tablets with the same number of events
+and the same lengths of texts are rows of one array of bytes, which numpy fills column by column. Where
+devices take turns, such a row has all tablets of a request, and the values of one device are a slice with a
+step. Where texts of one device differ in length, or few tablets share the same lengths, each tablet is built
+by itself.
 
-A single insert is an `insertRecord`: each value has its type before it, and missing ones aren't named.
+A single insert is an `insertRecord`: each value follows its type, and missing ones are left out.
 """
 
 from __future__ import annotations
@@ -40,18 +40,19 @@ from .thrift import (
 )
 
 _FEW = 8
-"""For how many events of a request an array of their own takes as long as each tablet on its own."""
+"""The number of a request's events at which building an array takes as long as building each tablet by
+itself."""
 
 _MANY = 512
-"""How many rows of a device are copied on their own at least as fast as they are picked one by one."""
+"""From this number of rows on, copying a device's rows is at least as fast as picking them one by one."""
 
 _Octets = NDArray[np.uint8]
 """Bytes, a row of the array for each tablet or request."""
 
 
 class TreeEncoder(Encoder):
-    """Encodes tablets of devices. A payload's data: the one call, except the session's number and its end, in
-    pieces."""
+    """Encodes tablets of devices. A payload's data: the call in pieces, without the session's number and its
+    end."""
 
     def __init__(self, job: Job, database: str) -> None:
         super().__init__(job)
@@ -144,7 +145,7 @@ class TreeEncoder(Encoder):
     def _list_values(
         self, columns: Sequence[Values], count: int
     ) -> tuple[Sequence[bytes], Sequence[bytes]]:
-        """For each event the names of its measurements, as a field, and their values."""
+        """For each event, the names of its measurements, as a field, and their values."""
         codes = [bytes([code]) for code in self._codes]
         if all(column.missing is None for column in columns):
             parts: list[bytes | Values] = []
@@ -175,7 +176,7 @@ class TreeEncoder(Encoder):
 
 
 class _Group:
-    """Tablets of all of a block's requests that are made together: all have the same number of events."""
+    """Tablets of all of a block's requests that are built together: all have the same number of events."""
 
     def __init__(
         self,
@@ -185,16 +186,17 @@ class _Group:
         values: _Octets | Sequence[bytes],
         stamps: _Octets,
     ) -> None:
-        """`paths`: of all runs; `values`: as rows of bytes, or each tablet on its own, with its length
-        before it."""
+        """`paths`: of all runs; `values`: as rows of bytes, or for each tablet by itself, after its
+        length."""
         self.runs = runs
         self.size, self.paths = size, [paths[run] for run in runs.tolist()]
         self.values = values.reshape(-1).data if isinstance(values, np.ndarray) else values
         self.stamps = stamps.reshape(-1).data
 
     def cut(self, values: memoryview | Sequence[bytes], begin: int, end: int) -> Sequence[Piece]:
-        """The stamps or values of the runs [begin, end) of this group, which are all that it has of some
-        requests. Either all runs take equally many bytes, or all requests do and have equally many runs."""
+        """The timestamps or values of the runs [begin, end) of this group, which are all its runs in some
+        requests. Either all runs take the same number of bytes, or all requests do and have the same
+        number of runs."""
         if not isinstance(values, memoryview):
             return values[begin:end]
         runs = len(self.paths)
@@ -204,7 +206,7 @@ class _Group:
 def _make_groups(
     runs: Runs, requests: int, columns: Sequence[Values], stamps: Values, paths: Sequence[bytes]
 ) -> list[_Group]:
-    """The tablets of so many requests. `paths`: that of each run's device."""
+    """The tablets of this many requests. `paths`: of each run's device."""
     kinds = list(_sort(runs, requests, columns))
     if len(kinds) > 1 and _can_take_turns(runs, requests, columns):
         order = np.concatenate([chosen[chosen < runs.turns] for chosen, _ in kinds])
@@ -224,8 +226,8 @@ def _make_groups(
 
 
 def _can_take_turns(runs: Runs, requests: int, columns: Sequence[Values]) -> bool:
-    """Whether devices take turns, the tablets of each take as many bytes in all requests, and it has enough
-    rows."""
+    """Whether devices take turns, each one's tablets take the same number of bytes in all requests, and there
+    are enough rows per device."""
     if not runs.turns or int(runs.sizes[0]) * requests < _MANY:
         return False
     for column in columns:
@@ -245,8 +247,8 @@ def _take_turns(
     stamps: Values,
     paths: Sequence[bytes],
 ) -> _Group:
-    """The tablets of devices that take turns, as one row of bytes for each request, in which they stand in
-    this order of the first request's runs. So each column of a device is copied for all requests at once."""
+    """The tablets of devices that take turns, as one row of bytes per request, in the order of the first
+    request's runs. So each column of a device is copied for all requests at once."""
     requests, size = runs.sizes.size // runs.turns, int(runs.sizes[0])
     taken = []
     for run in order.tolist():
@@ -254,7 +256,7 @@ def _take_turns(
             column.width if column.lengths is None else 4 + int(column.lengths[run])
             for column in columns
         ]
-        # The rows of this run of the first request, and of its device's in all others.
+        # The rows of this run of the first request, and of its device's runs in all others.
         chosen = np.arange(run, runs.starts.size, runs.turns)
         rows = Rows(chosen, slice(int(runs.firsts[run]), None, runs.turns), size)
         taken.append((rows, widths))
@@ -272,11 +274,11 @@ def _take_turns(
 def _sort(
     runs: Runs, requests: int, columns: Sequence[Values]
 ) -> Iterator[tuple[NDArray[np.intp], Sequence[int] | None]]:
-    """Runs that can be made together, and the bytes of a value of each column, unless they differ."""
+    """Runs that can be built together, and the bytes per value of each column, unless they differ."""
     plain = 2 * runs.sizes
     masks = [column.missing for column in columns if column.missing is not None]
     if masks:
-        # Those with gaps apart from those without.
+        # Runs with missing values apart from those without.
         gaps = runs.arrange(np.logical_or.reduce(masks))
         plain += np.logical_or.reduceat(gaps, runs.starts)
     kinds, are_alike = plain, np.ones(len(plain), bool)
@@ -288,7 +290,7 @@ def _sort(
                 lengths = runs.arrange(least)
                 least = np.minimum.reduceat(lengths, runs.starts)
                 are_alike &= least == np.maximum.reduceat(lengths, runs.starts)
-            # Numbered anew for each column, kinds can't become too large.
+            # Renumbered for each column, so that kinds can't become too large.
             _, kinds = np.unique(kinds * (1 + column.data.itemsize) + least, return_inverse=True)
         shortest.append(least)
     if kinds is not plain:
@@ -306,8 +308,8 @@ def _sort(
 
 
 def _fill(columns: Sequence[Values], widths: Sequence[int], rows: Rows, bits: _Octets) -> _Octets:
-    """The values of tablets, column by column, and the bits of missing ones, all with their length before
-    them. `widths`: bytes of a value of each column."""
+    """The values of tablets, column by column, and the bits of missing ones, all after their length.
+    `widths`: bytes per value of each column."""
     end = 4 + rows.size * sum(widths)
     octets = np.empty((rows.runs, end + bits.shape[1]), np.uint8)
     _put(octets, 0, columns, widths, rows, bits.shape[1])
@@ -324,7 +326,7 @@ def _put(
     more: int = 0,
 ) -> int:
     """Put the values of `rows` into `octets`, a run into each row, from `at` on. The length before them
-    counts `more` bytes that follow. Returns where the values end."""
+    includes `more` bytes that follow. Returns where the values end."""
     size = rows.size
     _view(octets, at, ">i4", 1, 4)[:] = size * sum(widths) + more
     at += 4
@@ -346,7 +348,7 @@ def _view(octets: _Octets, at: int, kind: str, count: int, step: int) -> NDArray
 
 
 def _join(columns: Sequence[Values], rows: Rows, bits: _Octets) -> list[bytes]:
-    """The same as `_fill`, each tablet on its own."""
+    """The same as `_fill`, each tablet by itself."""
     size = rows.size
     repeated = np.repeat(rows.chosen, size)
     parts = [column.spell(repeated if column.per_run else rows.places) for column in columns]

@@ -1,17 +1,16 @@
 """Exactly once where a request may be stored in part.
 
-These databases have no transactions: of a request with many events each is stored or refused alone,
-and a request whose answer never came may have been stored wholly, in part, or not at all. What is
-known of each request is kept in a `TablePart` while it is tried again:
+These databases have no transactions: each event of a request is stored or refused on its own, and a request
+without an answer may have been stored in full, in part, or not at all. A `TablePart` keeps what is known
+about a request during its retries:
 
-* sent, and answered: nothing is in doubt. Events that were refused for a reason that passes stay in
-  `rows` to be sent again (`keep_refused`).
-* sent, and not answered, or answered with an error that may have come in the middle: `doubt()`. Before
-  it is sent again, the writer has to make sure that the server is not at work on it any more, and then
-  ask which of its events are stored: `SettlingWriter.settle`, which asks by `find_missing`, which looks the
-  events up by their natural keys. That takes seconds, so it is the first part of the writer's `send`, which
-  the other requests in flight don't wait for, and not of its `recover`.
-* sent again: an event that the database has by now is no error, as the earlier try may have stored it
+* sent, and answered: nothing is in doubt. Events refused for a temporary reason stay in `rows` to be sent
+  again (`keep_refused`).
+* sent, and not answered, or answered with an error that may have occurred midway: `doubt()`. Before a retry,
+  the writer must make sure that the server is no longer at work on it, and then look up its events by their
+  natural keys (`SettlingWriter.settle` and `find_missing`). That takes seconds, so it is the first part of
+  the writer's `send`, for which other requests in flight don't wait, and not of its `recover`.
+* sent again: an event that exists already is no error, since the earlier attempt may have stored it
   (`sent_before`).
 
 `SettlingWriter` does all of that for requests that a module sends and looks up.
@@ -37,7 +36,7 @@ from .module import (
 
 
 class ConnectedWriter(Writer, BlockingChannel, Generic[ConnectionT]):
-    """A writer with a connection like its module's, shared by the threads that have requests in flight."""
+    """A writer with a connection like its module's, shared by the threads of requests in flight."""
 
     def __init__(self, module: ConnectedModule[Any, ConnectionT]) -> None:
         super().__init__(self.make_encoder(module))
@@ -47,7 +46,7 @@ class ConnectedWriter(Writer, BlockingChannel, Generic[ConnectionT]):
         self._connection: ConnectionT | None = None
 
     def make_encoder(self, module: AnyModule) -> Encoder:
-        """What makes its requests: the module's encoder."""
+        """The encoder for its requests: the module's."""
         return module.encoder(module.options, module.job)
 
     def open(self) -> None:
@@ -67,36 +66,36 @@ class ConnectedWriter(Writer, BlockingChannel, Generic[ConnectionT]):
 
 
 _AT_ONCE = 1_000
-"""Events looked up by one question."""
+"""Events per look-up."""
 
 
 @dataclass(slots=True)
 class TablePart(ABC):
-    """One request of a payload, and what is known of its fate while it is tried again."""
+    """One request of a payload, and what is known about its outcome during retries."""
 
     rows: Sequence[int]
-    """The events that it sends, counted from the payload's first."""
+    """Its events, counted from the payload's first."""
     table: int = field(default=0, kw_only=True)
-    """The table that they go to, by its number among the job's."""
+    """The number of their table among the job's."""
     name: str = field(default="", kw_only=True)
-    """What the server knows the request by, if it knows requests by names."""
+    """The request's name at the server, if it has one."""
     stored: int = field(default=0, kw_only=True)
-    """Events that were among `rows` and are known to be stored."""
+    """Events once among `rows` that are known to be stored."""
     in_doubt: bool = field(default=False, kw_only=True)
-    """Whether the server may still be at work on it, or have stored a part of it."""
+    """Whether the server may still be at work on it, or may have stored a part of it."""
     sent_before: bool = field(default=False, kw_only=True)
-    """Whether an earlier try may have stored some of `rows`, so that they may be found there."""
+    """Whether an earlier attempt may have stored some of `rows`."""
 
     @abstractmethod
     def cut(self, positions: Sequence[int], payload: Request) -> None:
-        """Leave only the events at these positions of `rows` in the body. There is at least one."""
+        """Keep only the events at these positions of `rows` in the body. There is at least one."""
 
     def doubt(self) -> None:
-        """Note that it is unknown how much the server has stored of it."""
+        """Record that it is unknown how much of it the server has stored."""
         self.in_doubt = self.sent_before = True
 
     def keep(self, positions: Sequence[int], payload: Request) -> None:
-        """Leave only the events at these positions of `rows` to be sent again: the others are stored."""
+        """Keep only the events at these positions of `rows`, to be sent again: the others are stored."""
         self.stored += len(self.rows) - len(positions)
         if positions and len(positions) < len(self.rows):
             self.cut(positions, payload)
@@ -106,10 +105,10 @@ class TablePart(ABC):
 def keep_refused(
     request: TablePart, payload: Request, meanings: Iterable[Retryable | SimulatorError | None]
 ) -> Retryable | None:
-    """Leave to be sent again those events of a request that were refused for a reason that passes.
+    """Keep the events of a request that were refused for a temporary reason, to be sent again.
 
-    `meanings`: what the answer means for each of its rows; None: it is stored. Returns the first such reason,
-    None if all are stored; raises the first error that ends the run.
+    `meanings`: for each row, the meaning of its result; None: it is stored. Returns the first temporary
+    reason, None if all are stored; raises the first error that ends the run.
     """
     refused: list[int] = []
     reason: Retryable | None = None
@@ -131,7 +130,7 @@ class Span(NamedTuple):
 
 
 Wanted = Mapping[str, Span | Sequence[str]]
-"""Column of the natural key -> the texts, or the span of numbers, that the events sought have there."""
+"""Column of the natural key -> the texts, or the span of numbers, of the events to find."""
 
 
 def find_missing(
@@ -141,8 +140,8 @@ def find_missing(
 ) -> list[int]:
     """The positions of a request's rows that the database doesn't have.
 
-    `find`: the natural keys (in the order of `Schema.row_key`) of the stored events that fit;
-    there may be more than those sought.
+    `find`: the natural keys (in the order of `Schema.row_key`) of the stored events that match; it may return
+    more than needed.
     """
     block, first = payload.block, payload.last + 1 - payload.events
     missing: list[int] = []
@@ -170,8 +169,7 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
     is stored. None: one is enough, after `await_end`."""
 
     REFUSES_KEYS: ClassVar[bool] = False
-    """Whether a client's key that is there already is refused, so that all events with such keys may be sent
-    again."""
+    """Whether an existing client's key is refused, so that all events with such keys may be sent again."""
 
     def __init__(self, module: ConnectedModule[Any, ConnectionT]) -> None:
         super().__init__(module)
@@ -195,11 +193,10 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
 
     @abstractmethod
     def send_request(self, request: Any, payload: Request) -> None:
-        """Returns when all events of a request are stored; raises as `send`, after `doubt` if they may be."""
+        """Returns when all events of a request are stored; raises as `send`, after `doubt` if some may be."""
 
     def settle(self, payload: Request) -> bool:
-        """Find out what is stored of requests in doubt; returns whether nothing of them is left to be
-        sent."""
+        """Find out which events of requests in doubt are stored; returns whether all are."""
         if not self.may_repeat:
             self.await_end(payload)
         is_left = False
@@ -214,7 +211,7 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
         return not is_left
 
     def await_end(self, payload: Request) -> None:
-        """Wait until the server isn't at work any more on requests in doubt, if it tells; Retryable if that
+        """Wait until the server is no longer at work on requests in doubt, if it tells; Retryable if that
         takes too long."""
 
     def find_missing(self, request: Any, payload: Request) -> Sequence[int]:
@@ -230,8 +227,8 @@ class SettlingWriter(ConnectedWriter[ConnectionT]):
             time.sleep(self.LOOKUPS_APART_S)
 
     def show_events(self, request: Any) -> None:
-        """Make visible what is stored of a request, before each look-up."""
+        """Make stored events of a request visible, before each look-up."""
 
     @abstractmethod
     def find(self, request: Any, wanted: Wanted) -> Collection[tuple[Any, ...]]:
-        """The natural keys of stored events of a request's table that fit: see `find_missing`."""
+        """The natural keys of matching stored events in a request's table: see `find_missing`."""

@@ -1,11 +1,11 @@
-"""HTTP/1.1 for requests that are measured: a pool of connections to the nodes of one server.
+"""HTTP/1.1 for measured requests: a pool of connections to the nodes of one server.
 
-A request goes to the node whose turn it is. A node that can't be reached, or that took a request and
-didn't answer in time, is dead: it gets no requests until it passes a probe, which a thread sends
-meanwhile. That it answers something is not enough: a node opens its port before it has joined the
-others, and then refuses what they would take. A request that could not be sent goes to the next node at
-once, since no node has any part of it. One that was sent is never repeated here, since only the module
-knows whether it may be. While all nodes are dead (or the only one is), requests themselves try them.
+Requests go to the nodes in turn. A node that can't be reached, or that received a request and didn't answer
+in time, is dead: it gets no requests until it passes a probe, which a thread sends meanwhile. Any answer is
+not enough: a node opens its port before it has joined the others, and then refuses requests. A request that
+couldn't be sent goes to the next node at once, since no node has any part of it. One that was sent is never
+repeated here, since only the module knows whether it may be. While all nodes are dead (or the only one is),
+requests themselves try them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ from .module import CONNECTION_LOST
 _log = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 5.0
-"""Limit for connecting, and for the answer to a question that needs no data."""
+"""Limit for connecting, and for the answer to a request that needs no data."""
 
 _FIRST_PROBE_S, _PROBES_APART_S = 0.5, 10.0
-"""When a dead node is first probed; the time between probes doubles up to the latter."""
+"""When a dead node is first probed; the time between probes doubles up to the second value."""
 
 _BAD_REQUEST, _SERVER_ERROR = 400, 500
 
@@ -51,7 +51,7 @@ _BAD_REQUEST, _SERVER_ERROR = 400, 500
 def interpret_no_answer(
     error: NoAnswer, system: str, server: str, remedy: str
 ) -> Retryable | SimulatorError:
-    """What the error means for a run; `remedy`: the options that say whom to trust."""
+    """What the error means for a run; `remedy`: the options for certificates."""
     if isinstance(error, TlsRefused):
         return SimulatorError(
             f"no TLS with {system} at {server}: {error}; check that endpoint says https where the"
@@ -62,7 +62,7 @@ def interpret_no_answer(
 
 
 def scheme_port(url: str) -> int:
-    """The port that a URL means if it names none."""
+    """The port of a URL without one."""
     return 443 if urlsplit(url).scheme == "https" else 80
 
 
@@ -81,7 +81,7 @@ def parse_body(body: bytes) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A question to a node that was dead, and which answers mean that it serves requests again."""
+    """A request to a dead node, and the answers which mean that it serves requests again."""
 
     method: str = "GET"
     target: str = "/"
@@ -90,8 +90,8 @@ class Probe:
 
 
 class HttpPool:
-    """Connections to the nodes of a server, which are asked in turn; as many as threads need at once. Each
-    request is sent once; its answer is whatever a server says."""
+    """Connections to the nodes of a server, which are used in turn; as many as threads need at once. Each
+    request is sent once; any answer of a server is returned."""
 
     def __init__(
         self,
@@ -103,12 +103,11 @@ class HttpPool:
         stamped: bool = False,
         probe: Probe = Probe(),
     ) -> None:
-        """Connects to nothing yet. `headers`: of each request; `timeout_s`: how long to wait for a
-        server to take a request or to answer; `tls`: for the https:// among `urls`; `stamped`: the
-        kernel is to say when answers arrive.
+        """Connects to nothing yet. `headers`: of each request; `timeout_s`: for a server to take a request,
+        or to answer; `tls`: for https:// in `urls`; `stamped`: the kernel timestamps answers.
 
-        Raises SimulatorError if a header holds a line break, as a secret does that was read from a file with
-        one, or anything that is not ASCII.
+        Raises SimulatorError if a header has a line break, as a secret from a file may have, or a character
+        outside ASCII.
         """
         self._nodes = [_Node(url, default_port, tls, stamped) for url in urls]
         self._live = tuple(self._nodes)
@@ -116,22 +115,22 @@ class HttpPool:
         self._headers = _lines(headers)
         self._timeout_s = timeout_s
         self.probe = probe
-        """What a dead node is asked."""
+        """The request for a dead node."""
         self._lock = threading.Lock()
-        """Guards what becomes of nodes; requests to live ones don't need it."""
+        """Guards the nodes' state; requests to live ones don't need it."""
         self._probed: set[_Node] = set()
         self._closed = threading.Event()
 
     def close(self) -> None:
-        """Close all connections that nobody uses, and end the probes."""
+        """Close all idle connections, and stop the probes."""
         with self._lock:
             self._closed.set()
             for node in self._nodes:
                 node.close_idle()
 
     def begin(self, request: HttpRequest, timeout_s: float | None = None) -> Connection:
-        """Send a request by a connection, which then is the caller's; NoAnswer if it can't be sent.
-        `timeout_s`: how long to wait for a server to take it, and for each part of its answer."""
+        """Send a request on a connection, which then belongs to the caller; NoAnswer if it can't be sent.
+        `timeout_s`: for a server to take it, and for each part of its answer."""
         timeout_s = limit_wait(timeout_s or self._timeout_s)
         live = self._live
         node = live[next(self._turn) % len(live)] if live else self._choose(())
@@ -146,8 +145,8 @@ class HttpPool:
         return connection
 
     def receive(self, connection: Connection) -> Answer | None:
-        """Wait for something to read, and read it: the answer, if that was the rest of it; NoAnswer if there
-        is none. The connection is the caller's no more once there is an answer, or an error."""
+        """Wait for something to read, and read it. Returns the answer once it is complete; NoAnswer if there
+        is none. After an answer or an error, the connection no longer belongs to the caller."""
         try:
             answer = connection.receive()
         except NoAnswer as error:
@@ -163,7 +162,7 @@ class HttpPool:
         return answer
 
     def finish(self, connection: Connection) -> Answer:
-        """Wait for the whole answer to what was begun."""
+        """Wait for the complete answer to a request."""
         while (answer := self.receive(connection)) is None:
             pass
         return answer
@@ -180,12 +179,12 @@ class HttpPool:
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = None,
     ) -> Answer:
-        """As `exchange`, with a request that is put together here."""
+        """As `exchange`, with a request built here."""
         return self.exchange(HttpRequest(method, target, body, headers), timeout_s)
 
     def drop(self, connection: Connection, error: NoAnswer | None = None) -> Exception:
-        """Wait no longer for an answer, which is late (None) or can't come; the error that this is. A node
-        that is late is dead until it passes a probe."""
+        """Stop waiting for an answer, which is late (None) or can't come; returns the error. A node that is
+        late is dead until it passes a probe."""
         connection.close()
         error = error or connection.explain_delay()
         if isinstance(error, AnswerTimeout):
@@ -193,14 +192,14 @@ class HttpPool:
         return self.explain_silence(error)
 
     def explain_silence(self, error: NoAnswer) -> Exception:
-        """What is raised if there is no answer."""
+        """The error for a missing answer."""
         return error
 
     def _head(self, node: _Node, request: HttpRequest) -> bytes:
-        """What comes before the body."""
+        """What precedes the body."""
         method, target, body, headers = request
         known_method, known_target, known_headers, lines = node.head
-        # Requests of one sender mostly have the same ones.
+        # Requests of one sender mostly have the same headers.
         if target is not known_target or headers is not known_headers or method != known_method:
             lines = (
                 f"{method} {node.path}{target} HTTP/1.1\r\nhost: {node.authority}\r\n"
@@ -227,7 +226,7 @@ class HttpPool:
                 raise self.explain_silence(error)  # noqa: B904 - it may be this very error
 
     def _choose(self, tried: Sequence[_Node]) -> _Node:
-        """The live node whose turn it is, or a dead one if there is no other, but none of `tried`."""
+        """The next live node, or a dead one if there is no other, but none of `tried`."""
         nodes = [node for node in self._live if node not in tried]
         if not nodes:
             nodes = [node for node in self._nodes if node not in tried]
@@ -243,7 +242,7 @@ class HttpPool:
             if node not in self._live:
                 return
             self._live = tuple(other for other in self._live if other is not node)
-            # The way to it may be gone, and these connections with it, without a word.
+            # The route to it may be gone, and these connections with it, without notice.
             node.close_idle()
             remaining = len(self._live)
             if node not in self._probed and not self._closed.is_set():
@@ -266,7 +265,7 @@ class HttpPool:
         _log.warning("%s serves requests again", node.authority)
 
     def _probe(self, node: _Node) -> None:
-        """Ask a dead node now and then whether it lives again; ends when it does, or with the pool."""
+        """Probe a dead node until it is alive again, or the pool is closed."""
         apart_s = _FIRST_PROBE_S
         while not self._closed.wait(apart_s):
             with self._lock:
@@ -315,7 +314,7 @@ def _lines(headers: Mapping[str, str]) -> str:
 
 
 class _Node:
-    """One server's address and the connections to it that nobody uses."""
+    """One server's address, and its idle connections."""
 
     def __init__(
         self, url: str, default_port: int, tls: ssl.SSLContext | None, stamped: bool
@@ -330,15 +329,15 @@ class _Node:
         self.authority = f"{host}:{self._port}"
         self.path = parts.path.rstrip("/")
         self.head: tuple[str, str, Mapping[str, str] | None, bytes] = "", "", None, b""
-        """The last request's method, target and headers, and what is sent of them."""
+        """The last request's method, target and headers, and their bytes."""
         self._idle: list[Connection] = []
         self._reached = False
 
     def take(self) -> Connection | None:
-        """An idle connection that is open as far as one can tell, which then belongs to the caller."""
+        """An idle connection that appears to be open, which then belongs to the caller."""
         while True:
             try:
-                # Whether it's empty isn't asked first: another thread could take the last one in between.
+                # No check first: another thread could take the last one in between.
                 connection = self._idle.pop()
             except IndexError:
                 return None
@@ -347,14 +346,14 @@ class _Node:
             connection.close()
 
     def connect(self, timeout_s: float) -> Connection:
-        """A connection that is open as far as one can tell: an idle one, or a new one."""
+        """A connection that appears to be open: an idle one, or a new one."""
         if connection := self.take():
             return connection
         limit_s = min(timeout_s, CONNECT_TIMEOUT_S)
         try:
             opened = connect(self._host, self._port, self._tls, limit_s, self._stamped)
         except HandshakeCut as error:
-            # A server that was talked to and hangs up now is one that ends.
+            # A server that was reachable and closes the connection now is shutting down.
             if self._reached:
                 raise NotConnected(str(error)) from error
             raise
@@ -363,13 +362,13 @@ class _Node:
         return opened
 
     def give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next request, if the server takes one."""
+        """Keep a connection for the next request, if the server allows that."""
         if connection.keeps_alive:
             self._idle.append(connection)
         else:
             connection.close()
 
     def close_idle(self) -> None:
-        """Close the connections that nobody uses."""
+        """Close the idle connections."""
         while connection := self.take():
             connection.close()

@@ -1,9 +1,9 @@
 """Where an answer of HTTP/1.1 ends, and what is in it (RFC 9112).
 
-What this costs is a part of every figure, the more so the longer a database works: by then the caches hold
-nothing of ours, and each step that takes 0.1 µs otherwise takes 2. So an answer that comes at once, and is
-like one before it in all but its body, is recognized by its size, its begin and its end. What is left out is
-what these servers don't use: compressed answers, answers that end with the connection, answers to HEAD.
+This is part of every measured time, and the more so the busier the database: the caches then hold nothing of
+ours, and a step that takes 0.1 µs otherwise takes 2. So an answer that arrives at once, and equals an earlier
+one except for its body, is recognised by its size, beginning and end. Features that these servers don't use
+are left out: compressed answers, answers that end with the connection, answers to HEAD.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from ...errors import one_line
 from ..sending import explain_length, most_answer_bytes
 
 _MOST_KNOWN = 64
-"""How many answers' forms are remembered."""
+"""How many answers' forms to remember."""
 _MOST_HEAD_BYTES = 1 << 16
 """The longest head, or line before a chunk."""
 _END_BYTES = 1 << 14
-"""How much is kept of an answer that isn't whole."""
+"""How much to keep of an incomplete answer."""
 _LINE_END, _HEAD_END = b"\r\n", b"\r\n\r\n"
 _ONLY_CHUNK_END = b"\r\n0\r\n\r\n"
 _BEGIN = b"HTTP/1."
@@ -31,33 +31,33 @@ _FRAMING = re.compile(
 )
 _HEX = re.compile(rb"[0-9a-fA-F]{1,15}")
 _LEAST_FINAL = 200
-"""Answers of a lower status come before another."""
+"""Answers with a lower status precede another."""
 _EMPTY = (204, 304)
 _CHUNKED, _ENDLESS = -1, sys.maxsize
 
 
 class NoAnswer(Exception):
-    """A request was not answered; the text says why, in one line."""
+    """There was no answer to a request; the text says why, in one line."""
 
 
 class ConnectionLost(NoAnswer):
-    """There is no connection, or none any more: the server may have the request."""
+    """There is no connection, or no longer: the server may have the request."""
 
     def __init__(self, text: str, end: bytes = b"") -> None:
-        """`end`: the last part of an answer's body that came."""
+        """`end`: the last part of an answer's body that arrived."""
         super().__init__(text)
         self.end = end
 
 
 class Answer(NamedTuple):
-    """What a server answered."""
+    """An answer from a server."""
 
     status: int
     body: bytes
     headers: Iterable[tuple[bytes, bytes]]
 
     def header(self, name: str) -> str | None:
-        """The first header of that name, however it is written."""
+        """The first header of that name, in any case."""
         lowered = name.lower().encode()
         for key, value in self.headers:
             if key.lower() == lowered:
@@ -66,7 +66,7 @@ class Answer(NamedTuple):
 
 
 class _Head(NamedTuple):
-    """What comes before a body."""
+    """What precedes a body."""
 
     status: int
     length: int
@@ -76,12 +76,12 @@ class _Head(NamedTuple):
 
 
 class _Form(NamedTuple):
-    """What is the same in several answers of one size."""
+    """What several answers of one size share."""
 
     begin: bytes
-    """All that comes before the body."""
+    """Everything before the body."""
     end: bytes
-    """All that comes behind it."""
+    """Everything after it."""
     start: int
     stop: int
     status: int
@@ -89,7 +89,7 @@ class _Form(NamedTuple):
 
 
 class _Headers:
-    """A head's headers, split when they are asked for."""
+    """The headers of an answer, split on first use."""
 
     __slots__ = ("_text",)
 
@@ -122,7 +122,7 @@ def _read_head(text: bytes) -> _Head:
 
 
 def _read_length(line: bytes) -> int:
-    """The length of the chunk behind this line."""
+    """The length of the chunk after this line."""
     digits = line.partition(b";")[0].strip()
     if not _HEX.fullmatch(digits):
         raise _no_http(line)
@@ -135,26 +135,26 @@ def _no_http(text: bytes) -> ConnectionLost:
 
 
 class AnswerReader:
-    """Reads the answers that come by one connection, each to a request of its own."""
+    """Reads the answers on one connection, each to a request of its own."""
 
     def __init__(self) -> None:
         self._known: dict[int, _Form] = {}
-        """Size of an answer that came at once -> its form."""
+        """Size of an answer that arrived at once -> its form."""
         self._head: _Head | None = None
         self._body: list[bytes] = []
         self._taken = 0
-        """Bytes that came of a body whose length is known."""
+        """Bytes received of a body of known length."""
         self._left = 0
-        """Bytes of the chunk that are still to come."""
+        """Bytes missing from the chunk."""
         self._rest = b""
-        """What came of a head, or a line before a chunk, that isn't whole."""
+        """The received part of an incomplete head, or line before a chunk."""
         self._received = 0
         self.keeps_alive = False
-        """Whether the server takes another request after the last one."""
+        """Whether the server accepts another request after the last one."""
 
     def take(self, came: bytes) -> Answer | None:
-        """Go on with what has come: the answer, if that was the rest of it. ConnectionLost if it isn't HTTP;
-        SimulatorError if it is longer than memory allows. Then no more can be read."""
+        """Process what has arrived; returns the answer once it is complete. ConnectionLost if it isn't HTTP;
+        SimulatorError if it is too large for memory. After an error, no more can be read."""
         size = len(came)
         if not self._received and (known := self._known.get(size)) is not None:
             begin, end, start, stop, status, headers = known
@@ -191,7 +191,7 @@ class AnswerReader:
             self._taken += size - at
         if not 0 <= end <= size:
             return None
-        # What comes behind an answer belongs to no request.
+        # Bytes after an answer belong to no request.
         self.keeps_alive = head.keeps_alive and end == size
         answer = Answer(head.status, b"".join(self._body), head.headers)
         if self.keeps_alive and len(self._body) == 1 and self._received == size:
@@ -199,7 +199,7 @@ class AnswerReader:
         return answer
 
     def _remember(self, whole: bytes, answer: Answer, end: bytes) -> None:
-        """Remember the form of an answer whose body stands in it in one piece, before this end."""
+        """Remember the form of an answer whose body is in one piece and ends there."""
         stop = len(whole) - len(end)
         start = stop - len(answer.body)
         if whole.endswith(end) and whole[start:stop] == answer.body:
@@ -209,7 +209,7 @@ class AnswerReader:
             self._known[len(whole)] = form
 
     def _take_chunks(self, came: bytes, at: int) -> int:
-        """Take what has come of a body in chunks; where it ends, or -1 if it doesn't yet."""
+        """Process the chunks of a body that have arrived; returns its end, or -1 if it isn't complete."""
         body = self._body
         while True:
             if self._left:
@@ -219,7 +219,7 @@ class AnswerReader:
                 self._left -= len(chunk)
                 if self._left:
                     return -1
-            # A line break comes behind each chunk.
+            # A line break follows each chunk.
             begin = at + len(_LINE_END) if body else at
             end = came.find(_LINE_END, begin)
             if end >= 0:
@@ -240,9 +240,9 @@ class AnswerReader:
             raise ConnectionLost(f"the answer's head has more than {_MOST_HEAD_BYTES >> 10} KB")
 
     def explain_end(self) -> ConnectionLost:
-        """The error that the server has ended the connection."""
+        """The error for a connection that the server closed."""
         if not self._body:
             return ConnectionLost("the server closed the connection without an answer")
-        # What a server says of an error in the middle of an answer comes last.
+        # An error in the middle of an answer comes last.
         end = b"".join(self._body[-2:])[-_END_BYTES:]
         return ConnectionLost("the server closed the connection during its answer", end)

@@ -1,8 +1,8 @@
-"""One HTTP/1.1 connection, for requests that are measured: what a client costs is a part of every figure.
+"""One HTTP/1.1 connection for measured requests: the client's CPU time is part of every figure.
 
-For a bulk request of 1,000 events, urllib3 takes about five times the CPU of what is here: it makes a
-dozen objects per request, and reads an answer's header by an e-mail parser. Here a request is one
-system call, and so is an answer that comes at once (`http_answer`).
+For a bulk request of 1,000 events, urllib3 takes about five times the CPU of this code: it creates a dozen
+objects per request, and reads an answer's headers with an e-mail parser. Here, a request is one system call,
+and so is an answer that arrives at once (`http_answer`).
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from ..waiting import (
 from .http_answer import Answer, AnswerReader, ConnectionLost, NoAnswer
 
 SOCKET_OPTIONS = [
-    # Nagle's algorithm holds back the end of a request until the server has confirmed what came before,
-    # which it puts off in its turn: up to 40 ms for each batch (RFC 896, RFC 1122).
+    # Nagle's algorithm holds back the end of a request until the server has confirmed the part before, which
+    # the server in turn delays: up to 40 ms per batch (RFC 896, RFC 1122).
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    # Or a load balancer on the way forgets a connection that is idle for some minutes.
+    # Otherwise a load balancer on the way forgets a connection that is idle for some minutes.
     # https://learn.microsoft.com/azure/load-balancer/load-balancer-tcp-idle-timeout
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
 ]
@@ -37,34 +37,34 @@ if hasattr(socket, "TCP_KEEPIDLE"):
     SOCKET_OPTIONS.append((socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 60))
 
 _FIRST_CONNECT_S = 1.0
-"""Limit of the first attempt to connect; that of each further one is twice as long.
+"""Time limit for the first attempt to connect; it doubles for each further one.
 
-What goes to a Kubernetes service while the pod behind it is replaced can go to where that was, for good:
-https://www.kernel.org/doc/html/latest/networking/nf_conntrack-sysctl.html keeps the way of each connection
-by its ports. So a new attempt has a new socket. A second is enough for any way that isn't lost, as the
-kernel's own first repetition is.
+While the pod behind a Kubernetes service is being replaced, packets may go to the old pod for good:
+https://www.kernel.org/doc/html/latest/networking/nf_conntrack-sysctl.html keeps the route of each connection
+by its ports. So a new attempt uses a new socket. A second is enough for any working route, as for the
+kernel's first retransmission.
 """
 
 _PIECE = 1 << 18
-"""Bytes read at once."""
+"""Bytes to read at once."""
 _COPIED = 1 << 14
-"""A body up to this size is copied behind its header: that takes less than to send from two places."""
+"""A body up to this size is copied after its headers, which is faster than sending from two places."""
 
 
 class NotConnected(ConnectionLost):
-    """No connection could be made: the server has nothing of the request."""
+    """No connection: the server has nothing of the request."""
 
 
 class AnswerTimeout(NoAnswer):
-    """Nothing came in time: the server may have the request."""
+    """No answer in time: the server may have the request."""
 
 
 class TlsRefused(NoAnswer):
-    """One end does not speak TLS, or does not trust the other: nothing was sent."""
+    """One end doesn't use TLS, or doesn't trust the other: nothing was sent."""
 
 
 class HandshakeCut(TlsRefused):
-    """The server ended the connection in the handshake: it doesn't speak TLS, or it has just ended."""
+    """The server closed the connection during the handshake: it doesn't use TLS, or it is shutting down."""
 
 
 class HttpRequest(NamedTuple):
@@ -72,17 +72,17 @@ class HttpRequest(NamedTuple):
 
     method: str
     target: str
-    """Path and query, behind the path of the server's URL."""
+    """Path and query, after the path of the server's URL."""
     body: bytes = b""
     headers: Mapping[str, str] | None = None
-    """Besides those of all requests. Where many requests have the same ones, best the same object."""
+    """Besides those of all requests. Requests with equal headers should share the object."""
 
 
 def connect(
     host: str, port: int, tls: ssl.SSLContext | None, timeout_s: float, stamped: bool = False
 ) -> Connection:
-    """A new connection, over TLS if there is a context for it. `stamped`: the kernel is to say when answers
-    arrive, if it can. Raises as `open_stream`."""
+    """A new connection, over TLS if there is a context for it. `stamped`: the kernel timestamps answers, if
+    it can. Raises as `open_stream`."""
     stream = open_stream(host, port, tls, timeout_s)
     return Connection(stream, stamped and tls is None and stamp_arrivals(stream))
 
@@ -92,8 +92,8 @@ def open_stream(
 ) -> socket.socket:
     """A new connection's socket, over TLS if there is a context for it.
 
-    Raises NotConnected, or TlsRefused: in either case the server has nothing of a request. A server
-    that hangs up in the handshake is one that ends, or one that doesn't speak TLS (`HandshakeCut`).
+    Raises NotConnected, or TlsRefused: in either case the server has nothing of a request. A server that
+    closes the connection during the handshake is shutting down, or doesn't use TLS (`HandshakeCut`).
     """
     try:
         stream = connect_socket(host, port, timeout_s)
@@ -117,8 +117,8 @@ def open_stream(
 
 
 def connect_socket(host: str, port: int, timeout_s: float) -> socket.socket:
-    """A connected socket, made by several attempts within the limit, which its calls have then, too; OSError
-    if none came through."""
+    """A connected socket, after several attempts within the time limit, which also applies to its calls;
+    OSError if all fail."""
     deadline = time.monotonic() + timeout_s
     limit_s, left_s = _FIRST_CONNECT_S, timeout_s
     while True:
@@ -135,11 +135,11 @@ def connect_socket(host: str, port: int, timeout_s: float) -> socket.socket:
 
 
 class Connection:
-    """One connection, with one request under way at most."""
+    """One connection, with at most one request in flight."""
 
     def __init__(self, stream: socket.socket, stamped: bool = False) -> None:
         self.owner: Any = None
-        """The node that the pool has it from."""
+        """The node in the pool that it belongs to."""
         self.descriptor = stream.fileno()
         self._stream = stream
         self._stamped = stamped
@@ -148,25 +148,25 @@ class Connection:
         events = select.poll()
         events.register(stream, select.POLLIN)
         self.find_events = events.poll
-        """Tells at once, given 0, whether the server has said something. Without a request, that can be
-        nothing but that it has hung up, or an answer that nobody waits for."""
+        """With a timeout of 0, tells at once whether the server has sent something. Without a request, that
+        can only be the end of the connection, or an answer that nothing waits for."""
         self._timeout_s: float | None = None
         self._reader = AnswerReader()
         self.sent_s = 0.0
-        """When the last request went out."""
+        """When the last request was sent."""
         self._refused: OSError | None = None
-        """The error if the server hung up before it had read the whole request."""
+        """The error if the server closed the connection before it had read the whole request."""
 
     @property
     def arrived_s(self) -> float:
-        """When the last of what was received came."""
+        """When the last bytes arrived."""
         return self._receiver.arrived_s
 
     def close(self) -> None:
         self._stream.close()
 
     def begin(self, head: bytes, body: bytes, timeout_s: float) -> None:
-        """Send a request, whose answer `receive` is to read; each of the two ends after `timeout_s`."""
+        """Send a request, whose answer `receive` reads; `timeout_s` applies to each of the two."""
         if timeout_s != self._timeout_s:
             limit_waits(self._stream, timeout_s)
             self._timeout_s = timeout_s
@@ -177,7 +177,7 @@ class Connection:
             else:
                 self._send_apart(head, body)
         except (BrokenPipeError, ConnectionResetError) as error:
-            # The server may have said why.
+            # The server may have sent the reason.
             self._refused = error
         except OSError as error:
             raise self._explain(error) from error
@@ -191,8 +191,8 @@ class Connection:
             self._stream.sendall(memoryview(body)[sent - len(head) :])
 
     def receive(self) -> Answer | None:
-        """Wait for something to read, and read it: the answer, if that was the rest of it. SimulatorError if
-        it is longer than memory allows."""
+        """Wait for something to read, and read it. Returns the answer once it is complete. SimulatorError if
+        it is too large for memory."""
         try:
             came = self._receiver.read(_PIECE)
             if self._stamped:
@@ -201,7 +201,7 @@ class Connection:
                 raise self._reader.explain_end()
             answer = self._reader.take(came)
             while answer is None and self._tls is not None and self._tls.pending():
-                # Nothing else tells of what is decrypted.
+                # Poll doesn't see what is already decrypted.
                 answer = self._reader.take(self._receiver.read(_PIECE))
         except (OSError, NoAnswer) as error:
             if isinstance(error, NoAnswer) and self._refused is None:
@@ -211,11 +211,11 @@ class Connection:
 
     @property
     def keeps_alive(self) -> bool:
-        """Whether the server takes another request after the last one."""
+        """Whether the server accepts another request after the last one."""
         return self._reader.keeps_alive and self._refused is None
 
     def explain_delay(self) -> AnswerTimeout:
-        """The error that nothing came in time."""
+        """The error for an answer that didn't arrive in time."""
         return AnswerTimeout(f"no answer within {self._timeout_s:g} s")
 
     def _explain(self, error: Exception) -> NoAnswer:
@@ -228,10 +228,10 @@ class Connection:
 
 # Compressed requests.
 
-# Level 9, gzip's default, takes seven times the CPU of level 1 for a sixth less.
+# Level 9, gzip's default, takes seven times the CPU of level 1 to save a sixth.
 _LEVEL = 1
 
 
 def compress(body: bytes) -> bytes:
-    """The body as gzip, the same for the same body."""
+    """The body as gzip; equal bodies give equal results."""
     return gzip.compress(body, _LEVEL, mtime=0)

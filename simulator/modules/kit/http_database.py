@@ -1,10 +1,9 @@
-"""A database that is spoken to by HTTP: one pool, one way to send a request, to read its answer or error, and
-to ask questions.
+"""A database with an HTTP interface: one pool, and one way to send requests, read answers and errors, and
+query.
 
-A module's connection extends `HttpDatabase` and says what is its own: the requests, and by `explain` what an
-error of its database means. Logging in, the node whose turn it is, nodes that are dead, TLS, time limits, and
-what HTTP's own statuses mean are here. Of an answer to a question rows and bytes are counted; statements of
-SQL, and of languages like it, are made of a template for each query.
+A module's connection extends `HttpDatabase` with its requests, and with `explain` for its database's errors.
+Login, the choice of nodes, dead nodes, TLS, time limits and HTTP's own statuses are handled here. Rows and
+bytes of a query's answer are counted; statements, in SQL or the like, are filled into a template per query.
 """
 
 from __future__ import annotations
@@ -33,31 +32,31 @@ from .options import HttpOptions
 from .sql_queries import Template, make_template
 
 SHOWN = 500
-"""Characters of an answer in a message."""
+"""Characters of an answer to quote in a message."""
 
 HttpOptionsT = TypeVar("HttpOptionsT", bound=HttpOptions)
 
 
 class HttpClient(HttpPool, ABC):
-    """A pool whose errors are what they mean for a run: `begin` and `receive` raise Retryable if there is no
-    answer, or SimulatorError without TLS."""
+    """A pool that translates errors into their meaning for a run: `begin` and `receive` raise Retryable if
+    there is no answer, or SimulatorError without TLS."""
 
     @abstractmethod
     def explain(self, answer: Answer) -> Retryable | SimulatorError:
-        """What an answer that is no success means: worth another try, or the end of the run."""
+        """What an unsuccessful answer means: worth another attempt, or the end of the run."""
 
     @abstractmethod
     def explain_silence(self, error: NoAnswer) -> Retryable | SimulatorError:
-        """What it means that there was no answer."""
+        """What a missing answer means."""
 
 
 class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
-    """The nodes in turn: requests in, answers out, errors translated. May be shared by threads."""
+    """The nodes in turn: requests, answers, and translated errors. Threads may share it."""
 
     SYSTEM: ClassVar[str]
     """The database's name, for messages."""
     PROBE: ClassVar[Probe] = Probe()
-    """What a dead node is asked."""
+    """The request for a dead node."""
     PASSING: ClassVar[Mapping[int, str]] = {
         429: "too_many_requests",
         500: "unavailable",
@@ -65,13 +64,13 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
         503: "unavailable",
         504: "unavailable",
     }
-    """Status -> the kind that a result counts, of what may be better in a moment."""
+    """Status of a temporary error -> the kind that a result counts."""
 
     def __init__(
         self, options: HttpOptionsT, job: Job, headers: Mapping[str, str] | None = None
     ) -> None:
-        """Connects to nothing yet. `headers`: of each request, besides who asks and the login. Raises
-        SimulatorError if `ca_certs`, or a header, can't be used."""
+        """Connects to nothing yet. `headers`: of each request, besides the client's name and the login.
+        Raises SimulatorError if `ca_certs`, or a header, can't be used."""
         self.options = options
         self.job = job
         self.headers = {
@@ -90,7 +89,7 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
         )
 
     def exchange(self, request: HttpRequest, timeout_s: float | None = None) -> Answer:
-        """The same; SimulatorError if something else than the database answers."""
+        """The same; SimulatorError if something other than the database answers."""
         answer = super().exchange(request, timeout_s)
         if stranger := find_stranger(answer, self.system):
             raise SimulatorError(f"{self.place} {stranger}")
@@ -103,13 +102,13 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
 
     @cached_property
     def place(self) -> str:
-        """The database and where it is, to begin a message with."""
+        """The database and its address, for the start of a message."""
         return f"{self.system} at {self.options.server}"
 
     @classmethod
     def connect(cls, options: HttpOptionsT, job: Job) -> Self:
-        """A connection that has been let in; SimulatorError with the server's name and a remedy if none of
-        its nodes lets us in."""
+        """A connection with a successful login; SimulatorError with the server's name and a remedy if no node
+        accepts it."""
         connection = cls(options, job)
         try:
             connection.check()
@@ -119,7 +118,7 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
         return connection
 
     def check(self) -> None:
-        """Ask all nodes; SimulatorError if none answers, or one of them refuses us."""
+        """Contact all nodes; SimulatorError if none answers, or one of them refuses the login."""
         timeout_s = min(CONNECT_TIMEOUT_S, self.options.request_timeout_s)
         failures = []
         for _ in self.options.endpoint:
@@ -132,7 +131,7 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
 
     @abstractmethod
     def ping(self, timeout_s: float) -> None:
-        """Ask the node whose turn it is something that needs no data, but the login; Retryable or
+        """Send a request that needs no data, except the login, to the next node; Retryable or
         SimulatorError."""
 
     def fetch(
@@ -144,14 +143,14 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
         timeout_s: float | None = None,
         expected: Collection[int] = (200,),
     ) -> Answer:
-        """As `request`, but any other status than those expected is an error, which `explain` tells."""
+        """As `request`, but any unexpected status is an error, translated by `explain`."""
         answer = self.request(method, target, body, headers, timeout_s)
         if answer.status not in expected:
             raise self.explain(answer)
         return answer
 
     def parse(self, answer: Answer, *path: str) -> Any:
-        """An answer's JSON, or what it has below these keys; SimulatorError if it isn't that."""
+        """An answer's JSON, or the part below these keys; SimulatorError if it isn't in that form."""
         try:
             return read_json(answer.body, *path)
         except SimulatorError as error:
@@ -164,8 +163,8 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
     def explain_status(
         self, answer: Answer, text: str, kind: str | None = None
     ) -> Retryable | SimulatorError:
-        """What an answer's status means if its body says no more than `text`; `kind`: the kind of an error
-        that passes, if the body tells."""
+        """What an answer's status means if its body says no more than `text`; `kind`: of a temporary error,
+        if the body has it."""
         status, options = answer.status, self.options
         if passing := kind or self.PASSING.get(status):
             return Retryable(passing, text, at_least_s=read_retry_after_s(answer))
@@ -188,7 +187,7 @@ _TITLE = re.compile(rb"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
 
 def find_redirect(answer: Answer) -> str | None:
-    """Where an answer sends us, without what could be secret; None if it doesn't."""
+    """Where an answer redirects to, without possible secrets; None if it doesn't."""
     if answer.status not in _REDIRECTS:
         return None
     parts = urlsplit(answer.header("location") or "")
@@ -223,16 +222,16 @@ def read_retry_after_s(answer: Answer) -> float:
 _SUCCESS, _REDIRECTED = 200, 300
 
 Conversation = Generator[HttpRequest, bytes, Received]
-"""The requests that a question takes, one after the other: each is given its answer's body, and the last one
-returns what was received. Retryable or SimulatorError if an answer can't be used."""
+"""The requests of a query, one after another: the generator receives each answer's body, and returns what was
+received. Retryable or SimulatorError if an answer can't be used."""
 
 
 DatabaseT = TypeVar("DatabaseT", bound=HttpClient)
 
 
 class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
-    """Asks by a database of its own, which has a connection for each question in flight. A node that is lost
-    is the database's affair, too."""
+    """Queries a database object of its own, with a connection per query in flight. The database object also
+    handles lost nodes."""
 
     module: ConnectedModule[Any, DatabaseT]
 
@@ -242,13 +241,13 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
-        """`timeout_s`: how long an answer may take; None: as long as to any other request."""
+        """`timeout_s`: for an answer; None: as for any other request."""
         Multiplexer.__init__(self, timeout_s or module.options.request_timeout_s)
         Asker.__init__(self, module, in_flight)
         self.blocks = in_flight == 1
         self._database: DatabaseT | None = None
         self._asked: dict[int, tuple[Connection, Request, Conversation, float]] = {}
-        """Descriptor -> the connection, the question that is under way by it, and when that was sent."""
+        """Descriptor -> the connection, its query in flight, and when it was sent."""
 
     def open(self) -> None:
         self._database = self.module.connect()
@@ -263,13 +262,13 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
 
     @property
     def database(self) -> DatabaseT:
-        """What an open asker asks."""
+        """The database of an open asker."""
         assert self._database is not None
         return self._database
 
     @abstractmethod
     def converse(self, request: Any) -> Conversation:
-        """The requests of a question."""
+        """The requests of a query."""
 
     @property
     def is_busy(self) -> bool:
@@ -286,7 +285,7 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
         following: HttpRequest,
         sent_s: float | None = None,
     ) -> None:
-        """Send the next request of a question. `sent_s`: when its first one was sent (None: this is it)."""
+        """Send the next request of a query. `sent_s`: when its first one was sent (None: this is it)."""
         try:
             connection = self.database.begin(following, self._timeout_s)
         except (Retryable, SimulatorError) as error:
@@ -327,26 +326,26 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
                 self.found.append(Completion(request, 0, now_s, error, None, sent_s))
 
     def _forget(self, descriptor: int) -> None:
-        # A connection may be closed before it is used again, and its descriptor be another's.
+        # A connection may be closed before it is used again, and its descriptor reused.
         self.forget(descriptor)
         del self._asked[descriptor]
 
 
 def read_json(body: bytes, *path: str) -> Any:
-    """An answer's JSON, or what it has below these keys; SimulatorError if it isn't that."""
+    """An answer's JSON, or the part below these keys; SimulatorError if it isn't in that form."""
     try:
         document = orjson.loads(body)
         for key in path:
             document = document[key]
     except (orjson.JSONDecodeError, KeyError, TypeError) as error:
-        # One that comes in the middle of an answer ends it.
+        # An error in the middle of an answer ends it.
         text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
         raise SimulatorError(f"unreadable or incomplete answer ({text})") from error
     return document
 
 
 class TemplateAsker(HttpAsker[DatabaseT]):
-    """Makes a query's statements of a template, in which the parameters stand."""
+    """Builds a query's statements from a template with places for the parameters."""
 
     def __init__(
         self,
@@ -355,14 +354,14 @@ class TemplateAsker(HttpAsker[DatabaseT]):
         in_flight: int = 1,
         timeout_s: float | None = None,
     ) -> None:
-        """`dialect`: what the module compiles queries by, SQL or not."""
+        """`dialect`: by which the module compiles queries, SQL or not."""
         super().__init__(module, in_flight, timeout_s)
         self._dialect = dialect
         self._templates: dict[str, Template] = {}
         """Each query's template, escaped."""
 
     def fill(self, bounds: BoundQueries) -> Iterator[str]:
-        """The statement of each execution, as it stands in a request."""
+        """The statement of each execution, in the form for a request."""
         name = bounds.query.name
         if name not in self._templates:
             template = make_template(bounds, self.write_statement, self._dialect)
@@ -370,31 +369,31 @@ class TemplateAsker(HttpAsker[DatabaseT]):
         return self._templates[name].fill(bounds, self.write_text, self.write_instant)
 
     def write_statement(self, bound: BoundQuery) -> str:
-        """The statement that asks a query, as a text."""
+        """The statement of a query, as a text."""
         text: str = self.module.make_statement(bound)
         return text
 
     def prepare(self, template: Template) -> Template:
-        """A query's template, with what is constant as it stands in a request."""
+        """A query's template, with constants in the form for a request."""
         parts = tuple(map(self.escape, template.parts))
         return Template(parts, template.places, template.devices)
 
     def write_text(self, text: str) -> str:
-        """A name as it stands in a request."""
+        """A name in the form for a request."""
         return self.escape(self._dialect.text(text))
 
     def write_instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970, as it stands in a request."""
+        """A time, in ms since 1970, in the form for a request."""
         return self.escape(self._dialect.instant(time_ms))
 
     def escape(self, part: str) -> str:
-        """A part of a statement as it stands in a request, whatever comes before and behind it: within a
-        text of JSON, unless the module says otherwise."""
+        """A part of a statement in the form for a request, whatever surrounds it: within a text of JSON,
+        unless the module overrides it."""
         return quote_json(part)[1:-1]
 
 
 class SqlAsker(TemplateAsker[DatabaseT]):
-    """Asks statements by one request, whose answer's body is counted and decoded."""
+    """Sends each statement in one request; counts and decodes the answer's body."""
 
     def encode(self, bounds: BoundQueries) -> Iterable[Any]:
         return map(self.make_request, self.fill(bounds))
@@ -409,9 +408,9 @@ class SqlAsker(TemplateAsker[DatabaseT]):
 
     @abstractmethod
     def count_rows(self, body: bytes) -> int:
-        """The rows of a complete answer, by what the protocol says or by a scan that costs nanoseconds a
-        byte. Retryable or SimulatorError if it holds an error, whatever its status, or is cut off."""
+        """The number of rows in a complete answer, from the protocol or from a scan that costs nanoseconds
+        per byte. Retryable or SimulatorError if it has an error, whatever its status, or is cut off."""
 
     @abstractmethod
     def make_request(self, escaped: str) -> Any:
-        """The request for a statement, as `converse` takes it."""
+        """The request for a statement, for `converse`."""

@@ -1,8 +1,8 @@
-"""Connections by libpq, as psycopg binds it, to whatever speaks PostgreSQL's protocol: where to, made, asked,
-given up.
+"""Connections through libpq, as bound by psycopg, to any server with PostgreSQL's protocol: addresses,
+opening, statements, closing.
 
-Nothing waits in libpq but connecting: the socket is polled, so that each wait has an end. Events are sent
-otherwise (`libpq_pipeline`), and so are questions that are measured (`libpq_lines`).
+Only connecting waits inside libpq: otherwise the socket is polled, so that each wait has a limit. Events
+(`libpq_pipeline`) and measured queries (`libpq_lines`) are sent in other ways.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from ...errors import SimulatorError, one_line
 from ..waiting import limit_wait, stamp_arrivals
 from .sql_queries import quote_text
 
-# Bytes that a Unix socket is to have room for, as far as the kernel allows: by default it has less than a
-# batch of 1,000 wide rows needs, and each further piece of a request costs a wait. TCP finds its own size.
+# The buffer size of a Unix socket, as far as the kernel allows: the default is too small for a batch of 1,000
+# wide rows, and each further piece of a request costs a wait. TCP adapts its own.
 _UNIX_SEND_BYTES = 1 << 22
 
 
@@ -37,7 +37,8 @@ _SECRET_KEYS = ("password", "sslpassword")
 
 
 def parse_dsn(dsn: str) -> dict[str, str]:
-    """The parts of a connection string or URL, by libpq's names; psycopg's ProgrammingError if it is none."""
+    """The parts of a connection string or URL, by libpq's names; psycopg's ProgrammingError if it is
+    invalid."""
     return {name: str(value) for name, value in conninfo_to_dict(dsn).items()}
 
 
@@ -45,10 +46,10 @@ def _check_dsn(dsn: str) -> str:
     try:
         parts = parse_dsn(dsn)
     except psycopg.ProgrammingError:
-        # libpq may quote the string itself, password and all: only the kind of error is kept.
+        # libpq may quote the string itself, including the password: only the kind of error is kept.
         raise ValueError("is not a libpq connection string or URL") from None
     if "://" in dsn and "@" in parts.get("dbname", ""):
-        # It would be taken for the end of the address, and the password's rest for a database.
+        # It would be taken for the end of the address, and the rest of the password for a database.
         raise ValueError("contains a `/` in its password: write it as %2F")
     return dsn
 
@@ -82,7 +83,7 @@ def server_name(dsn: str) -> str:
 
 
 class ServerError(Exception):
-    """An error that the server has sent."""
+    """An error from the server."""
 
     def __init__(self, code: str, text: str) -> None:
         super().__init__(text)
@@ -98,7 +99,7 @@ _TOLD = (
 
 
 def _compose_error(read: Callable[[pq.DiagnosticField], bytes | None]) -> ServerError:
-    """The error of these fields: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
+    """The error with these fields: https://www.postgresql.org/docs/current/protocol-error-fields.html"""
     fields = [(name, read(field)) for name, field in _TOLD]
     text = "\n".join(name + octets.decode(errors="replace") for name, octets in fields if octets)
     code = read(pq.DiagnosticField.SQLSTATE) or b""
@@ -106,32 +107,32 @@ def _compose_error(read: Callable[[pq.DiagnosticField], bytes | None]) -> Server
 
 
 def make_error(result: pq.abc.PGresult) -> ServerError | ConnectionResetError:
-    """The error that a failed request's result tells: the server's, or libpq's that the connection is
-    lost."""
+    """The error of a failed request's result: the server's, or libpq's for a lost connection."""
     if result.error_field(pq.DiagnosticField.SQLSTATE) is None:
         return lost(result.get_error_message())
     return _compose_error(result.error_field)
 
 
 def read_error(body: bytes) -> ServerError:
-    """What an ErrorResponse says."""
+    """The error in an ErrorResponse."""
     fields = {part[0]: part[1:] for part in body.split(b"\0") if part}
     return _compose_error(fields.get)
 
 
 def lost(reason: object) -> ConnectionResetError:
-    """The error that the connection is lost. What libpq guesses on further lines is left out, as it is no
-    sentence in ours."""
+    """The error for a lost connection. libpq's guesses on further lines are left out, since they aren't
+    sentences of ours."""
     return ConnectionResetError(str(reason).partition("\n\tThis probably means")[0].strip())
 
 
 def no_answer(timeout_s: float) -> TimeoutError:
-    """The error that the answer to a request takes too long."""
+    """The error for an answer that takes too long."""
     return TimeoutError(f"no answer within {timeout_s:g} s")
 
 
 def fill(statement: str, values: Sequence[Any]) -> str:
-    """The statement with these constants for its `%s`: not every statement of a dialect takes parameters."""
+    """The statement with these constants for its `%s`: not every statement of a dialect accepts
+    parameters."""
     return statement % tuple(map(write_constant, values)) if values else statement
 
 
@@ -151,22 +152,22 @@ def list_types(result: pq.abc.PGresult) -> list[int]:
 
 
 class Connection:
-    """A connection by libpq, for one thread. Raises OSError when it is lost or an answer takes too long: it
-    must be closed then; `ServerError` for what the server refuses."""
+    """A connection through libpq, for one thread. Raises OSError when it is lost or an answer takes too long:
+    it must be closed then; `ServerError` if the server refuses a statement."""
 
     def __init__(
         self, parameters: Mapping[str, Any], timeout_s: float, *, stamped: bool = False
     ) -> None:
-        """Connect; OSError if the connection is refused. `parameters`: libpq's; `timeout_s`: how long an
-        answer may take; `stamped`: the kernel is to say when answers arrive, if it can."""
+        """Connect; OSError if the connection is refused. `parameters`: libpq's; `timeout_s`: for an answer;
+        `stamped`: the kernel timestamps answers, if it can."""
         try:
-            # libpq's own way to connect would hold the interpreter's lock meanwhile.
+            # libpq's own call would hold the interpreter's lock meanwhile.
             self._made = psycopg.connect(autocommit=True, **parameters)
         except psycopg.Error as error:
             raise ConnectionRefusedError(str(error).removeprefix("connection failed: ")) from error
         self.pg = self._made.pgconn
         self.socket = socket.socket(fileno=os.dup(self.pg.socket))
-        """libpq's own, by another descriptor."""
+        """The same socket as libpq's, with a descriptor of its own."""
         if self.socket.family == socket.AF_UNIX:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _UNIX_SEND_BYTES)
         self.descriptor = self.socket.fileno()
@@ -177,11 +178,12 @@ class Connection:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether only libpq can read and write here. A login by GSSAPI may have encrypted it, too."""
+        """Whether only libpq can read and write here. A login with GSSAPI may have encrypted it, too."""
         return bool(self.pg.ssl_in_use or self.pg.used_gssapi)
 
     def close(self, *, cut: bool = False) -> None:
-        """Hang up. `cut`: something is under way; the server must not take a goodbye for the rest of it."""
+        """Close the connection. `cut`: a request is in flight; the server must not take a Terminate message
+        for the rest of it."""
         if cut:
             with suppress(OSError):
                 self.socket.shutdown(socket.SHUT_RDWR)
@@ -189,14 +191,14 @@ class Connection:
         self._made.close()
 
     def read(self) -> None:
-        """Take in what has come, without waiting."""
+        """Read what has arrived, without waiting."""
         try:
             self.pg.consume_input()
         except psycopg.Error as error:
             raise lost(error) from error
 
     def ask(self, statement: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """All rows of a statement's answer; none if it has none. `values`: constants for its `%s`."""
+        """All rows of a statement's answer, if it has any. `values`: constants for its `%s`."""
         result = self._request(self.pg.send_query, fill(statement, values).encode())
         decoder = Transformer()
         decoder.set_pgresult(result)
@@ -211,23 +213,23 @@ class Connection:
         return list_types(self._request(self.pg.send_describe_prepared, name))
 
     def _request(self, send: Callable[..., None], *values: Any) -> pq.abc.PGresult:
-        """Send by a function of libpq's, and wait for the result."""
+        """Send with a function of libpq, and wait for the result."""
         try:
             send(*values)
         except psycopg.Error as error:
-            # It refuses to send only by a connection that is lost.
+            # It only refuses to send on a lost connection.
             raise lost(error) from error
         return self.finish()
 
     def wait(self, timeout_s: float) -> None:
-        """Wait until there is something to read, or room for what is still to be sent."""
+        """Wait until there is something to read, or room for unsent data."""
         events = select.POLLIN | (select.POLLOUT if self.pg.flush() else 0)
         self._poll.register(self.descriptor, events)
         if timeout_s <= 0 or not self._poll.poll(timeout_s * 1000):
             raise no_answer(self._timeout_s)
 
     def finish(self) -> pq.abc.PGresult:
-        """The result of the statement under way; its errors are raised."""
+        """The result of the statement in flight; raises its errors."""
         until_s = time.monotonic() + limit_wait(self._timeout_s)
         last: pq.abc.PGresult | None = None
         while True:
@@ -249,32 +251,32 @@ class Connection:
 
 _RECONNECT_S = (2, 2, 4)
 _FEWEST_S = 2
-"""libpq takes no shorter limit."""
+"""libpq has no shorter limit."""
 
 
 class Asked(Protocol):
-    """A connection that takes statements: `Connection`, or a driver's."""
+    """A connection for statements: `Connection`, or a driver's."""
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """All rows of a statement's answer. Raises OSError or `ServerError`."""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
 
 
 ConnectionT = TypeVar("ConnectionT", bound=Asked)
 
 
 class Connector:
-    """Connects, and again. Each attempt may take as long as the connection string says, but less for the
-    first ones after a connection was lost.
+    """Connects and reconnects. The time limit for an attempt is that of the connection string, but shorter
+    for the first ones after a connection was lost.
 
-    What goes to a Kubernetes service while the pod behind it is replaced can go to where that was, for good
-    (conntrack keeps the way of each connection by its ports). A new attempt finds the new pod.
+    While the pod behind a Kubernetes service is being replaced, packets may go to the old pod for good
+    (conntrack keeps the route of each connection by its ports). A new attempt finds the new pod.
     """
 
     def __init__(self, dsn: str, run_id: str, settings: Mapping[str, str]) -> None:
-        """`settings`: what each session is to have, by names in small letters."""
+        """`settings`: of each session, by names in lower case."""
         self._dsn = dsn
         self._run_id = run_id
         wanted = ", ".join(
@@ -285,18 +287,18 @@ class Connector:
             f" FROM (VALUES {wanted}) AS wanted (name, value)"
             " JOIN pg_settings ON lower(pg_settings.name) = wanted.name"
         )
-        """Sets those that the server knows: an older one, or a relative, lacks some. Not by the parameters of
-        the connection, which PgBouncer refuses."""
+        """Sets those that the server knows: an older one, or a relative, lacks some. Not with connection
+        parameters, which PgBouncer refuses."""
         self._left_s: Sequence[int] = ()
 
     def shorten(self) -> None:
-        """A connection was lost: begin with the shortest limit."""
+        """A connection was lost: start with the shortest limit."""
         self._left_s = _RECONNECT_S
 
     def connect(self, make: Callable[[Mapping[str, Any]], ConnectionT]) -> ConnectionT:
-        """What `make` makes of libpq's parameters, with the session's settings; SimulatorError with the
+        """The result of `make` for libpq's parameters, with the session's settings; SimulatorError with the
         server's name and a remedy if that fails."""
-        # The next has a longer limit only if this one was waited for.
+        # The next limit is longer only if this one was used up.
         limit_s = self._left_s[0] if self._left_s else None
         left_s = limit_wait(math.inf)
         if left_s < (limit_s or math.inf):
@@ -307,8 +309,8 @@ class Connector:
         except (OSError, ServerError) as error:
             raise SimulatorError(explain_refusal(self._dsn, str(error).strip())) from error
         finally:
-            # A refusal takes no time, and the next attempt can be swallowed all the same.
-            # Times may be rounded down to whole seconds, so that 2 can be little more than 1.
+            # A refusal takes no time, but the next attempt may hang. Times may be rounded down to whole
+            # seconds, so that 2 can be little more than 1.
             if limit_s is not None and time.monotonic() - began_s >= limit_s / 2:
                 self._left_s = self._left_s[1:]
 
@@ -318,7 +320,7 @@ class Connector:
         return self._begin(Connection(list_parameters(self._dsn, self._run_id) | node, _NODE_S))
 
     def _begin(self, connection: ConnectionT) -> ConnectionT:
-        """Give a new connection's session its settings. Raises OSError or `ServerError`."""
+        """Set a new session's settings. Raises OSError or `ServerError`."""
         try:
             if self._set:
                 connection.ask(self._set)
@@ -329,12 +331,12 @@ class Connector:
 
 
 _NODE_S = 10.0
-"""How long another node may take to answer."""
+"""The time limit for another node's answer."""
 
 
 def list_parameters(dsn: str, run_id: str, limit_s: int | None = None) -> dict[str, Any]:
-    """What a connection is made with, by libpq's names. `limit_s`: the longest that connecting to a host may
-    take, if the connection string allows more."""
+    """Connection parameters, by libpq's names. `limit_s`: the longest time for connecting to a host, if the
+    connection string allows more."""
     defaults = {
         "connect_timeout": "10",
         "application_name": f"iot-benchmark {run_id}",
@@ -342,21 +344,21 @@ def list_parameters(dsn: str, run_id: str, limit_s: int | None = None) -> dict[s
         "keepalives_idle": "10",
         "keepalives_interval": "5",
         "keepalives_count": "3",
-        # Nor is one that vanished while it was being sent to, for which there are no keepalives.
+        # The same for one that vanished during sending, to which keepalives don't apply.
         "tcp_user_timeout": "25000",
-        # PGOPTIONS of the user's shell would not be in a result, and a pod doesn't have it.
+        # A result would not show PGOPTIONS from the user's shell, and a pod doesn't have it.
         "options": "",
     }
-    # All that is sent and read is UTF-8, whatever the database, the role or PGCLIENTENCODING says.
+    # Everything is UTF-8, whatever the database, the role or PGCLIENTENCODING sets.
     parameters: dict[str, Any] = defaults | parse_dsn(dsn) | {"client_encoding": "UTF8"}
-    # Less than 1 is no limit: https://www.postgresql.org/docs/current/libpq-connect.html
+    # Less than 1 means no limit: https://www.postgresql.org/docs/current/libpq-connect.html
     if limit_s and not 0 < int(parameters["connect_timeout"]) < limit_s:
         parameters["connect_timeout"] = str(limit_s)
     return parameters
 
 
 def explain_refusal(dsn: str, reason: str) -> str:
-    """One line for a failed connection: what libpq says of its first attempt, and a remedy."""
+    """One line for a failed connection: libpq's message for its first attempt, and a remedy."""
     reason = one_line(reason.splitlines()[0])
     if "password" in reason or "authentication" in reason:
         remedy = "check user and password in connection_string"

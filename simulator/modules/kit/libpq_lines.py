@@ -1,8 +1,7 @@
-"""A connection by which one question is under way at a time, and its messages.
+"""A connection with one query in flight at a time, and its messages.
 
-Without TLS, the messages go beside libpq, which makes the connection and prepares: a question and its answer
-are a system call each, and an answer is taken in by its end alone, whatever its length. Over TLS they go by
-libpq.
+Without TLS, messages bypass libpq, which only connects and prepares: a query and its answer are a system call
+each, and only the end of an answer is checked, whatever its length. Over TLS, libpq sends and receives.
 """
 
 from __future__ import annotations
@@ -29,21 +28,21 @@ from .libpq import Connection, list_types, lost, no_answer, read_error
 INT8_OID = 20
 _LENGTH, _SHORT, _INT8 = struct.Struct("!i"), struct.Struct("!h"), struct.Struct("!q")
 _EXECUTE = HEADER.pack(b"E", 9) + b"\0" + _LENGTH.pack(0) + SYNC
-"""All rows of the portal without a name."""
+"""All rows of the unnamed portal."""
 _ALL_BINARY = _SHORT.pack(1) + _SHORT.pack(pq.Format.BINARY)
-"""How many formats a Bind names for the columns of the answer, and the only one."""
+"""The number of a Bind's formats for the columns of the answer, and the only one."""
 _MOST_BYTES = 1 << 18
-"""Read at once."""
+"""Bytes to read at once."""
 _CHECKED = 64
-"""How many questions apart it is checked that the connection is silent."""
+"""The number of queries between checks that the connection is silent."""
 _READY = (b"Z\0\0\0\x05I", b"Z\0\0\0\x05T", b"Z\0\0\0\x05E")
 _COMPLETE = re.compile(rb"C\0\0\0.SELECT (\d+)\0Z\0\0\0\x05[ITE]\Z", re.DOTALL)
-"""How an answer ends. Within rows of text values these bytes can't be, wherever a read ends: texts have no
-zeros, and as a row's length and number of columns they would be more than the 1 GB that a row can have.
-Binary numbers that spell this are none that anybody stores."""
+"""The end of an answer. Rows of text values can't contain these bytes, wherever a read ends: texts have no
+zeros, and as a row's length and number of columns they would exceed a row's limit of 1 GB. Binary numbers
+with these bytes don't occur in practice."""
 _TAIL_BYTES = 48
 _FEW_ROWS = {b"C\0\0\0\x0dSELECT %d\0Z\0\0\0\x05I" % rows: rows for rows in range(10)}
-"""The same of most answers."""
+"""The same for most answers."""
 _FEW_BYTES = 20
 
 
@@ -53,40 +52,40 @@ class Prepared(NamedTuple):
     name: bytes
     text: bytes
     types: tuple[int, ...]
-    """The types of its parameters, by OIDs; 0: as the server infers it."""
+    """The types of its parameters, by OIDs; 0: inferred by the server."""
     results: pq.Format = pq.Format.TEXT
-    """What its answers' values are to be."""
+    """The format of its answers' values."""
 
 
 class Question(NamedTuple):
     """A request."""
 
     statement: Prepared | None
-    """None: by the simple protocol, `message` has its text."""
+    """None: with the simple protocol, `message` has its text."""
     message: bytes
-    """What is sent without TLS."""
+    """The bytes to send without TLS."""
     values: Sequence[bytes | int]
     """The parameters: names, and times."""
 
 
 def make_text_question(statement: str) -> Question:
-    """A question by the simple protocol."""
+    """A query in the simple protocol."""
     text = statement.encode()
     return Question(None, HEADER.pack(b"Q", len(text) + 5) + text + b"\0", ())
 
 
 class Line(ABC):
-    """A connection by which one question is under way at a time. Raises OSError when it is lost or an answer
-    takes too long, `ServerError` for what the server refuses."""
+    """A connection with one query in flight at a time. Raises OSError when it is lost or an answer takes too
+    long, `ServerError` if the server refuses a statement."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
         self.descriptor = connection.descriptor
         self.columns: dict[bytes, Sequence[int]] = {}
-        """The names of the statements that are prepared, and the types of their answers' columns."""
+        """The names of the prepared statements, and the types of their answers' columns."""
 
     def prepare(self, statement: Prepared) -> Sequence[int]:
-        """Prepare a statement, unless it is; the types of its answers' columns."""
+        """Prepare a statement, unless it is already; returns the types of its answers' columns."""
         name = statement.name
         if name not in self.columns:
             self.connection.prepare(name, statement.text, statement.types)
@@ -94,19 +93,19 @@ class Line(ABC):
         return self.columns[name]
 
     arrived_s: float = 0.0
-    """When the last of what was received came."""
+    """When the last bytes arrived."""
 
     @abstractmethod
     def send(self, question: Question) -> None:
-        """Send a question, whole."""
+        """Send a whole query."""
 
     @abstractmethod
     def receive(self) -> Received | None:
-        """Read what has come; the answer, if that was the rest of it."""
+        """Read what has arrived; returns the answer once it is complete."""
 
 
 class MessageLine(Line):
-    """Messages beside libpq: https://www.postgresql.org/docs/current/protocol-flow.html"""
+    """Messages that bypass libpq: https://www.postgresql.org/docs/current/protocol-flow.html"""
 
     def __init__(self, connection: Connection, timeout_s: float) -> None:
         super().__init__(connection)
@@ -119,7 +118,8 @@ class MessageLine(Line):
         self._tail = b""
         self._types: Sequence[int] | None = None
         self._sent = 0
-        # A call that blocks is one; libpq's own, for statements to prepare, stay within their limits as well.
+        # A blocking call is one system call; libpq's own calls, which prepare statements, keep their limits,
+        # too.
         self._receiver.limit(timeout_s)
 
     def send(self, question: Question) -> None:
@@ -138,13 +138,13 @@ class MessageLine(Line):
         """Make sure that no answer is left over, which would be taken for the next one."""
         with suppress(BlockingIOError):
             begin = self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-            # Notices and changes of settings may come at any time.
+            # Notices and changes of settings may arrive at any time.
             if begin in (b"N", b"S", b"A"):
                 return
             raise lost("the server sent an answer that nobody asked for, or closed the connection")
 
     def receive(self) -> Received | None:
-        """Waits, if nothing has come."""
+        """Waits if nothing has arrived."""
         buffer = self._buffer
         try:
             size = self._receiver.receive(buffer)
@@ -155,7 +155,7 @@ class MessageLine(Line):
             raise lost("the server closed the connection")
         chunk = bytes(buffer[:size])
         if not self._chunks:
-            # Most answers come as a whole.
+            # Most answers arrive in one piece.
             rows = _FEW_ROWS.get(chunk[-_FEW_BYTES:])
             if rows is not None:
                 return Received(rows, size, (self._types, [chunk]))
@@ -181,7 +181,8 @@ class MessageLine(Line):
         return received
 
     def _parse_whole(self) -> Received | None:
-        """Parse what ends as an answer does, but not as one with rows: an error, or the middle of a row."""
+        """Parse bytes that end like an answer, but not like one with rows: an error, or the middle of a
+        row."""
         rows, error, is_over = 0, None, False
         for kind, body in walk(b"".join(self._chunks)):
             rows += kind == b"D"
@@ -197,7 +198,7 @@ class MessageLine(Line):
 
 
 class LibpqLine(Line):
-    """Messages by libpq, over TLS."""
+    """Messages through libpq, over TLS."""
 
     def send(self, question: Question) -> None:
         pg, statement = self.connection.pg, question.statement
@@ -220,17 +221,17 @@ class LibpqLine(Line):
         if self.connection.pg.is_busy():
             return None
         result = self.connection.finish()
-        # libpq doesn't say how long an answer was.
+        # libpq doesn't report an answer's length.
         return Received(result.ntuples, 0, (list_types(result), result))
 
 
 def pack_values(question: Question) -> list[bytes]:
-    """A question's parameters as the protocol has them."""
+    """A query's parameters in the protocol's form."""
     return [_INT8.pack(value) if isinstance(value, int) else value for value in question.values]
 
 
 def walk(data: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """The messages of an answer: kind and body. One that isn't whole is left out."""
+    """The messages of an answer: kind and body. An incomplete one is left out."""
     at = 0
     while at + HEADER.size <= len(data):
         kind, length = HEADER.unpack_from(data, at)
@@ -243,8 +244,9 @@ def walk(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 def make_binder(
     statement: Prepared, places: Sequence[int], devices: int
 ) -> Callable[..., Question]:
-    """What makes a question of an execution's parameters, of which the statement has those at `places`. The
-    first `devices` are names, which are sent as texts; the others are times, sent as numbers of 64 bits."""
+    """A function that makes a query from an execution's parameters, of which the statement has those at
+    `places`. The first `devices` are names, which are sent as texts; the others are times, sent as 64-bit
+    numbers."""
     named = sum(place < devices for place in places)
     pick: Callable[[Sequence[Any]], Sequence[Any]] = (
         itemgetter(*places) if len(places) > 1 else lambda values: [values[at] for at in places]
@@ -252,7 +254,7 @@ def make_binder(
     count = _SHORT.pack(len(places))
     formats = b"".join(_SHORT.pack(place >= devices) for place in places)
     begin = b"\0" + statement.name + b"\0" + count + formats + count
-    # Without the description of the columns, which the connection keeps; all of them are to be the same.
+    # Without the description of the columns, which the connection keeps; all columns have the same format.
     end = _SHORT.pack(0) if statement.results is pq.Format.TEXT else _ALL_BINARY
     numbers = struct.Struct("!" + "iq" * (len(places) - named))
     sizes_and_numbers = [_INT8.size] * (2 * (len(places) - named))
@@ -273,8 +275,8 @@ def make_binder(
 def read_rows(
     types: Sequence[int] | None, data: bytes, results: pq.Format = pq.Format.TEXT
 ) -> Rows:
-    """The rows of an answer's messages. `types`: of its columns; None: the answer says which; `results`: what
-    its values are."""
+    """The rows in an answer's messages. `types`: of its columns; None: from the answer; `results`: the format
+    of its values."""
     decoder = Transformer()
     loads: list[Callable[[bytes], Any]] = []
     rows = []

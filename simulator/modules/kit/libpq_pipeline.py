@@ -1,18 +1,18 @@
-"""Requests on a connection: several at once, each a transaction, answered in their order.
+"""Requests on a connection: several at once, each a transaction, answered in order.
 
-libpq makes the connection; without TLS, what is sent and answered goes beside it (`MessagePipeline`), as it
-is at its slowest where a benchmark is at its fastest:
+libpq connects. Without TLS, requests and answers bypass it (`MessagePipeline`), since it is slowest where a
+benchmark is fastest:
 
-* For a COPY it waits for the server's word before it sends the data, and for the end of one before it begins
-  the next. With 1 ms between client and server that left 0.54 of the rate with batches of 100 events, 0.7
-  with 1,000 and 0.85 with 10,000.
-* A list of values is a plain query, which its pipeline mode doesn't have: parsed by the extended protocol,
-  it left 0.6 to 0.7.
-* Prepared INSERTs cost a call for each event: in a transaction 2.2 to 2.6 µs of CPU. Messages made in bulk
-  take 0.5 to 0.65.
+* For a COPY, it waits for the server's answer before it sends the data, and for the end of one COPY before it
+  begins the next. With 1 ms between client and server, this reduced the rate to 0.54 with batches of 100
+  events, 0.7 with 1,000 and 0.85 with 10,000.
+* A list of values is a simple query, which its pipeline mode doesn't support: parsed in the extended
+  protocol, the rate fell to 0.6 to 0.7.
+* Prepared INSERTs take a call per event: in a transaction 2.2 to 2.6 µs of CPU. Messages built in bulk take
+  0.5 to 0.65.
 
 Over TLS only libpq can send: INSERTs in its pipeline mode (`StatementPipeline`), COPYs and lists of values
-one after the other (`QueryQueue`).
+one after another (`QueryQueue`).
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ synchronisation (`bind_rows`)."""
 
 
 Inserts = tuple[Sequence[Insert], bool]
-"""A payload's data, stored as a whole or not at all, and whether BEGIN and COMMIT go around it; COMMIT in any
-case, as it rolls back what has failed."""
+"""A payload's data, stored as a whole or not at all, and whether it is wrapped in BEGIN and COMMIT; the
+COMMIT is always sent, since it rolls back after a failure."""
 
 
 _COMMAND_OK, _TUPLES_OK, _COPY_IN = (
@@ -51,33 +51,33 @@ _SYNC, _ABORTED = int(pq.ExecStatus.PIPELINE_SYNC), int(pq.ExecStatus.PIPELINE_A
 
 
 class Pipeline(ABC):
-    """Several requests under way, whose data are `Inserts`. For one thread; sending and receiving never wait,
-    unless `wait_up_to` says so."""
+    """Several requests in flight, whose data are `Inserts`. For one thread; sending and receiving never wait,
+    except after `wait_up_to`."""
 
     def __init__(self, connection: Connection) -> None:
         self.under_way: deque[Request] = deque()
-        """Requests that are not answered yet, the oldest first."""
+        """Requests without an answer yet, oldest first."""
         self._connection = connection
         self._pg = connection.pg
         self.descriptor = connection.descriptor
         """For poll."""
         self.is_full = False
-        """Whether the server takes no more for the moment: `flush` when it does."""
+        """Whether the server accepts no more for the moment: call `flush` once it does."""
         self._rows = 0
         self._error: ServerError | OSError | None = None
-        """The first error of the request that is being answered."""
+        """The first error of the request being answered."""
         self.arrived_s = 0.0
-        """When the last of what was received came."""
+        """When the last bytes arrived."""
 
     def wait_up_to(self, timeout_s: float) -> bool:
-        """Let `receive` wait for so long from now on, and raise OSError if nothing comes. False if it
+        """Let `receive` wait this long from now on, and raise OSError if nothing arrives. False if it
         can't."""
         return False
 
     def submit(self, request: Request) -> None:
-        """Send a request as far as there is room, and note in `is_full` whether there was.
+        """Send a request, as far as there is room; `is_full` is set if there wasn't enough.
 
-        That the connection is lost is for `receive` to say: the server may have said why.
+        `receive` reports a lost connection: the server may have sent the reason.
         """
         self.under_way.append(request)
         try:
@@ -89,33 +89,33 @@ class Pipeline(ABC):
     def _send(self, data: Inserts) -> None: ...
 
     def flush(self) -> None:
-        """Send what there is room for."""
+        """Send the rest, as far as there is room."""
         try:
             self.is_full = self._pg.flush() == 1
         except psycopg.OperationalError:
-            # Nobody takes it any more.
+            # Nothing receives it any longer.
             self.is_full = False
 
     def receive(self) -> list[Completion]:
-        """How the requests ended whose answers have come. An error is the request's first, a `ServerError`,
-        or OSError if nobody knows what became of it. Raises OSError if the connection is lost."""
+        """How the requests ended whose answers have arrived. An error is the request's first: a
+        `ServerError`, or OSError if the outcome is unknown. Raises OSError if the connection is lost."""
         self._connection.read()
         self.arrived_s = time.perf_counter()
         ended: list[Completion] = []
         try:
             self._take(ended)
         except (OSError, psycopg.OperationalError) as error:
-            # It will come again, after the answers that came before.
+            # The error recurs after the answers that arrived before.
             if not ended:
                 raise lost(error) from error
         return ended
 
     @abstractmethod
     def _take(self, ended: list[Completion]) -> None:
-        """Add the requests whose answers have come."""
+        """Add the requests whose answers have arrived."""
 
     def _note(self, result: pq.abc.PGresult) -> None:
-        """Note a result of the request that is being answered."""
+        """Record a result of the request being answered."""
         status = result.status
         if status == _COMMAND_OK:
             self._rows += result.command_tuples or 0
@@ -123,15 +123,14 @@ class Pipeline(ABC):
             self._error = self._error or make_error(result)
 
     def _complete(self) -> Completion:
-        """Take off the oldest request, which is answered now."""
+        """Remove the oldest request, which is answered now."""
         rows, error = self._rows, self._error
         self._rows, self._error = 0, None
         return Completion(self.under_way.popleft(), rows, self.arrived_s, error)
 
 
 def make_pipeline(connection: Connection, is_query: bool) -> Pipeline:
-    """The pipeline by which requests go. `is_query`: they are COPYs or lists of values, and no INSERTs of one
-    event."""
+    """The pipeline for requests. `is_query`: they are COPYs or lists of values, not INSERTs of one event."""
     if not connection.is_encrypted:
         return MessagePipeline(connection)
     return (QueryQueue if is_query else StatementPipeline)(connection)
@@ -144,10 +143,10 @@ class StatementPipeline(Pipeline):
         super().__init__(connection)
         self._pg.enter_pipeline_mode()
         self._syncs: deque[int] = deque()
-        """How many synchronisations each request is answered by."""
+        """How many synchronisations answer each request."""
         self._cutter = ValueCutter()
         self._formats: list[int] = []
-        """The format of each value: they are binary."""
+        """The format of each value: binary."""
 
     def _send(self, data: Inserts) -> None:
         pg = self._pg
@@ -166,13 +165,14 @@ class StatementPipeline(Pipeline):
                 send(name, values, formats)
         pg.pipeline_sync()
         if in_transaction:
-            # Beyond the synchronisation: it is executed (and rolls back) when what precedes has failed.
+            # After the synchronisation: it is executed (and rolls back) even if the statements before have
+            # failed.
             pg.send_query_params(b"COMMIT", None)
             pg.pipeline_sync()
         self.is_full = pg.flush() == 1
 
     def _take(self, ended: list[Completion]) -> None:
-        # The rows are counted here, and not by `_note`: a call for each event would be felt.
+        # The rows are counted here and not in `_note`: a call per event would be noticeable.
         pg, syncs, rows = self._pg, self._syncs, self._rows
         is_busy, get_result = pg.is_busy, pg.get_result
         while syncs and not is_busy():
@@ -191,7 +191,7 @@ class StatementPipeline(Pipeline):
                 rows += result.command_tuples or 0
             else:
                 self._note(result)
-            # A statement has one result, and nothing behind it.
+            # A statement has one result, and nothing after it.
             get_result()
         self._rows = rows
 
@@ -206,12 +206,12 @@ def _list_statements(request: Inserts) -> Sequence[Insert]:
 
 
 class QueryQueue(Pipeline):
-    """COPYs and lists of values by libpq, one after the other."""
+    """COPYs and lists of values through libpq, one after another."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
         self._statements: deque[tuple[bytes, Any, bool]] = deque()
-        """Each with its data, and whether it is the last of its request. The first is under way."""
+        """Each with its data, and whether it is the last of its request. The first is in flight."""
 
     def _send(self, data: Inserts) -> None:
         is_idle = not self._statements
@@ -241,7 +241,7 @@ class QueryQueue(Pipeline):
             self.flush()
 
 
-# --- beside libpq -----------------------------------------------------------------------------------
+# --- bypassing libpq --------------------------------------------------------------------------------
 
 # https://www.postgresql.org/docs/current/protocol-message-formats.html
 _COPY_DONE = HEADER.pack(b"c", 4)
@@ -249,18 +249,18 @@ _STORED = b"2\0\0\0\x04C\0\0\0\x0fINSERT 0 1\0"
 """BindComplete and CommandComplete of an INSERT with one row."""
 _STORED_ALL = re.compile(b"(?:%b)+" % re.escape(_STORED))
 _ONE_STORED = _STORED + b"Z\0\0\0\x05I"
-"""What a single insert is answered."""
+"""The answer to a single insert."""
 _MOST_PIECES = 512
-"""How many pieces are sent at once; the kernel takes 1,024."""
+"""How many pieces to send at once; the kernel takes 1,024."""
 _MOST_BYTES = 1 << 14
-"""Read at once."""
+"""Bytes to read at once."""
 _NOW = socket.MSG_DONTWAIT
 """Sending never waits: the server may want its answers to be read before it takes the rest."""
 
 
 def _make_messages(statement: bytes, data: bytes | None) -> list[bytes]:
-    """A statement, and the data of a COPY without waiting until the server asks for them: if it refuses the
-    statement, it skips them. Data that is made of messages already stays as it is."""
+    """A statement, and the data of a COPY without waiting for the server's request: if it refuses the
+    statement, it skips the data. Data that is in messages already is unchanged."""
     if not statement and data is not None:
         return [data]
     query = HEADER.pack(b"Q", len(statement) + 5) + statement + b"\0"
@@ -270,7 +270,7 @@ def _make_messages(statement: bytes, data: bytes | None) -> list[bytes]:
 
 
 class MessagePipeline(Pipeline):
-    """All requests, each in one round trip, beside libpq: it has logged in, and says goodbye."""
+    """All requests, each in one round trip, bypassing libpq, which only logs in and closes."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__(connection)
@@ -279,7 +279,7 @@ class MessagePipeline(Pipeline):
         self._receiver = Receiver(connection.socket, connection.stamped)
         self._waits_s: float | None = None
         self._left = 0
-        """How many ReadyForQuery the oldest request is still answered by; 0: none came yet."""
+        """How many ReadyForQuery are still to come for the oldest request; 0: none came yet."""
         self._rest = b""
         """The beginning of a message."""
 
@@ -314,7 +314,7 @@ class MessagePipeline(Pipeline):
         except BlockingIOError:
             pass
         except OSError:
-            # Nobody takes it any more.
+            # Nothing receives it any longer.
             unsent.clear()
         self.is_full = bool(unsent)
 
@@ -361,9 +361,9 @@ class MessagePipeline(Pipeline):
         self._rest = data[at:]
 
     def _end_statement(self, status: bytes, ended: list[Completion]) -> None:
-        """One of the oldest request's statements is over."""
+        """One of the oldest request's statements has ended."""
         if not self.under_way:
-            # Notices and changes of settings may come at any time, and have no such end.
+            # Notices and changes of settings may arrive at any time, and don't end like this.
             raise lost("the server sent an answer that nobody asked for")
         self._left = (self._left or len(_list_statements(self.under_way[0].data))) - 1
         if not self._left:

@@ -1,5 +1,5 @@
-"""What modules that ask by one connection have in common: the module, tables of rows, indexes, and the errors
-that every database has, in the same words for all of them."""
+"""What modules with a single connection share: the base class, tables of rows, indexes, and errors common to
+all databases, in the same words for each."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from ..base import Job, Module
 from ..options import Options, OptionsT
 
 CONNECTION_LOST = "connection_lost"
-"""The kind under which lost connections are counted in a result."""
+"""The kind under which a result counts lost connections."""
 
 
 def connection_lost(detail: object) -> Retryable:
-    """A connection was lost; whether the request was stored has to be found out."""
+    """A connection was lost; whether the request was stored must be found out."""
     return Retryable(CONNECTION_LOST, one_line(detail))
 
 
@@ -33,15 +33,15 @@ class MissingTable(SimulatorError):
 
 
 def missing_table(problem: str, job: Job) -> MissingTable:
-    """A table that isn't there, and the command that makes and fills it.
+    """A missing table, and the command that creates and fills it.
 
-    `problem`: what the database says, or what was asked for.
+    `problem`: the database's message, or what was looked for.
     """
     return MissingTable(f"{problem}; run insert first ({insert_command(job)})")
 
 
 def lost_table(problem: str) -> Retryable:
-    """A node doesn't know a table that this run has made."""
+    """A node doesn't know a table that this run has created."""
     return Retryable(
         "missing_table",
         f"{problem}; this run created it: a node that has just started may not know it yet, or the"
@@ -50,7 +50,7 @@ def lost_table(problem: str) -> Retryable:
 
 
 def nothing_to_query(table: str, job: Job) -> MissingTable:
-    """The table that the queries are about isn't there."""
+    """The table to query is missing."""
     return MissingTable(
         f"there is no table {table} to query: run insert first, with --tables single"
         f" ({insert_command(job)})"
@@ -58,8 +58,8 @@ def nothing_to_query(table: str, job: Job) -> MissingTable:
 
 
 def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
-    """A table that was there before doesn't go with the run's events; `remedy`: what to do, before
-    `of the run that made it`."""
+    """A table from before doesn't fit the run's events; `remedy`: what to do, before `of the run that made
+    it`."""
     return SimulatorError(
         f"table {table} was created for other columns: {reason}; {remedy} of the run that created it (for"
         " example tags=row or table)"
@@ -69,7 +69,7 @@ def made_otherwise(table: str, reason: str, remedy: str) -> SimulatorError:
 INSERT_REMEDY = "run without --no-clean, or with the options"
 """The remedy of `made_otherwise` for a run that inserts."""
 QUERY_REMEDY = "use the options"
-"""The same for a run that asks."""
+"""The same for a run that queries."""
 
 
 def insert_command(job: Job) -> str:
@@ -78,7 +78,7 @@ def insert_command(job: Job) -> str:
 
 
 def stored_by_earlier_run(text: str) -> SimulatorError:
-    """The database has an event already, and no request of this run can have stored it."""
+    """The database already has an event that no request of this run can have stored."""
     return SimulatorError(
         f"{text}; an earlier run has stored the event: run without --no-clean, or with another --seed"
     )
@@ -93,16 +93,16 @@ def unreachable(system: str, failure: Retryable) -> SimulatorError:
 
 
 MARK = "made by iot-database-benchmark"
-"""Says in the database that a table is this tool's, which may drop it."""
+"""Marks a table in the database as this tool's, which may drop it."""
 
 
 class Found(NamedTuple):
-    """What a database has under the name of a table."""
+    """What a database has under a table's name."""
 
     marked: bool
-    """Whether it bears the tool's mark."""
+    """Whether it has the tool's mark."""
     is_table: bool = True
-    """Whether it is a table at all, and no view."""
+    """Whether it is a table, and not a view."""
 
 
 class Closable(Protocol):
@@ -116,12 +116,12 @@ ConnectionT = TypeVar("ConnectionT", bound=Closable)
 
 
 class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
-    """A module that does everything but writing by one connection."""
+    """A module that does everything except writing over one connection."""
 
     _connection: ConnectionT | None = None
 
     ELSEWHERE: ClassVar[str] = "another database"
-    """Where tables could be instead, for whoever finds somebody else's here."""
+    """The other place for tables, to suggest when someone else's are in the way."""
     OWN_COLUMNS: ClassVar[Collection[str]] = (KEY_COLUMN,)
     """Columns that tables may have besides those of rows."""
 
@@ -140,13 +140,13 @@ class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
 
     @property
     def connection(self) -> ConnectionT:
-        """The connection, made if it isn't there."""
+        """The connection, opened on first use."""
         if self._connection is None:
             self.open()
         assert self._connection is not None
         return self._connection
 
-    # --- whose tables there are -------------------------------------------------------------------
+    # --- the owner of tables ----------------------------------------------------------------------
 
     @property
     def tables(self) -> list[str]:
@@ -155,12 +155,12 @@ class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
 
     @property
     def needed_names(self) -> list[str]:
-        """The names under which the run makes something, or writes into it."""
+        """The names under which the run creates or writes something."""
         return self.tables
 
     @abstractmethod
     def read_columns(self, table: str) -> Mapping[str, str]:
-        """A table's columns and their types as the server names them; none if there is no such table."""
+        """A table's columns and their types in the server's terms; empty if there is no such table."""
 
     def expect_columns(self, table: str) -> Mapping[str, str | None]:
         """The columns that the run's rows need, and their types; None: any."""
@@ -173,17 +173,17 @@ class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
         return actual.lower() == expected.lower()
 
     def holds(self, actual: str, expected: str) -> bool:
-        """Whether a column of the first type takes what is sent for one of the second, and answers alike:
-        tables that a workload makes itself may have other types."""
+        """Whether a column of the first type accepts values sent for one of the second, and returns the same:
+        tables that a workload creates itself may have other types."""
         return self.fits(actual, expected)
 
     def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
-        """What there is under these names, whoever made it."""
+        """What exists under these names, whoever created it."""
         return {name: Found(False) for name in names if self.read_columns(name)}
 
     def is_like_ours(self, table: str) -> bool:
-        """Whether a table has exactly the columns that runs of this workload give it: then it is one of
-        theirs, from before there were marks, or where the database has no place for one."""
+        """Whether a table has exactly the columns that runs of this workload create: then it is one of
+        theirs, from before there were marks, or on a database without room for a mark."""
         actual = self.read_columns(table)
         # Wherever the workload's tags may be.
         for tags in Tags:
@@ -198,8 +198,8 @@ class ConnectedModule(Module[OptionsT], Generic[OptionsT, ConnectionT]):
         return False
 
     def claim_tables(self) -> list[str]:
-        """Those of the tables that runs of this workload may have left which are there and were made by this
-        tool. Raises SimulatorError if somebody else made what the run would drop or write into."""
+        """The existing tables of this workload's runs that this tool created. Raises SimulatorError if
+        someone else created what the run would drop or write into."""
         job, needed = self.job, self.needed_names
         names = dict.fromkeys([*job.all_table_names, job.schema.tags_table, *needed])
         there = self.find_tables(names)
@@ -238,10 +238,10 @@ class TableModule(CountingModule[OptionsT, ConnectionT]):
     """A module whose tables have columns, with types."""
 
     def check_columns(self, tables: Sequence[str], remedy: str) -> None:
-        """SimulatorError if one of these tables, or that of the tags, is there and has other columns than are
+        """SimulatorError if one of these tables, or that of the tags, exists and has other columns than are
         needed now; `remedy`: see `made_otherwise`."""
         for table in [*tables, *self.job.tags_tables]:
-            # A table that the user may not use has none, either; whoever asks for it is told.
+            # A table without privileges for the user has none, either; using it reports the error.
             if not (columns := self.read_columns(table)):
                 continue
             for name, kind in self.expect_columns(table).items():
@@ -264,7 +264,7 @@ class CreateIndices(StrEnum):
     BEFORE = "before"
     """With the tables: all inserts pay for them."""
     AFTER = "after"
-    """When the events are loaded, outside of what is measured: the time that it takes is kept."""
+    """When the events are loaded, outside of the measurement; their creation time is kept."""
 
 
 _WORDS = {
@@ -272,7 +272,7 @@ _WORDS = {
     "1": CreateIndices.BEFORE,
     "false": CreateIndices.NO, "off": CreateIndices.NO, "0": CreateIndices.NO,
 }  # fmt: skip
-"""What the option could be when it was true or false."""
+"""The option's former values true and false."""
 
 
 _READ_WORDS = BeforeValidator(lambda value: _WORDS.get(text := str(value).strip().lower(), text))
@@ -308,12 +308,12 @@ class IndexedModule(Module[OptionsT]):
         """Names of the indexes that the job's tables have with `create_indices`."""
 
     def describe_indexes(self) -> list[str]:
-        """What `create_indexes` makes of all of them, as `describe_schema` has it."""
+        """The result of `create_indexes` for all of them, for `describe_schema`."""
         return [*self.index_names]
 
     @abstractmethod
     def create_indexes(self, names: Collection[str]) -> None:
-        """Make these of `index_names`, and wait until they are built."""
+        """Create these of `index_names`, and wait until they are built."""
 
     @abstractmethod
     def drop_indexes(self, names: Collection[str]) -> None:
@@ -321,4 +321,4 @@ class IndexedModule(Module[OptionsT]):
 
     @abstractmethod
     def list_indexes(self) -> Mapping[str, str]:
-        """Name -> table and columns of all indexes that the job's tables have, whoever made them."""
+        """Name -> table and columns of all indexes on the job's tables, whoever created them."""

@@ -1,5 +1,5 @@
-"""Many connections polled in one thread, whatever they speak: threads would take turns with the interpreter's
-lock, which costs more than most requests.
+"""Many connections polled in one thread, in any protocol: threads would compete for the interpreter's lock,
+which costs more than most requests.
 
 A protocol says when an answer is complete (`serve`), and when it is late (`end_late`).
 """
@@ -14,18 +14,18 @@ from ..sending import LAST_ANSWERS_S, Completion
 from ..waiting import Poll
 
 _MOST_APART_S = 1.0
-"""How often late answers are looked for, at least."""
+"""The longest time between checks for late answers."""
 
 
 class Multiplexer(ABC):
-    """Watches the connections by which requests are under way. What ends a request adds its completion to
-    `found`, at any time."""
+    """Watches the connections of requests in flight. Whatever ends a request adds its completion to `found`,
+    at any time."""
 
     blocks: bool = False
-    """Whether one request at most is under way, and `serve` waits for its answer: one system call less."""
+    """Whether at most one request is in flight, and `serve` waits for its answer: one system call less."""
 
     def __init__(self, timeout_s: float) -> None:
-        """`timeout_s`: how long an answer may take."""
+        """`timeout_s`: for an answer."""
         self.found: list[Completion] = []
         self._events = Poll()
         self._only: int | None = None
@@ -33,24 +33,23 @@ class Multiplexer(ABC):
         self._timeout_s = timeout_s
         self._apart_s = min(_MOST_APART_S, timeout_s / 4)
         self._late_at_s = 0.0
-        """When to look for late answers next."""
+        """When to check for late answers next."""
 
     @property
     @abstractmethod
     def is_busy(self) -> bool:
-        """Whether requests are under way."""
+        """Whether requests are in flight."""
 
     @abstractmethod
     def serve(self, descriptor: int, events: int) -> None:
-        """Read what has come by a connection, and send what it has room for; `events`: as poll tells."""
+        """Read what has arrived on a connection, and send as far as there is room; `events`: from poll."""
 
     @abstractmethod
     def end_late(self, now_s: float) -> None:
-        """Wait no longer for answers that are late by now."""
+        """Give up answers that are late by now."""
 
     def watch(self, descriptor: int, is_full: bool = False) -> None:
-        """A request is under way by a connection: wait for what comes, and for room to send if it
-        `is_full`."""
+        """A request is in flight on a connection: wait for data, and for room to send if it `is_full`."""
         if self.blocks and not is_full:
             self._only = descriptor
         else:
@@ -58,7 +57,7 @@ class Multiplexer(ABC):
             self._events.register(descriptor, select.POLLIN | (select.POLLOUT if is_full else 0))
 
     def forget(self, descriptor: int) -> None:
-        """Wait for nothing of a connection any more."""
+        """Stop waiting for a connection."""
         if self._only == descriptor:
             self._only = None
         self._events.unregister(descriptor)
@@ -69,7 +68,7 @@ class Multiplexer(ABC):
             while not self.found and self._only is not None:
                 self.serve(self._only, select.POLLIN)
                 if not self.found:
-                    # An answer that comes byte by byte.
+                    # An answer that arrives byte by byte.
                     self.end_late(time.perf_counter())
             self._only = None
         elif not self.found:
@@ -82,8 +81,8 @@ class Multiplexer(ABC):
             self.serve_all(min(until_s, self._late_at_s) - now_s)
 
     def serve_all(self, timeout_s: float) -> None:
-        """Send and receive what can be; wait until something can, `timeout_s` at most. Then give up what is
-        late: if this process was stopped meanwhile, the answers may be there."""
+        """Send and receive what is possible; wait at most `timeout_s` until something is. Then give up what
+        is late: if this process was stopped meanwhile, the answers may have arrived."""
         events = self._events.wait(max(0.0, timeout_s))
         for descriptor, event in events:
             self.serve(descriptor, event)
@@ -93,7 +92,7 @@ class Multiplexer(ABC):
             self.end_late(now_s)
 
     def finish(self) -> None:
-        """Wait for all that is under way, `LAST_ANSWERS_S` at most."""
+        """Wait for everything in flight, at most `LAST_ANSWERS_S`."""
         until_s = time.perf_counter() + min(LAST_ANSWERS_S, self._timeout_s)
         while self.is_busy and (left_s := until_s - time.perf_counter()) > 0:
             self.serve_all(left_s)

@@ -1,10 +1,9 @@
-"""The vendor's client as a module's writer and asker, for `client=official`: declared in
-`Module.CLIENTS`.
+"""The vendor's client as a module's writer and asker, for `client=official`: declared in `Module.CLIENTS`.
 
-A module keeps it in `official.py`: a writer that makes the client, says what its errors mean, and whose
-`insert` is one call of its documented bulk way, with the client's defaults; an encoder of rows or documents
-of Python values, as an application has them; and an asker whose answers the client decodes. What differs from
-the lean path is that alone: events, tables, counting and the queries' texts are the module's own.
+A module has it in `official.py`: a writer that creates the client, translates its errors, and whose `insert`
+is one call of its documented bulk method, with the client's defaults; an encoder of rows or documents of
+Python values, as in an application; and an asker whose answers the client decodes. Everything else is as on
+the lean path: events, tables, counting and the queries' texts are the module's own.
 """
 
 from __future__ import annotations
@@ -38,8 +37,8 @@ from .module import ConnectedModule, ConnectionT
 
 
 class OfficialEncoder(Encoder):
-    """Hands out what a client takes. Rows are made between two requests, as an application makes them, and
-    not in a thread beside a client that needs the interpreter itself."""
+    """Makes what a client accepts. Rows are built between two requests, as in an application, and not in a
+    thread beside a client that needs the interpreter itself."""
 
     overlaps = False
 
@@ -48,12 +47,12 @@ class OfficialEncoder(Encoder):
 
     @abstractmethod
     def make_requests(self, block: EventBlock) -> Sequence[Any]:
-        """What the writer's `send` is given: requests of `size` events each."""
+        """Input for the writer's `send`: requests of `size` events each."""
 
 
 @dataclass(slots=True)
 class Rows(TablePart):
-    """What a client is given of the events that go to one table."""
+    """A client's input for the events of one table."""
 
     values: Sequence[Any]
 
@@ -62,10 +61,10 @@ class Rows(TablePart):
 
 
 class RowsEncoder(OfficialEncoder):
-    """A payload's data: a list of `Rows`, one for each table that gets some."""
+    """A payload's data: a list of `Rows`, one for each table that gets events."""
 
     ROUNDS: ClassVar[bool] = True
-    """Whether floats are sent with their decimals, as an application has them."""
+    """Whether floats are sent with their decimals, as in an application."""
 
     def make_requests(self, block: EventBlock) -> list[list[Rows]]:
         values, tables = self.list_values(block), len(self.job.table_names)
@@ -82,8 +81,8 @@ class RowsEncoder(OfficialEncoder):
         ]
 
     def list_values(self, block: EventBlock) -> Sequence[Any]:
-        """What the client is given of these events, one for each: rows of the table's columns, with the
-        client's key first, if it makes one."""
+        """The client's input for these events, one item each: rows of the table's columns, preceded by the
+        client's key, if there is one."""
         columns: Sequence[Column] = block.schema.row
         values: Mapping[str, NDArray[Any]] = block.row_columns
         if self.job.load.primary_key is PrimaryKey.CLIENT:
@@ -94,8 +93,8 @@ class RowsEncoder(OfficialEncoder):
 
 
 class ClientWriter(ConnectedWriter[ConnectionT]):
-    """A writer with a vendor's client. The module's own connection is opened before it: that checks whether
-    we are let in, with remedies, and tells what errors mean."""
+    """A writer with a vendor's client. The module's own connection is opened first: it checks the login, with
+    remedies, and translates errors."""
 
     def __init__(self, module: ConnectedModule[Any, ConnectionT]) -> None:
         super().__init__(module)
@@ -103,7 +102,7 @@ class ClientWriter(ConnectedWriter[ConnectionT]):
 
     @abstractmethod
     def make_encoder(self, module: AnyModule) -> Encoder:
-        """What makes that which the client takes."""
+        """The encoder of the client's input."""
 
     @abstractmethod
     def make_client(self) -> Any:
@@ -126,29 +125,29 @@ class ClientWriter(ConnectedWriter[ConnectionT]):
 
     @property
     def client(self) -> Any:
-        """The client, made anew if `drop_client` has closed the last."""
+        """The client, created again after `drop_client`."""
         if self._client is None:
             self._client = self.make_client()
         return self._client
 
     def drop_client(self) -> None:
-        """Close the client, so that what is sent next goes by another one."""
+        """Close the client, so that the next request uses another one."""
         client, self._client = self._client, None
         if client is not None:
             self.close_client(client)
 
 
 class OfficialWriter(ClientWriter[ConnectionT]):
-    """Sends each request by one call of the client's. (What has to find out about lost requests is a
+    """Sends each request with one call of the client. (A writer that has to find out about lost requests is a
     `SettlingWriter` and a `ClientWriter`.)"""
 
     @abstractmethod
     def insert(self, data: Any) -> None:
-        """Insert all that the encoder made; raises what the client does."""
+        """Insert everything from the encoder; raises the client's errors."""
 
     @abstractmethod
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
-        """What an error of the client's means; None: it isn't one of its own."""
+        """What an error of the client means; None: it isn't the client's."""
 
     def send(self, payload: Request) -> int:
         try:
@@ -164,8 +163,8 @@ class OfficialWriter(ClientWriter[ConnectionT]):
 
 
 class ClientAsker(Asker, BlockingChannel, Generic[ConnectionT]):
-    """Asks by a vendor's client, which decodes each answer; several in flight by as many clients. The
-    module's own connection is opened before them, as for a `ClientWriter`."""
+    """Queries with a vendor's client, which decodes each answer; several in flight use as many clients. The
+    module's own connection is opened first, as for a `ClientWriter`."""
 
     module: ConnectedModule[Any, ConnectionT]
 
@@ -173,7 +172,7 @@ class ClientAsker(Asker, BlockingChannel, Generic[ConnectionT]):
         super().__init__(module, in_flight)
         self._connection: ConnectionT | None = None
         self._idle: list[Any] = []
-        """Clients by which nothing is under way."""
+        """Idle clients."""
 
     @abstractmethod
     def make_client(self) -> Any:
@@ -181,11 +180,11 @@ class ClientAsker(Asker, BlockingChannel, Generic[ConnectionT]):
 
     @abstractmethod
     def execute(self, client: Any, statement: Any) -> Answer:
-        """The rows of an answer; raises what the client does."""
+        """The rows of an answer; raises the client's errors."""
 
     @abstractmethod
     def explain(self, error: Exception) -> Retryable | SimulatorError | None:
-        """What an error of the client's means; None: it isn't one of its own."""
+        """What an error of the client means; None: it isn't the client's."""
 
     def close_client(self, client: Any) -> None:
         """Disconnect it; must not fail on a broken connection."""
@@ -223,7 +222,7 @@ class ClientAsker(Asker, BlockingChannel, Generic[ConnectionT]):
             if isinstance(meaning, SimulatorError):
                 self._idle.append(client)
             else:
-                # Another one is made for the next question.
+                # Another one is created for the next query.
                 self.close_client(client)
             if meaning is None or meaning is error:
                 raise
@@ -234,7 +233,7 @@ class ClientAsker(Asker, BlockingChannel, Generic[ConnectionT]):
     def _take(self) -> Any:
         """An idle client, or another if one was lost."""
         try:
-            # Whether there is one isn't asked first: another thread could take it in between.
+            # No check first: another thread could take the last one in between.
             return self._idle.pop()
         except IndexError:
             return self.make_client()
@@ -245,7 +244,7 @@ class ClientAsker(Asker, BlockingChannel, Generic[ConnectionT]):
 
 
 def sent_columns(job: Job) -> list[str]:
-    """Names of the columns of the events' rows: with the client's key first, if it makes one."""
+    """Names of the columns of the events' rows, preceded by the client's key, if there is one."""
     names = [column.name for column in job.schema.row]
     return [KEY_COLUMN, *names] if job.load.primary_key is PrimaryKey.CLIENT else names
 
@@ -258,8 +257,8 @@ def list_columns(
     parse_json: bool = False,
     rounds: bool = True,
 ) -> list[list[Any]]:
-    """Each column as a list of Python values: texts are `str`, a missing value is None, a document its
-    text, or parsed; floats have their decimals, as an application has them, or are exact."""
+    """Each column as a list of Python values: texts are `str`, a missing value is None, a document is its
+    text, or parsed; floats have their decimals, as in an application, or are exact."""
     lists = []
     for column in columns:
         own, is_missing = values[column.name], missing.get(column.name)

@@ -1,4 +1,4 @@
-"""Options that modules of several databases have, and what they check alike."""
+"""Options that modules of several databases share, and their checks."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..options import PAYLOAD, InsertMode, Options, among, choose_mode
 from .http import basic_auth, scheme_port
 
 TRUST_REMEDY = "ca_certs (or set verify_certs=false)"
-"""What to do if a server's certificate isn't trusted, by the options of `TlsOptions`."""
+"""The remedy for an untrusted server certificate, for the options of `TlsOptions`."""
 
-# The characters of names and addresses. Any other may mean something to a client.
+# The characters of names and addresses. Any other may have a meaning to a client.
 _HOST = re.compile(r"[\w.:%-]+")
 
 IN_FLIGHT_MEANING = "requests that each worker may have in flight, like --in-flight"
-"""Description of a module's own option for that."""
+"""Description of a module's own option for this."""
 
 
 BATCH_MODES = (InsertMode.BATCH, InsertMode.SINGLE)
@@ -46,9 +46,9 @@ class BatchOptions(Options):
 
 
 def check_url(value: str, example: str, login: str, path: bool = True) -> str:
-    """The URL of a server; ValueError, which shows nothing of it, if it is none or holds a password.
+    """The URL of a server; ValueError, which doesn't quote it, if it is invalid or has a password.
 
-    `example`: what it looks like; `login`: the options to log in by; `path`: whether it may have one.
+    `example`: of a valid one; `login`: the options for the login; `path`: whether it may have one.
     """
     try:
         parts = urlsplit(value)
@@ -70,7 +70,7 @@ def server_name(url: str, default_port: int) -> str:
 
 
 def check_hosts(values: Sequence[str]) -> list[str]:
-    """Names and addresses of servers whose port is an option of its own; ValueError if one isn't."""
+    """Names and addresses of servers whose port is a separate option; ValueError if one isn't."""
     hosts = [value.removeprefix("[").removesuffix("]") for value in values]
     if not all(_HOST.fullmatch(host) and host.count(":") != 1 for host in hosts):
         raise ValueError("write only names or addresses, and the port as option port")
@@ -78,24 +78,24 @@ def check_hosts(values: Sequence[str]) -> list[str]:
 
 
 HostList = Annotated[CommaList, AfterValidator(check_hosts), Field(min_length=1)]
-"""Servers whose port is an option of its own."""
+"""Servers whose port is a separate option."""
 
 
 def join_address(host: str, port: int | str) -> str:
-    """`host:port`, an address of IPv6 in brackets."""
+    """`host:port`, with an IPv6 address in brackets."""
     return f"{bracket(host)}:{port}"
 
 
 def bracket(host: str) -> str:
-    """The host as a URL has it: an address of IPv6 in brackets."""
+    """The host in the form for a URL: an IPv6 address in brackets."""
     return f"[{host}]" if ":" in host else host
 
 
-# --- TLS: whom to trust, and what to show to whom ---------------------------------------------------
+# --- TLS: certificates to trust and to present ------------------------------------------------------
 
 
 def is_pem(text: str) -> bool:
-    """Whether it is the content of a PEM file, and not the path of one."""
+    """Whether this is the content of a PEM file, and not its path."""
     return "-----BEGIN" in text
 
 
@@ -107,9 +107,9 @@ def make_tls_context(
 ) -> ssl.SSLContext:
     """A client's context that checks certificates and host names, unless told not to.
 
-    `ca_certs`: the authorities to trust, instead of the system's; `client_cert`: what to show to a server
-    that asks, with `client_key` unless that is in the same file. Each is the path of a PEM file, or its text
-    (in a pod there may be no place for a file). Raises SimulatorError if one of them can't be used.
+    `ca_certs`: the authorities to trust, instead of the system's; `client_cert`: to present to a server that
+    asks for it, with `client_key` unless that is in the same file. Each is the path of a PEM file, or its
+    content (a pod may have no place for a file). Raises SimulatorError if one can't be used.
     """
     try:
         if ca_certs is not None and is_pem(ca_certs):
@@ -130,7 +130,7 @@ def make_tls_context(
         def find_file(pem: str) -> str:
             if not is_pem(pem):
                 return pem
-            # OpenSSL reads files alone; nobody else may read this one, which is gone at once.
+            # OpenSSL reads only files; nobody else may read this one, which is deleted at once.
             file = files.enter_context(NamedTemporaryFile("w", encoding="utf-8", suffix=".pem"))
             file.write(pem + "\n")
             file.flush()
@@ -138,7 +138,7 @@ def make_tls_context(
 
         try:
             key = client_key and find_file(client_key)
-            # A key with a passphrase would be asked for on the terminal.
+            # A passphrase would be requested on the terminal.
             context.load_cert_chain(find_file(client_cert), key, lambda: b"")
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise SimulatorError(
@@ -154,7 +154,7 @@ def any_encrypted(urls: Iterable[str]) -> bool:
 
 
 class ClientCertOptions(Options):
-    """What to show to a server that asks its clients for certificates."""
+    """The certificate to present to a server that asks its clients for one."""
 
     client_cert: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None,
@@ -176,8 +176,8 @@ class ClientCertOptions(Options):
         return self
 
     def find_file(self, option: str) -> str | None:
-        """The file that an option names, for a client that takes nothing else; OptionError if it holds the
-        file's text."""
+        """The file named by an option, for a client that accepts nothing else; OptionError if the option has
+        the file's content."""
         value: str | None = getattr(self, option)
         if value is not None and is_pem(value):
             raise OptionError(f"client={self.client} takes {option} only as a file")
@@ -185,7 +185,7 @@ class ClientCertOptions(Options):
 
 
 class TlsOptions(ClientCertOptions):
-    """Which certificates of the server to trust, and what to show to it."""
+    """Which server certificates to trust, and which certificate to present."""
 
     ca_certs: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None,
@@ -201,13 +201,13 @@ class TlsOptions(ClientCertOptions):
 
 
 class HttpOptions(Options, ABC):
-    """Where the nodes of a server are that is spoken to by HTTP."""
+    """The nodes of a server with an HTTP interface."""
 
     DEFAULT_PORT: ClassVar[int | None] = None
-    """Of an endpoint that names none; None: HTTP's own."""
+    """For an endpoint without one; None: HTTP's default."""
     EXAMPLE_URL: ClassVar[str]
     LOGIN: ClassVar[str] = "username and password"
-    """The options to log in by."""
+    """The options for the login."""
     TRUST_REMEDY: ClassVar[str] = TRUST_REMEDY
     PATH_ALLOWED: ClassVar[bool] = True
     """Whether URLs may have a path."""
@@ -233,18 +233,18 @@ class HttpOptions(Options, ABC):
 
     @abstractmethod
     def make_tls_context(self) -> ssl.SSLContext | None:
-        """Whom to trust where an endpoint says https; SimulatorError if that can't be used."""
+        """The certificates to trust for https endpoints; SimulatorError if they can't be used."""
 
 
 class EndpointOptions(HttpOptions, TlsOptions):
-    """Where they are, and whom to trust by `TlsOptions`."""
+    """The nodes, and the certificates to trust with `TlsOptions`."""
 
     def make_tls_context(self) -> ssl.SSLContext | None:
         return self.make_context() if any_encrypted(self.endpoint) else None
 
 
 class LoginOptions(Options):
-    """A user who logs in, or nobody."""
+    """The user to log in as, if any."""
 
     username: Annotated[str | None, Condition.NONE, ACCESS] = Field(
         None, description="user name, with password"
@@ -264,7 +264,7 @@ class LoginOptions(Options):
 
 
 class InFlightOptions(Options):
-    """How many requests a worker keeps under way."""
+    """How many requests a worker keeps in flight."""
 
     IN_FLIGHT: ClassVar[str | None] = "max_in_flight"
 

@@ -1,6 +1,6 @@
-"""Tables that a workload makes by statements of its own (`simulator/workloads/own_schema.py`), instead of
-those that a module would make. Before anything is dropped, they are tried: made under another name, looked
-at, and dropped again.
+"""Tables created by a workload's own statements (`simulator/workloads/own_schema.py`) instead of the
+module's. Before anything is dropped, the statements are tried: the tables are created under another name,
+examined, and dropped again.
 """
 
 from __future__ import annotations
@@ -18,43 +18,43 @@ from .module import ConnectedModule, ConnectionT
 from .sql_queries import quote_text
 
 TRIAL = "benchmark_trial"
-"""The table that statements are tried with; that of the tags has a name that begins so."""
+"""The table for trying statements; the name of the tags' table starts with it."""
 
 _MOST_SHOWN = 60
-"""Characters of a statement in a message."""
+"""Characters of a statement to quote in a message."""
 
 
 class OwnTablesModule(ConnectedModule[OptionsT, ConnectionT]):
-    """A module whose tables are made by statements: the workload's own, if it has some."""
+    """A module whose tables are created by statements: the workload's own, if it has some."""
 
     _tried: Mapping[bool, Mapping[str, str]] = {}
     """Whether it is the tags' table -> the columns that the workload's statements give it."""
 
     @abstractmethod
     def create_tables(self, there: Collection[str] = ()) -> list[str]:
-        """The module's own statements that make all tables of the job; `there`: tables that there are."""
+        """The module's own statements that create all tables of the job; `there`: existing tables."""
 
     @abstractmethod
     def name_table(self, table: str) -> str:
-        """A table in a statement."""
+        """A table's name in statements."""
 
     @abstractmethod
     def execute(self, statement: str) -> None:
-        """A statement without an answer, which may take its time."""
+        """Execute a statement without an answer, which may take a while."""
 
     @abstractmethod
     def drop(self, table: str) -> None:
-        """Drop a table, if it is there."""
+        """Drop a table, if it exists."""
 
     def mark_table(self, table: str) -> list[str]:
-        """The statement that says in the database whose a table is; none where there is no place for it."""
+        """The statement that marks a table as this tool's in the database; none where that isn't possible."""
         return []
 
     def check_own_tables(self) -> None:
-        """SimulatorError if the workload's tables, which are there, don't go with what is sent and asked."""
+        """SimulatorError if the workload's existing tables don't fit the events or queries."""
 
     def make_statements(self, there: Collection[str] = ()) -> list[str]:
-        """The statements that make all tables of the job: the workload's own, or else the module's."""
+        """The statements that create all tables of the job: the workload's own, or else the module's."""
         if not self.own_tables:
             return self.create_tables(there)
         statements = []
@@ -66,8 +66,9 @@ class OwnTablesModule(ConnectedModule[OptionsT, ConnectionT]):
         return statements
 
     def try_own_tables(self) -> None:
-        """Make the workload's tables under another name, and drop them again. SimulatorError, before anything
-        else was changed, if the server refuses their statements, or if they lack what events need."""
+        """Create the workload's tables under another name, and drop them again. SimulatorError, before
+        anything else was changed, if the server refuses their statements, or if they lack columns of
+        events."""
         if not self.own_tables:
             return
         job = self.job.change(tables=Tables.SINGLE)
@@ -120,7 +121,7 @@ class OwnTablesModule(ConnectedModule[OptionsT, ConnectionT]):
 
 
 def own_schema_lacks(what: str, is_tags: bool = False) -> SimulatorError:
-    """What is wrong with a table that a workload makes itself, after `it has`."""
+    """What is wrong with a workload's own table, after `it has`."""
     table = ":tags" if is_tags else ":table"
     return SimulatorError(
         f"the workload's own schema doesn't fit, and nothing was dropped: {table} has {what}"

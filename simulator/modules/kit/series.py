@@ -1,4 +1,4 @@
-"""What databases without SQL need: events as samples of series with labels, values computed of parts of the
+"""For databases without SQL: events as samples of series with labels, values computed from parts of the
 events, and the order of an answer's rows."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Row = tuple[Any, ...]
 
 
 def put_in_order(query: Query, rows: Iterable[Row]) -> list[Row]:
-    """The rows in the query's order and within its limit: missing values come last, and equal rows are in the
-    order of what tells them apart."""
+    """The rows in the query's order and within its limit: missing values come last, and equal rows are
+    ordered by the identifying columns."""
     answer = list(rows)
     order = query.order
     if order is None:
@@ -31,46 +31,46 @@ def put_in_order(query: Query, rows: Iterable[Row]) -> list[Row]:
     try:
         answer.sort(key=lambda row: row[: query.keys])
     except TypeError:
-        # Only texts of events can be missing, and what is looked at for that is paid for in time.
+        # Only texts of events can be missing, and each check takes time.
         answer.sort(key=lambda row: [(value is None, value) for value in row[: query.keys]])
     present = [row for row in answer if row[order.by] is not None]
     missing = [row for row in answer if row[order.by] is None]
-    # Stable in both directions: equal rows stay as they are.
+    # Stable in both directions: equal rows keep their order.
     present.sort(key=lambda row: row[order.by], reverse=order.descending)
     return (present + missing)[: query.limit]
 
 
 def tag_columns(schema: Schema) -> list[Column]:
-    """The columns that become tags beside the device."""
+    """The columns that become tags besides the device."""
     return [column for column in schema.columns if column.tag]
 
 
 def name_device(schema: Schema) -> str:
-    """The tag that names the device."""
+    """The name of the device's tag."""
     return schema.device_path or schema.device
 
 
 def name_tag(column: str, schema: Schema) -> str:
-    """The tag that a column becomes."""
+    """The name of a column's tag."""
     return name_device(schema) if column == schema.device else column
 
 
 def field_columns(schema: Schema) -> list[Column]:
-    """The columns that become fields. Those whose value an event may lack are last: it has no such field
-    then."""
+    """The columns that become fields. Nullable ones come last: an event without such a value lacks the
+    field."""
     key_names = (schema.device, schema.time)
     fields = [c for c in schema.columns if c.name not in key_names and not c.tag]
     return sorted(fields, key=lambda column: column.nullable)
 
 
 def find_witness(schema: Schema) -> str:
-    """A field that every event has: it is there as often as there are events."""
+    """A field that every event has, so its count is the number of events."""
     return [column.name for column in field_columns(schema) if not column.nullable][-1]
 
 
 def has_labels(schema: Schema, names: Collection[str]) -> bool:
-    """Whether series with tags of these names can be a workload's. A document that names the device has tags
-    that nobody knows."""
+    """Whether series with tags of these names can be a workload's. A document that names the device has
+    unknown tags."""
     device = name_device(schema)
     known = {device, *(column.name for column in tag_columns(schema))}
     return device in names and (schema.device_path is not None or set(names) <= known)
@@ -78,7 +78,7 @@ def has_labels(schema: Schema, names: Collection[str]) -> bool:
 
 @lru_cache(maxsize=65_536)
 def read_labels(document: bytes) -> Mapping[str, str]:
-    """The members of a JSON object as labels. Kept, since the events of a device share one document."""
+    """The members of a JSON object as labels. Cached, since the events of a device share one document."""
     return {
         name: value if isinstance(value, str) else orjson.dumps(value).decode()
         for name, value in orjson.loads(document).items()
@@ -86,7 +86,7 @@ def read_labels(document: bytes) -> Mapping[str, str]:
 
 
 class Labels:
-    """A column of numbers or truth values as texts. Tags have few different values: each is written once."""
+    """A column of numbers or truth values as texts. Tags have few distinct values: each is formatted once."""
 
     def __init__(self, column: Column) -> None:
         self._column = column
@@ -105,7 +105,7 @@ class Labels:
         return texts
 
     def _find(self, values: NDArray[Any]) -> NDArray[np.intp] | None:
-        """Where each value is among the known ones; None if one isn't there."""
+        """The index of each value among the known ones; None if one is new."""
         if self._known is None:
             return None
         places = np.minimum(np.searchsorted(self._known, values), len(self._known) - 1)
@@ -113,7 +113,7 @@ class Labels:
 
 
 def label(column: Column, value: Any) -> bytes:
-    """A number or truth value of a column as a tag's text; without decimals the shortest that is exact."""
+    """A column's number or truth value as a tag's text; without decimals, the shortest exact one."""
     if column.type in FLOATS and column.decimals is None:
         return np.format_float_positional(value, trim="-").encode()
     if column.type is ColumnType.BOOL:
@@ -123,7 +123,7 @@ def label(column: Column, value: Any) -> bytes:
 
 
 def read_tag(column: Column, text: Any) -> Any:
-    """A tag's value; there is no tag where the text is empty."""
+    """A tag's value; an empty text means that there is no tag."""
     if column.type in FLOATS:
         return float(text)
     if column.type is ColumnType.BOOL:
@@ -134,26 +134,27 @@ def read_tag(column: Column, text: Any) -> Any:
 
 
 _KEYS = 2
-"""Device and bucket of time stand before what is computed of a part."""
+"""Device and bucket of time, which precede the computed values of a part."""
 
 
 class Partials(ABC):
-    """What a query computes: what is asked of each part, in a database's language, and what becomes of it.
+    """A query's computed values: expressions for each part in a database's language, and how to combine the
+    results.
 
-    A part's row: its device and bucket of time (None if parts aren't told apart by it), the values of
-    `newest`, those of `computed`. A last value is that of the part with the newest event, which is why such
-    parts are of one device.
+    A part's row: its device and bucket of time (None if parts don't differ in it), the values of `newest`,
+    those of `computed`. A last value is that of the part with the newest event, so such parts are of one
+    device.
     """
 
     COUNTS_SUMS: bool = False
-    """Whether a sum of nothing is 0, so that it must be known how many values there are."""
+    """Whether the sum of no values is 0, so that their number is needed."""
 
     def __init__(self, query: Query, schema: Schema) -> None:
         self._query, self._schema = query, schema
         tags = [part for part in query.per if isinstance(part, str) and part != schema.device]
         buckets = [part.every for part in query.per if isinstance(part, Every)]
         self.every_ms = math.gcd(*buckets)
-        """Length of the buckets of time: such that those of the query are made of them; 0: all time."""
+        """Length of the buckets of time, of which those of the query are composed; 0: all time."""
         lasts = [
             aggregate.column
             for aggregate in query.compute
@@ -161,23 +162,23 @@ class Partials(ABC):
         ]
         times = [self.last_time(name) for name in (*lasts, schema.time)] if lasts else []
         self.newest = list(dict.fromkeys([*map(self.last, [*tags, *lasts]), *times]))
-        """What is asked of a part's newest event."""
+        """Expressions for a part's newest event."""
         computed = [
             expression
             for aggregate in query.compute
             for expression in self._list_computed(aggregate)
         ]
         self.computed = list(dict.fromkeys([self.number(None), *computed]))
-        """What is asked of all events of a part; their number comes first."""
+        """Expressions over all events of a part; their number comes first."""
         expressions = [*self.newest, *self.computed]
         self._places = {expression: place for place, expression in enumerate(expressions, _KEYS)}
 
     @abstractmethod
     def number(self, column: str | None) -> str:
-        """How many values a column has; None: how many events there are."""
+        """The number of values in a column; None: the number of events."""
 
     def count(self, column: str) -> str:
-        """How many values a column has, where that is itself in question."""
+        """The number of values in a nullable column."""
         return self.number(column)
 
     @abstractmethod
@@ -186,7 +187,7 @@ class Partials(ABC):
 
     @abstractmethod
     def extreme(self, function: Function, column: str) -> str:
-        """The least or the greatest value of a column, which may be that of time."""
+        """The least or the greatest value of a column, which may be the time."""
 
     @abstractmethod
     def last(self, column: str) -> str:
@@ -194,14 +195,14 @@ class Partials(ABC):
 
     @abstractmethod
     def last_time(self, column: str) -> str:
-        """When that was; of the column of time: when the newest event was."""
+        """The time of the last value; for the time column, of the newest event."""
 
     def read(self, value: Any) -> Any:
-        """An extreme value as answers have it."""
+        """An extreme value in the form for answers."""
         return value
 
     def put_together(self, parts: Iterable[Row]) -> list[Row]:
-        """The answer's rows, in any order, made of the parts' rows."""
+        """The answer's rows, in any order, from the parts' rows."""
         keys = [self._read_key(part) for part in self._query.per]
         count = self._places[self.number(None)]
         groups: dict[Row, list[Row]] = {} if keys else {(): []}
@@ -214,14 +215,14 @@ class Partials(ABC):
         ]
 
     def _read_key(self, part: str | Every) -> Callable[[Row], Any]:
-        """What reads from a part's row the value that groups are told apart by."""
+        """A function that reads a group's key value from a part's row."""
         if isinstance(part, Every):
             every = part.every
             return lambda row: row[1] - row[1] % every
         return itemgetter(0 if part == self._schema.device else self._places[self.last(part)])
 
     def _list_computed(self, aggregate: Aggregate) -> list[str]:
-        """What is asked of all events of a part to compute an aggregate."""
+        """The expressions over a part's events that an aggregate needs."""
         if aggregate.column is None or aggregate.function is Function.LAST:
             return []
         if aggregate.function is Function.COUNT:
@@ -232,7 +233,7 @@ class Partials(ABC):
         return [self.sum(aggregate.column), *([self.number(aggregate.column)] if counts else [])]
 
     def _compute(self, aggregate: Aggregate, rows: Sequence[Row]) -> Any:
-        """The value of an aggregate, computed of a group's parts."""
+        """The value of an aggregate over a group's parts."""
         if aggregate.column is None:
             return sum(self._list_values(self.number(None), rows))
         if aggregate.function is Function.COUNT:
@@ -263,7 +264,7 @@ class Partials(ABC):
 
 
 def compare(where: Where, schema: Schema) -> tuple[str, float]:
-    """Sign and limit of a condition, the limit in the column's own precision."""
+    """Operator and limit of a condition, with the limit in the column's own precision."""
     kind = schema.column(where.column).type
     sign, limit = where.comparison
     if kind in (ColumnType.INT32, ColumnType.INT64):

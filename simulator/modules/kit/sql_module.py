@@ -1,7 +1,7 @@
-"""Modules whose database is asked by statements of SQL: tables, columns, counting, described queries.
+"""Modules for databases with SQL: tables, columns, counting, described queries.
 
-What a database says differently is declared: its types and keys, where it lists columns, what stands behind
-the columns of CREATE TABLE, its dialect for queries (`sql_queries`).
+A module declares how its database differs: types and keys, the list of columns, the end of CREATE TABLE, the
+dialect for queries (`sql_queries`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .sql_queries import SqlDialect, compile_query, fill_sql
 
 
 class SqlConnection(Closable, Protocol):
-    """A connection that takes statements."""
+    """A connection for statements."""
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
         """All rows of a statement's answer; Retryable or SimulatorError if there is none."""
@@ -37,20 +37,20 @@ SqlConnectionT = TypeVar("SqlConnectionT", bound=SqlConnection)
 
 
 class SqlModule(OwnTablesModule[OptionsT, SqlConnectionT], TableModule[OptionsT, SqlConnectionT]):
-    """A database whose tables are made and asked by statements."""
+    """A database with tables created and queried by SQL statements."""
 
     TYPES: ClassVar[Mapping[ColumnType, str]]
     """The type of a column in a table."""
     KEYS: ClassVar[Mapping[PrimaryKey, str]] = {}
-    """Type and properties of the column of a key, for those kinds of key that have one."""
+    """Type and properties of the key column, for those kinds of key that have one."""
     DIALECT: ClassVar[SqlDialect]
-    """How statements have texts, and what queries are compiled by unless `query_dialect` says otherwise."""
+    """How to quote texts, and how to compile queries unless `query_dialect` overrides it."""
     COLUMNS: ClassVar[str]
-    """Asks for name and type of a table's columns, first of all that it asks for. {table} and {place}: the
-    table's name, and what `place` says, as texts; {name}: as in `name_table`."""
+    """Selects name and type of a table's columns; the first statement of all. {table} and {place}: the
+    table's name, and the value of `place`, as texts; {name}: as in `name_table`."""
     MARKS: ClassVar[str | None] = None
-    """Asks for name and comment of what has one of the {names}, texts with commas between them, at {place},
-    and whether it is a table; None: tables have no comments there."""
+    """Selects name and comment of everything with one of the {names}, texts with commas between them, at
+    {place}, and whether it is a table; None: tables have no comments there."""
 
     # --- statements -------------------------------------------------------------------------------
 
@@ -59,16 +59,16 @@ class SqlModule(OwnTablesModule[OptionsT, SqlConnectionT], TableModule[OptionsT,
         return self.connection.ask(statement)
 
     def execute(self, statement: str) -> None:
-        """A statement without an answer, which may take its time."""
+        """Execute a statement without an answer, which may take a while."""
         self.ask(statement)
 
     @property
     def place(self) -> str:
-        """The database or schema that tables are in, as the server's own tables name it."""
+        """The tables' database or schema, by its name in the server's catalogue."""
         return ""
 
     def name_table(self, table: str) -> str:
-        """A table in a statement."""
+        """A table's name in statements."""
         return quote_name(table)
 
     def type_of(self, column: Column) -> str:
@@ -95,24 +95,24 @@ class SqlModule(OwnTablesModule[OptionsT, SqlConnectionT], TableModule[OptionsT,
         return columns
 
     def create_table(self, table: str, definitions: Sequence[str] | None = None) -> str:
-        """The statement that makes a table, of events or of tags, if it isn't there; with these columns alone
-        if they are given."""
+        """The statement that creates a table, of events or of tags, if it doesn't exist; only with these
+        columns if they are given."""
         columns = ", ".join(definitions or self.define_columns(table))
         return f"CREATE TABLE IF NOT EXISTS {self.name_table(table)} ({columns}){self.finish_table(table)}"
 
     def create_tables(self, there: Collection[str] = ()) -> list[str]:
-        """The statements that make all tables of the job; `there`: tables that there are."""
+        """The statements that create all tables of the job; `there`: existing tables."""
         return list(map(self.create_table, self.tables))
 
     def describe_schema(self) -> list[str]:
         return self.make_statements()
 
     def finish_table(self, table: str) -> str:
-        """What stands behind the columns."""
+        """What follows the columns."""
         return ""
 
     def drop(self, table: str) -> None:
-        """Drop a table, if it is there."""
+        """Drop a table, if it exists."""
         self.execute(f"DROP TABLE IF EXISTS {self.name_table(table)}")
 
     # --- tables -----------------------------------------------------------------------------------
@@ -122,7 +122,7 @@ class SqlModule(OwnTablesModule[OptionsT, SqlConnectionT], TableModule[OptionsT,
         self.try_own_tables()
         there = self.claim_tables()
         if self.job.clean:
-            # What was a part of a table may use its sequences, and comes behind it.
+            # Former partitions of a table may use its sequences, so they come first.
             for table in reversed(there):
                 self.drop(table)
             there = []
@@ -136,8 +136,7 @@ class SqlModule(OwnTablesModule[OptionsT, SqlConnectionT], TableModule[OptionsT,
         """SimulatorError, before anything is dropped, if the run can't work on this server."""
 
     def check_tables(self) -> None:
-        """SimulatorError if tables that may have been there before don't go with the run, in other ways than
-        by their columns."""
+        """SimulatorError if existing tables don't fit the run for other reasons than their columns."""
 
     def find_tables(self, names: Collection[str]) -> Mapping[str, Found]:
         if self.MARKS is None:
@@ -164,7 +163,7 @@ class SqlModule(OwnTablesModule[OptionsT, SqlConnectionT], TableModule[OptionsT,
     # --- counting and queries ---------------------------------------------------------------------
 
     def show_events(self, table: str) -> None:
-        """Make visible what a table has, or wait until it is."""
+        """Make a table's events visible, or wait until they are."""
 
     def count_rows(self, table: str) -> int:
         self.show_events(table)
@@ -182,24 +181,24 @@ class SqlModule(OwnTablesModule[OptionsT, SqlConnectionT], TableModule[OptionsT,
 
     @property
     def query_dialect(self) -> SqlDialect:
-        """What queries are compiled by, and how they have their parameters."""
+        """How to compile queries, and the form of their parameters."""
         return self.DIALECT
 
 
 # --- drivers with Python's usual interface -----------------------------------------------------------
-# Databases with a driver that has Python's usual interface (https://peps.python.org/pep-0249/): statements,
-# and a transaction for each request.
+# Databases with a driver that has Python's standard interface (https://peps.python.org/pep-0249/):
+# statements, and a transaction for each request.
 #
-# A module says how to connect, and what its driver's errors mean. If a connection can be lost while a request
-# is under way, it also extends the writer's `recover`, which finds out whether the request was stored.
+# A module opens the connection, and translates its driver's errors. If a connection can be lost while a
+# request is in flight, it also extends the writer's `recover` to find out whether the request was stored.
 
 
 Meaning = Retryable | SimulatorError | None
-"""What an error of a driver's means; None: it isn't one of its own."""
+"""What an error of a driver means; None: it isn't the driver's."""
 
 
 class DbapiConnection:
-    """A driver's connection, which begins a transaction by itself."""
+    """A driver's connection, which begins transactions by itself."""
 
     def __init__(self, connect: Callable[[], Any], explain: Callable[[Exception], Meaning]) -> None:
         self._explain = explain
@@ -217,7 +216,7 @@ class DbapiConnection:
 
     @contextmanager
     def transaction(self) -> Iterator[Any]:
-        """A cursor, whose statements are stored as a whole or not at all."""
+        """A cursor whose statements are stored as a whole or not at all."""
         with self._translating():
             cursor = self.driver.cursor()
             try:
@@ -229,7 +228,7 @@ class DbapiConnection:
                 raise
 
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
-        """All rows of a statement's answer; none if it has none."""
+        """All rows of a statement's answer, if it has any."""
         with self.transaction() as cursor:
             cursor.execute(statement)
             return cursor.fetchall() if cursor.description else []
@@ -240,7 +239,7 @@ class DbapiConnection:
 
 
 class RowEncoder(RowsEncoder):
-    """A payload's data: rows of Python values, by table. (What is to be measured builds bytes in bulk.)"""
+    """A payload's data: rows of Python values, by table. (A module to be measured builds bytes in bulk.)"""
 
     ROUNDS = False
 
@@ -271,7 +270,7 @@ class DbapiModule(SqlModule[OptionsT, DbapiConnection]):
         LEAN: Client(writer=f"{__name__}:DbapiWriter", asker=CALLING)
     }
     MARK: ClassVar[str] = "?"
-    """Stands for a value in a statement."""
+    """The placeholder for a value in a statement."""
 
     @classmethod
     def encoder(cls, options: OptionsT, job: Job) -> RowEncoder:
@@ -282,8 +281,8 @@ class DbapiModule(SqlModule[OptionsT, DbapiConnection]):
 
     @abstractmethod
     def connect_driver(self) -> Any:
-        """The driver's connection; raises what the driver does."""
+        """The driver's connection; raises the driver's errors."""
 
     @abstractmethod
     def explain(self, error: Exception) -> Meaning:
-        """What an error of the driver's means: worth another try, or the end of the run."""
+        """What an error of the driver means: worth another attempt, or the end of the run."""

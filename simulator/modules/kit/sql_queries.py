@@ -1,4 +1,4 @@
-"""Described queries in SQL: one compiler, and a dialect for what databases say differently."""
+"""Described queries in SQL: one compiler, and a dialect for the differences between databases."""
 
 from __future__ import annotations
 
@@ -19,53 +19,53 @@ from ..own_statements import Drawn, fill_statement
 
 
 class Newest(Enum):
-    """How each device's newest event is asked for."""
+    """How to select each device's newest event."""
 
     WINDOW = "window"
-    """By a window function; it gives all events of a device at its newest time."""
+    """With a window function; it returns all events of a device at its newest time."""
     DIALECT = "dialect"
-    """As the dialect says it."""
+    """In the dialect's own way."""
     SEEK = "seek"
-    """Device by device, each by a look-up in an index on device and time."""
+    """Device by device, each with a look-up in an index on device and time."""
     JOIN = "join"
-    """By the newest time of each device, joined with the events: two passes without an order. For devices
-    that are named, as the dialect says it."""
+    """With the newest time of each device, joined with the events: two passes without sorting. For named
+    devices, in the dialect's own way."""
 
 
 class SqlDialect:
-    """PostgreSQL's SQL. Others change what they say differently."""
+    """PostgreSQL's SQL. Other dialects override the differences."""
 
     SHAPES = frozenset(Shape)
-    """What can be compiled."""
+    """The supported shapes."""
     NUMBERS: Mapping[ColumnType, str] = {
         ColumnType.INT32: "integer",
         ColumnType.INT64: "bigint",
         ColumnType.FLOAT32: "real",
         ColumnType.FLOAT64: "double precision",
     }
-    """The types of columns that numbers are compared in."""
+    """The types of columns in which numbers are compared."""
     COLLATION: ClassVar[str] = ""
-    """What follows a text, or the type of its column, so that texts are in the order of their bytes, as right
-    answers are; empty: they are anyway."""
+    """What follows a text, or the type of its column, to sort texts by their bytes, as right answers do;
+    empty: they are anyway."""
     WIDENS = False
-    """Whether a real beside a double literal is compared as that double, which costs nothing."""
+    """Whether a real is compared with a double literal as that double, at no cost."""
 
     def device(self, schema: Schema) -> str:
-        """The expression that names an event's device."""
+        """The expression for the name of an event's device."""
         column = quote_name(schema.device)
         path = schema.device_path
         return f"{column} ->> {quote_text(path)}" if path else column
 
     def instant(self, time_ms: int) -> str:
-        """A time, in ms since 1970, to compare an event's with."""
+        """A time, in ms since 1970, to compare with an event's."""
         return str(time_ms)
 
     def read(self, column: Column) -> str:
-        """The expression for a column, or for what is at a path into one."""
+        """The expression for a column, or for the value at a path into one."""
         return self.read_path(column) if column.path else quote_name(column.name)
 
     def read_path(self, column: Column) -> str:
-        """The expression for what is at a path into documents, in the type of that column."""
+        """The expression for the value at a path into documents, in the type of that column."""
         *above, last = [quote_name(column.stored_as), *map(quote_text, column.path)]
         text = f"({' -> '.join(above)} ->> {last})"
         if column.type is ColumnType.TEXT:
@@ -77,7 +77,7 @@ class SqlDialect:
         return self.read(column)
 
     def compare_texts(self, column: Column, where: Where) -> str:
-        """The condition that a text is one of some, or that it is there and none of them."""
+        """The condition that a text is among some, or is present and not among them."""
         texts = list(map(self.text, where.texts))
         if len(texts) == 1:
             return f"{self.read(column)} {'=' if where.one_of else '<>'} {texts[0]}"
@@ -93,12 +93,12 @@ class SqlDialect:
         return f"{time} - {time} % {every_ms}"
 
     def group(self, places: int, buckets: Sequence[Every]) -> str:
-        """What follows the conditions of a statement that computes a row per something. `places`: how many of
-        its first values that something is, the `buckets` of time among them."""
+        """What follows the conditions of a statement with a row per group. `places`: how many of its first
+        values are the group's key, including the `buckets` of time."""
         return f" GROUP BY {', '.join(map(str, range(1, places + 1)))}" if places else ""
 
     def select(self, values: Sequence[str]) -> str:
-        """The values that a statement asks for in its last step."""
+        """The values selected in a statement's last step."""
         return ", ".join(values)
 
     def put_in_order(self, statement: str, query: Query) -> str:
@@ -113,7 +113,7 @@ class SqlDialect:
 
     def number(self, value: float, kind: ColumnType) -> str:
         """A number to compare a column of this type with."""
-        # A real beside a double would be widened, and so be another number than the one that was stored.
+        # A real compared with a double would be widened, and so differ from the stored number.
         if kind is ColumnType.FLOAT32:
             if not self.WIDENS:
                 return f"CAST({value!r} AS {self.NUMBERS[kind]})"
@@ -121,7 +121,7 @@ class SqlDialect:
         return repr(int(value)) if float(value).is_integer() else repr(value)
 
     def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
-        """What computes a value of a group's events."""
+        """The expression for an aggregate over a group's events."""
         if aggregate.column is None:
             return "count(*)"
         column = schema.column(aggregate.column)
@@ -131,37 +131,37 @@ class SqlDialect:
         if function.percent is not None:
             return self.percentile(column, function.percent)
         if function is Function.SUM and column.type is ColumnType.FLOAT32:
-            # The sum of reals is a real, whose last digits would get lost on the way.
+            # The sum of reals is a real, which would lose its last digits on the way.
             value = self.widen(value)
         return f"{function}({value})"
 
     def percentile(self, column: Column, percent: float) -> str:
-        """What computes a percentile of a group's values."""
+        """The expression for a percentile over a group's values."""
         value = self.read(column)
-        # Not all relatives of PostgreSQL have one of other numbers.
+        # Not all relatives of PostgreSQL have one for other numbers.
         value = value if column.type is ColumnType.FLOAT64 else self.widen(value)
         return f"percentile_cont({percent / 100:g}) WITHIN GROUP (ORDER BY {value})"
 
     def widen(self, value: str) -> str:
-        """A number as one of 64 bits."""
+        """A number with 64 bits."""
         return f"CAST({value} AS {self.NUMBERS[ColumnType.FLOAT64]})"
 
     def name_events(self, schema: Schema) -> str:
-        """What events are selected from, by the table's name."""
+        """The source of events, from the table's name."""
         return quote_name(schema.table)
 
     def name_tags(self, schema: Schema) -> str:
-        """What tags are selected from, by their table's name."""
+        """The source of tags, from their table's name."""
         return quote_name(schema.tags_table)
 
     def among(self, column: str, statement: str, count: int | None) -> str:
-        """The condition that a column's value is among those that a statement finds: `count` at most, if that
-        is known. Empty if `name_events` sees to it."""
+        """The condition that a column's value is among those of a statement: `count` at most, if known. Empty
+        if `name_events` does it."""
         return f"{column} {'=' if count == 1 else 'IN'} ({statement})"
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
-        """The statement for these values of each device's newest event; the first of them tells devices
-        apart. `source` is what follows FROM, conditions included."""
+        """The statement for these values of each device's newest event; the first identifies the device.
+        `source` follows FROM, including conditions."""
         # An index on device and time can make it fast.
         return (
             f"SELECT DISTINCT ON ({values[0]}) {list_aliased(values)} FROM {source}"
@@ -174,11 +174,11 @@ class SqlDialect:
 
 
 class NewestByFunction(SqlDialect):
-    """A dialect without DISTINCT ON whose function finds what the newest event has: in one pass, without
-    sorting, and NULL if that has no value."""
+    """A dialect without DISTINCT ON that has a function for a newest event's values: in one pass, without
+    sorting, and NULL if the event has no value."""
 
     NEWEST: ClassVar[str]
-    """The function, of a value and a time."""
+    """The function, with a value and a time."""
 
     def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
         if aggregate.function is Function.LAST:
@@ -205,8 +205,8 @@ class NewestByFunction(SqlDialect):
 def compile_query(
     bound: BoundQuery, schema: Schema, dialect: SqlDialect, newest: Newest = Newest.DIALECT
 ) -> str:
-    """The statement that asks what is bound. Its parameters are in it, as they would be in an application
-    that puts its statements together itself."""
+    """The statement for the bound query. It contains the parameters, as in an application that builds its own
+    statements."""
     query = bound.query
     conditions = _list_conditions(bound, schema, dialect)
     where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -214,7 +214,7 @@ def compile_query(
         columns = [_name_column(name, schema, dialect) for name in query.events]
         device = dialect.device(schema)
         if schema.is_apart(schema.device):
-            # By id first: names are looked up for those that were found.
+            # By id first; names are looked up for the result.
             inner, outer = _split(columns, [schema.is_apart(name) for name in query.events])
             statement = _find_newest(bound, schema, dialect, inner, where, newest)
             statement = _join_tags(statement, [device, *outer], schema, dialect)
@@ -261,10 +261,9 @@ def _list_conditions(bound: BoundQuery, schema: Schema, dialect: SqlDialect) -> 
 
 
 def _among_tags(condition: str, devices: int | None, schema: Schema, dialect: SqlDialect) -> str:
-    """A condition on names or tags, which so many devices fulfil at most, turned into one on the events'
-    ids."""
+    """A condition on names or tags, which at most this many devices meet, as one on the events' ids."""
     statement = f"SELECT {quote_name(ID)} FROM {quote_name(schema.tags_table)} WHERE {condition}"
-    # Where tables are joined, not all databases take the id's name alone.
+    # In joins, some databases need more than the id's name.
     return dialect.among(_name_id(schema.table), statement, devices)
 
 
@@ -281,7 +280,7 @@ def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> s
     computed = [aggregate.column for aggregate in query.compute if aggregate.column is not None]
     by_id = schema.is_apart(schema.device) and schema.device in named
     if by_id and not any(map(schema.is_apart, computed)):
-        # By id first: names are looked up for groups, of which there are fewer than events.
+        # By id first; names are looked up for groups, which are fewer than events.
         apart = [isinstance(part, str) for part in query.per] + [False] * len(values)
         inner, outer = _split([*per, *values], apart)
         return _join_tags(
@@ -297,25 +296,25 @@ def _compute(query: Query, schema: Schema, dialect: SqlDialect, where: str) -> s
 
 
 _ALIAS = '"_v%d"'
-"""Names a value in a statement around the one that asks for it; no column has such a name."""
+"""The alias of a value in a subquery; no column has such a name."""
 
 _DEVICES = '"_devices"'
-"""Names a list of devices; no table has such a name."""
+"""The alias of a list of devices; no table has such a name."""
 
 
 def list_aliases(count: int) -> str:
-    """The first names that `list_aliased` gives."""
+    """The aliases that `list_aliased` uses first."""
     return ", ".join(_ALIAS % place for place in range(count))
 
 
 def list_aliased(values: Sequence[str]) -> str:
-    """Values with the names by which `compile_query` asks for them."""
+    """Values with the aliases that `compile_query` uses for them."""
     return ", ".join(f"{value} AS {_ALIAS % place}" for place, value in enumerate(values))
 
 
 def _split(values: Sequence[str], apart: Sequence[bool]) -> tuple[list[str], list[str]]:
-    """Split values of which some are in the tags' table into those to ask of events, the id first, and those
-    to ask of these and the tags."""
+    """Split values, of which some are in the tags' table, into those to select from events, the id first, and
+    those to select from the result and the tags."""
     inner, outer = [quote_name(ID)], []
     for value, is_apart in zip(values, apart, strict=True):
         outer.append(value if is_apart else _ALIAS % len(inner))
@@ -324,8 +323,7 @@ def _split(values: Sequence[str], apart: Sequence[bool]) -> tuple[list[str], lis
 
 
 def _join_tags(statement: str, values: Sequence[str], schema: Schema, dialect: SqlDialect) -> str:
-    """The statement that asks these values of a statement, whose values are aliased, the first an id, and of
-    the tags."""
+    """The statement that joins tags to a statement, whose values are aliased, the first an id."""
     return (
         f"SELECT {dialect.select(values)} FROM ({statement}) AS e"
         f" JOIN {dialect.name_tags(schema)} ON {_name_id(schema.tags_table)} = {_ALIAS % 0}"
@@ -338,7 +336,7 @@ def _name_id(table: str) -> str:
 
 
 def _name_tables(columns: Iterable[str], schema: Schema, dialect: SqlDialect) -> str:
-    """The events' table, joined with that of the tags if one of the columns is there."""
+    """The events' table, joined with the tags' table if one of the columns is there."""
     table = dialect.name_events(schema)
     if not any(map(schema.is_apart, columns)):
         return table
@@ -354,7 +352,7 @@ def _find_newest(
     where: str,
     newest: Newest,
 ) -> str:
-    """The statement for these values of each device's newest event; the first of them tells devices apart."""
+    """The statement for these values of each device's newest event; the first identifies the device."""
     table, device, time = dialect.name_events(schema), values[0], quote_name(schema.time)
     aliased = list_aliased(values)
     if bound.devices is not None and len(bound.devices) == 1:
@@ -382,9 +380,8 @@ def _find_newest(
 
 
 def _list_devices(bound: BoundQuery, schema: Schema, dialect: SqlDialect, device: str) -> str:
-    """A WITH of the devices that are asked about: those that are named, all of the tags' table, or all that
-    have events, by jumping from one to the next in the index
-    (https://wiki.postgresql.org/wiki/Loose_indexscan)."""
+    """A WITH of the devices to query: the named ones, all in the tags' table, or all that have events, by
+    jumping from one to the next in the index (https://wiki.postgresql.org/wiki/Loose_indexscan)."""
     name = _ALIAS % 0
     named = [f"({dialect.text(device_name)})" for device_name in bound.devices or ()]
     if schema.is_apart(schema.device):
@@ -410,7 +407,7 @@ def quote_text(text: str) -> str:
 
 
 def fill_sql(text: str, bound: BoundQuery, schema: Schema, dialect: SqlDialect, table: str) -> str:
-    """A statement of the workload's own with its parameters filled in, `table` for its table."""
+    """A workload's own statement with its parameters filled in, and `table` for its table."""
 
     def write_number(value: float, column: Column) -> str:
         return dialect.number(value, column.type)
@@ -418,41 +415,41 @@ def fill_sql(text: str, bound: BoundQuery, schema: Schema, dialect: SqlDialect, 
     return fill_statement(text, bound, schema, dialect, write_number, table)
 
 
-# --- statements with places for what is drawn -------------------------------------------------------
+# --- statements with places for drawn parameters ----------------------------------------------------
 
-# No workload's events are of these times, and no device has such a name.
+# No workload's events have these times, and no device has such a name.
 _START_MS, _END_MS = 4_102_444_800_123, 4_102_531_200_456
 _NAMES = "\ue000%d\ue001"
 
 
 @dataclass(frozen=True)
 class Template:
-    """A statement with places for the parameters of an execution: its devices, then the start and the end of
-    its window, as far as the query has them."""
+    """A statement with places for an execution's parameters: its devices, then the start and the end of its
+    window, as far as the query has them."""
 
     parts: tuple[str, ...]
-    """What is constant, before, between and behind the places."""
+    """The constant parts, before, between and after the places."""
     places: tuple[int, ...]
-    """Which parameter comes behind each part but the last."""
+    """The parameter after each part except the last."""
     devices: int
     """How many parameters are names; the others are times, in ms since 1970."""
 
     def join(self, write: Callable[[int], str]) -> str:
-        """The statement with what `write` makes of each parameter's number."""
+        """The statement with the results of `write` for each parameter's number."""
         places = [*map(write, self.places), ""]
         return "".join(map(str.__add__, self.parts, places))
 
     def fill(
         self, bounds: BoundQueries, text: Callable[[str], str], instant: Callable[[int], str]
     ) -> Iterator[str]:
-        """The statement of each execution, with what these make of a name and of a time, as it is taken."""
+        """The statement of each execution, with names and times in the form from these functions."""
         if not self.places:
             return iter([self.parts[0]] * len(bounds))
         parameters = bounds.list_parameters()
         names, times = parameters[: self.devices], parameters[self.devices :]
         columns = [*(map(text, map(bytes.decode, column)) for column in names)]
         columns += [map(instant, column) for column in times]
-        # Some 0.5 µs each, however many places there are.
+        # About 0.5 µs each, however many places there are.
         pattern = "%s".join(part.replace("%", "%%") for part in self.parts)
         choose = itemgetter(*self.places)
         return (pattern % choose(row) for row in zip(*columns, strict=True))
@@ -461,8 +458,8 @@ class Template:
 def make_template(
     bounds: BoundQueries, compiled: Callable[[BoundQuery], str], literals: Drawn
 ) -> Template:
-    """What the statements of a query's executions have in common. `compiled` puts each parameter into the
-    statement as `literals` writes it, and makes no other difference."""
+    """What the statements of a query's executions share. `compiled` puts each parameter into the statement as
+    `literals` writes it, and makes no other difference."""
     count = 0 if bounds.devices is None else bounds.devices.shape[1]
     names = tuple(_NAMES % number for number in range(count))
     written = {literals.text(name): number for number, name in enumerate(names)}

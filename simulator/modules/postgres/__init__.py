@@ -2,16 +2,15 @@
 
 How requests are sent
 ---------------------
-libpq, through psycopg 3's C binding, connects, prepares and asks (`kit/libpq`). Events bypass it, each
-request in one round trip, except that TLS uses its functions (`kit/libpq_pipeline`): otherwise a driver's
-own overhead would be measured with the database. Single inserts, and those of `transaction`, are prepared
-statements with binary values. All dialects get the same: each documents the extended protocol, COPY and
-binary values.
-`prepared_statements=false` is for proxies.
+libpq, through psycopg 3's C binding, connects, prepares and queries (`kit/libpq`). Events bypass it, each
+request in one round trip, except over TLS, which uses its functions (`kit/libpq_pipeline`): otherwise a
+driver's own overhead would be measured with the database. Single inserts, and those of `transaction`, are
+prepared statements with binary values. All dialects get the same: each documents the extended protocol, COPY
+and binary values. `prepared_statements=false` is for proxies.
 
-With `client=official` (psycopg2) and `client=psycopg3`, a driver sends events, see `official`.
+With `client=official` (psycopg2) and `client=psycopg3`, a driver sends events: see `official`.
 
-Tags in a table of their own (`tags=table`)
+Tags in a separate table (`tags=table`)
 -----------------------------------------
 The table has a primary key on `tags_id`, and its rows are stored by `INSERT … ON CONFLICT DO NOTHING`, which
 may be repeated. Events' rows have no foreign key, which would cost a look-up for each. Queries join the names
@@ -100,7 +99,7 @@ _COLUMN_TYPES = {
     ColumnType.JSON: "jsonb",
 }
 
-# https://www.postgresql.org/docs/current/limits.html; `id` is one of them.
+# https://www.postgresql.org/docs/current/limits.html, including `id`.
 _RIGHTS = (
     "SELECT current_schema(), has_schema_privilege(current_schema(), 'CREATE'),"
     " current_setting('transaction_read_only')"
@@ -138,29 +137,29 @@ _ORDERED_OTHERWISE = (
     " WHERE attrelid = to_regclass(%s) AND attname = ANY(%s) AND collname <> 'C'"
     " AND NOT (collname = 'default' AND 'B' < 'a')"
 )
-"""Those of a table's columns whose texts are in another order than that of their bytes."""
+"""A table's columns whose texts aren't sorted by their bytes."""
 
 _LIMITED = (
     "SELECT attname, CASE WHEN atttypid IN (1042, 1043) AND atttypmod > 4 THEN atttypmod - 4 END,"
     " attnotnull, atthasdef OR attidentity <> '' FROM pg_attribute"
     " WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped"
 )
-"""A table's columns, how many characters each may have at most, whether each row must have a value, and
-whether there is one by default."""
+"""A table's columns, with the maximum length, whether each row must have a value, and whether there is a
+default."""
 
 _OWN_COLUMNS = (KEY_COLUMN, "rowid")
-"""The second is CockroachDB's, of a table without a key:
+"""The second is CockroachDB's, for a table without a key:
 https://www.cockroachlabs.com/docs/stable/primary-key"""
 
 _DEVICES_AT_ONCE = 1000
-"""Rows of an INSERT into the tags' table."""
+"""Rows per INSERT into the tags' table."""
 
 
 class Postgres(
     SqlModule[ServerOptions, Session],
     IndexedModule[ServerOptions],
 ):
-    """Any server that speaks PostgreSQL's protocol."""
+    """Any server with PostgreSQL's protocol."""
 
     name = "postgres"
     PACKAGES = ("psycopg", "psycopg-binary")
@@ -208,7 +207,7 @@ class Postgres(
     ELSEWHERE = "another database or search_path"
     TYPES = _COLUMN_TYPES
     OWN_COLUMNS = _OWN_COLUMNS
-    # Where tables are made and dropped. A partition is whose its table is.
+    # The schema in which tables are created and dropped. A partition has the owner of its table.
     MARKS = (
         "SELECT c.relname, obj_description(coalesce(i.inhparent, c.oid), 'pg_class'),"
         " c.relkind IN ('r', 'p') FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
@@ -216,7 +215,7 @@ class Postgres(
         " WHERE n.nspname = current_schema() AND c.relname IN ({names})"
     )
     TIME_ORDER: ClassVar[str] = "ASC"
-    """The order of time in the indexes."""
+    """The order of the time in the indexes."""
     TIME_INDEX: ClassVar[bool] = False
     """Whether every table has an index on time alone."""
     KEY_CONSTRAINT: ClassVar[str | None] = "PRIMARY KEY (id)"
@@ -226,7 +225,7 @@ class Postgres(
         super().__init__(options, job)
         options.table_suffix()
         self.dialect = options.find_dialect()
-        """What the server speaks."""
+        """The server's dialect."""
         if self.dialect.MOST_ROW_BYTES is not None:
             check_row(job.schema, self.dialect.MOST_ROW_BYTES)
         if job.retention is not None and self.dialect.NO_PARTITIONS is not None:
@@ -286,7 +285,7 @@ class Postgres(
         return [*self._create_extensions(), *self.make_statements()]
 
     def _create_extensions(self) -> list[str]:
-        """The statements that make the extensions that the options name."""
+        """The statements that create the extensions from the options."""
         return [
             f"CREATE EXTENSION IF NOT EXISTS {quote_name(extension)}"
             for extension in self.options.install_extensions
@@ -330,7 +329,7 @@ class Postgres(
             columns.insert(0, f"{KEY_COLUMN} {key_type}")
             key = self.KEY_CONSTRAINT
             if key is not None and self.job.retention is not None:
-                # The key of a table in partitions has the column that they go by.
+                # The key of a partitioned table includes the partition column.
                 key = f"PRIMARY KEY (id, {quote_name(schema.time)})"
             constraint = constraint or key
         return [*columns, constraint] if constraint else columns
@@ -343,7 +342,7 @@ class Postgres(
         return ranges + self.options.table_suffix()
 
     def _list_bounds(self) -> list[int]:
-        """Where partitions end by which older events are dropped; none without a retention."""
+        """The bounds of partitions for dropping older events; none without a retention."""
         retention = self.job.retention
         return [] if retention is None else list_bounds(retention, self.job.schema.epoch_ms)
 
@@ -378,7 +377,7 @@ class Postgres(
                     )
 
     def holds(self, actual: str, expected: str) -> bool:
-        # The same in all but name. https://www.postgresql.org/docs/current/datatype-character.html
+        # The same except for the name. https://www.postgresql.org/docs/current/datatype-character.html
         return super().holds("varchar" if actual == "text" else actual, expected)
 
     def check_own_tables(self) -> None:
@@ -406,7 +405,7 @@ class Postgres(
                     raise own_schema_lacks(what, is_tags)
 
     def check_tables(self) -> None:
-        """SimulatorError if a table that was there before has another kind of key than is asked for."""
+        """SimulatorError if an existing table has another kind of key than the options ask for."""
         key = self.job.load.primary_key
         if self.own_tables or any(column.name == KEY_COLUMN for column in self.job.schema.row):
             return
@@ -496,7 +495,7 @@ class Postgres(
         return storage.model_copy(update={"indexes": sizes})
 
     def choose_index_sizes(self, table: str) -> str:
-        """What says how large each index of a table is, as `Dialect.INDEX_SIZES`."""
+        """The statement for the size of each index of a table, as `Dialect.INDEX_SIZES`."""
         return self.dialect.INDEX_SIZES
 
     def storage_during(self) -> Storage:
@@ -539,30 +538,30 @@ class Postgres(
         return self.dialect.SQL
 
     def plans_anew(self, bounds: BoundQueries) -> bool:
-        """Whether a query is asked by its text each time, as for a window of all devices. PostgreSQL has,
-        after five executions of a prepared statement, one plan for windows of any length, and takes them for
-        0.5 % of the events: it sorted 500,000 where it only needed a hash. A plan of its own takes 0.1 ms. By
-        an index on time alone it read all of a window even for one device."""
+        """Whether a query is sent as text each time, as for a window over all devices. After five executions
+        of a prepared statement, PostgreSQL has one plan for windows of any length, and assumes that they
+        select 0.5 % of the events: it sorted 500,000 where a hash would do. A new plan takes 0.1 ms. With
+        only an index on time, it read all of a window even for one device."""
         if bounds.query.window is None:
             return False
         return bounds.devices is None or self.reads_window_by_time(bounds.query)
 
     def choose_newest(self) -> Newest | None:
-        """How each device's newest event is asked for; None: as `NEWEST` says."""
+        """How to select each device's newest event; None: as in `NEWEST`."""
         dialect = self.dialect
         return dialect.INDEXED_NEWEST if self.is_indexed else dialect.PLAIN_NEWEST
 
     def reads_window_by_time(self, query: Query) -> bool:
-        """Whether a plan for all windows may read those of some devices by an index on time alone."""
+        """Whether a plan for all windows may read those of some devices with an index on time alone."""
         return False
 
 
 def make_writer(module: Postgres) -> PostgresWriter:
-    """A writer by the lean path."""
+    """A writer for the lean path."""
     encoder = module.encoder(module.options, module.job)
     return PostgresWriter(encoder, module.options, module.job, module.dialect)
 
 
 def make_asker(module: Postgres, in_flight: int) -> PostgresAsker:
-    """An asker by the lean path."""
+    """An asker for the lean path."""
     return PostgresAsker(module, in_flight, module.options, module.dialect, module.plans_anew)

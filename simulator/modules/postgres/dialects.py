@@ -1,7 +1,7 @@
-"""What differs between PostgreSQL and its relatives, apart from speed.
+"""Differences between PostgreSQL and its relatives, apart from speed.
 
-A target says which it is by the option `dialect`: what a payload looks like must be known where no
-server is asked. The collector compares it with what the server says of itself.
+A target declares its server by the option `dialect`, since payloads must be known where no server can be
+asked. The collector compares the option with the server's version.
 """
 
 from __future__ import annotations
@@ -47,40 +47,39 @@ def _count_majority(settings: Mapping[str, Any]) -> int | None:
 
 
 NEWEST = {"newest-per-device": Newest.WINDOW}
-"""What is asked otherwise than by DISTINCT ON, which sorts all events where no index serves it."""
+"""Not with DISTINCT ON, which sorts all events where no index serves it."""
 
 MOST_ROW_BYTES = 8160
-"""A row lies on one page of 8 kB, but for long texts, which are stored elsewhere: `MaxHeapTupleSize` in
+"""A row fits on one page of 8 kB, except for long texts, which are stored elsewhere: `MaxHeapTupleSize` in
 https://github.com/postgres/postgres/blob/master/src/include/access/htup_details.h"""
 
 MOST_IN_ARRAY = 100
-"""Of how many devices an array is made at most. Without an index, each event is compared with each of
-them."""
+"""The most devices in an array. Without an index, each event is compared with each of them."""
 
 
 class PostgresSql(SqlDialect):
-    """What PostgreSQL and its planner need to be told."""
+    """SQL that suits PostgreSQL and its planner."""
 
-    # The order of most databases is that of a locale. As the columns have it, indexes serve it; a column's
-    # own order takes no time that the other wouldn't.
+    # Most databases sort by a locale. With the columns' own order, indexes serve the query, and it takes no
+    # extra time.
     COLLATION = ' COLLATE "C"'
 
     def device(self, schema: Schema) -> str:
-        # What is taken out of a document has the database's order.
+        # Values from a document have the database's order.
         name = super().device(schema)
         return f"({name}){self.COLLATION}" if schema.device_path and self.COLLATION else name
 
     def among(self, column: str, statement: str, count: int | None) -> str:
-        # An array is found first, and then an index on device and time can be gone through by it: of a
-        # join, the planner doesn't know which devices it will find. With the index, means of ten of
-        # 1,000 devices took 30 ms instead of 117.
+        # An array is found first, and then an index on device and time can be scanned for it: for a join, the
+        # planner doesn't know which devices it will find. With the index, means of ten of 1,000 devices took
+        # 30 ms instead of 117.
         if count is not None and 1 < count <= MOST_IN_ARRAY:
             return f"{column} = ANY (ARRAY({statement}))"
         return super().among(column, statement, count)
 
 
 class YugabyteSql(PostgresSql):
-    """Its databases are all in the order of bytes."""
+    """All its databases sort by bytes."""
 
     COLLATION = ""
 
@@ -94,49 +93,49 @@ class DialectName(StrEnum):
 
 
 class Dialect:
-    """PostgreSQL, and what its relatives have in common with it."""
+    """PostgreSQL, and the base of its relatives."""
 
     name: ClassVar[DialectName] = DialectName.POSTGRESQL
     PRODUCT: ClassVar[str] = "PostgreSQL"
     # `DETACH`: https://www.postgresql.org/docs/14/sql-altertable.html. `gen_random_uuid` came with 13.
     OLDEST: ClassVar[str] = "14"
-    """The oldest version that is supported."""
+    """The oldest supported version."""
     BATCH_MODE: ClassVar[InsertMode] = InsertMode.COPY
-    """How batches are sent if no option says it."""
+    """How to send batches if no option sets it."""
     MOST_ROW_BYTES: ClassVar[int | None] = MOST_ROW_BYTES
-    """What a row may take; None: as much as its columns."""
+    """The most bytes of a row; None: as many as its columns allow."""
     COPY_IS_ATOMIC: ClassVar[bool] = True
     """Whether a COPY without BEGIN is stored as a whole or not at all."""
     COPY_UNESCAPES_JSON: ClassVar[bool] = True
-    """Whether a COPY of texts takes the escapes out of a JSON column's values, as out of all others."""
+    """Whether a COPY of texts unescapes a JSON column's values, like all others."""
     ADVISORY_LOCKS: ClassVar[bool] = True
     IS_REPEATABLE: ClassVar[bool] = False
-    """Whether a request that is stored already may be sent again: the database drops what it has."""
+    """Whether a request that is already stored may be sent again: the database drops existing events."""
     SESSION: ClassVar[Mapping[str, str]] = {
-        # What is read as texts.
+        # How to read texts.
         "extra_float_digits": "3",
         "datestyle": "ISO, MDY",
         "intervalstyle": "postgres",
         "bytea_output": "hex",
         "timezone": "UTC",
         "quote_all_identifiers": "off",
-        # What is sent as texts.
+        # How to send texts.
         "standard_conforming_strings": "on",
-        # How long statements and connections may take is for the target's own options.
+        # The target's own options set the limits for statements and connections.
         "statement_timeout": "0",
         "lock_timeout": "0",
         "transaction_timeout": "0",
         "idle_in_transaction_session_timeout": "0",
         "idle_session_timeout": "0",
     }
-    """Settings that each session gets, as far as the server knows them, whatever the server, the database or
-    the role has: docs/reference/databases.md."""
+    """Settings for each session, as far as the server knows them, whatever the server, the database or the
+    role sets: docs/reference/databases.md."""
     SQL: SqlDialect = PostgresSql()
-    """The SQL in which queries are asked."""
+    """The SQL for queries."""
     INDEXED_NEWEST: ClassVar[Newest | None] = Newest.SEEK
-    """How each device's newest event is asked for where an index serves it; None: as `NEWEST` says."""
+    """How to select each device's newest event where an index serves it; None: as in `NEWEST`."""
     PLAIN_NEWEST: ClassVar[Newest | None] = Newest.JOIN
-    """How it is asked for without an index; None: by DISTINCT ON, except for `NEWEST`."""
+    """How to select it without an index; None: with DISTINCT ON, except for `NEWEST`."""
     # https://www.postgresql.org/docs/current/wal-async-commit.html
     DURABILITY: ClassVar[Durability] = Durability(
         {
@@ -148,54 +147,55 @@ class Dialect:
         },
         count_places=_count_standbys,
     )
-    """What an acknowledgement is worth."""
+    """The durability of an acknowledgement."""
     SETTINGS: ClassVar[Sequence[str]] = ()
-    """Settings that `server_info` tells besides those of PostgreSQL."""
+    """Settings for `server_info` besides those of PostgreSQL."""
     FACTS: ClassVar[Mapping[str, str]] = {}
-    """Name -> statement whose answer `server_info` tells, if the user may ask it."""
+    """Name -> statement whose answer `server_info` adds, if the user may run it."""
 
     STORAGE: ClassVar[str] = (
         "SELECT pg_total_relation_size({text}::regclass), pg_indexes_size({text}::regclass), 1"
     )
-    """What says how many bytes a table takes in all, how many of them its indexes, and how many copies
-    are in that: `{name}` is the table's name, `{text}` the same as a text."""
+    """The statement for a table's total bytes, the bytes of its indexes, and the number of copies included:
+    `{name}` is the table's name, `{text}` the same as a text."""
     INDEX_SIZES: ClassVar[str] = (
         "SELECT c.relname, coalesce((SELECT sum(pg_table_size(relid)) FROM pg_partition_tree(c.oid)),"
         " pg_table_size(c.oid)) FROM pg_index JOIN pg_class c ON c.oid = indexrelid"
         " WHERE indrelid = {text}::regclass"
     )
-    """What says how many bytes each of a table's indexes takes, in all copies."""
+    """The statement for the bytes of each of a table's indexes, in all copies."""
     STORED: ClassVar[str] = (
         "pg_total_relation_size: the table's files with TOAST and indexes, on the server that was asked;"
         " without the write-ahead log, and without standbys"
     )
-    """Where these figures come from, and what they leave out."""
+    """The source of these figures, and what they leave out."""
     STORAGE_RIGHT: ClassVar[str] = ""
-    """What to do if the user may not ask for them."""
+    """The remedy if the user may not read them."""
     ALLOCATION: ClassVar[Allocation] = Allocation(
         unit_bytes=64 * 8192, cause="PostgreSQL's files grow by up to 64 pages, 512 KiB, at a time"
     )
     """MAX_BUFFERS_TO_EXTEND_BY in src/backend/access/heap/hio.c."""
     COMPACTION: ClassVar[str | None] = "VACUUM (ANALYZE)"
-    """What a night would do for a table, as the beginning of a statement."""
+    """The beginning of a statement for a table's nightly maintenance."""
 
     BACKEND: ClassVar[str | None] = (
         "SELECT pid, backend_start::text FROM pg_stat_activity WHERE pid = pg_backend_pid()"
     )
-    """Asks what tells a connection's server process from all others; None if nothing does."""
+    """Selects the identity of a connection's server process; None if there is none."""
     END: ClassVar[Sequence[str]] = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid = %s AND backend_start = %s",
     )
-    """End that process, by what `BACKEND` told of it; the answer to the last is empty when it has ended."""
+    """Statements that end this process, with the values from `BACKEND`; the answer to the last is empty once
+    it has ended."""
 
     NO_PARTITIONS: ClassVar[str | None] = None
-    """Why tables have no partitions by time that could be dropped; None: they have."""
+    """Why tables can't have partitions by time that could be dropped; None: they can."""
     DETACH: ClassVar[str | None] = "ALTER TABLE {table} DETACH PARTITION {partition} CONCURRENTLY"
-    """What takes a partition out of its table without making others wait, before it is dropped; None: it is
+    """Detaches a partition from its table without making others wait, before it is dropped; None: it is
     dropped at once."""
 
     def table_suffix(self, tablets: int | None, colocation: bool | None) -> str:
-        """What follows the columns in CREATE TABLE; OptionError if there is no such thing."""
+        """What follows the columns in CREATE TABLE; OptionError if the dialect doesn't support it."""
         if tablets is not None or colocation is not None:
             raise OptionError("options tablets and colocation need dialect=yugabytedb")
         return ""
@@ -205,7 +205,7 @@ class Dialect:
         return text.rpartition("-YB-")[2]
 
     def backend(self, connection: ServerConnection) -> Any:
-        """What tells this connection's server process from all others, by `BACKEND`; None if nothing does."""
+        """The identity of this connection's server process, from `BACKEND`; None if there is none."""
         rows = connection.ask(self.BACKEND) if self.BACKEND else []
         return rows[0] if rows else None
 
@@ -216,16 +216,15 @@ class Dialect:
         lost_for_s: float,
         connect_to: Callable[[str, int], ServerConnection],
     ) -> bool:
-        """End a lost connection's `backend`; returns whether it has ended, so that nothing of it can be
-        committed any more. `connect_to(host, port)` connects to another node of a cluster, or raises
-        OSError."""
+        """End a lost connection's `backend`; returns whether it has ended, so that it can no longer commit
+        anything. `connect_to(host, port)` connects to another node of a cluster, or raises OSError."""
         *others, last = self.END
         for statement in others:
             connection.ask(statement, backend)
         return not connection.ask(last, backend)
 
     def find_passing_error(self, text: str) -> Retryable | None:
-        """The error that this text is about, if it passes and leaves nothing behind in this dialect."""
+        """The error in this text, if it is temporary and leaves nothing behind in this dialect."""
         return None
 
 
@@ -234,20 +233,20 @@ class CockroachDB(Dialect):
 
     name = DialectName.COCKROACHDB
     PRODUCT = "CockroachDB"
-    # Sizes, see STORAGE: https://www.cockroachlabs.com/docs/v23.2/show-ranges
+    # Sizes: see STORAGE. https://www.cockroachlabs.com/docs/v23.2/show-ranges
     OLDEST = "23.2"
     MOST_ROW_BYTES = None
-    # What the reference measured. With some versions and settings COPY is faster: it can be chosen.
+    # As the reference measured. With some versions and settings, COPY is faster: it can be chosen.
     BATCH_MODE = InsertMode.VALUES_LISTS
-    # Before 22.2, and with copy_from_atomic_enabled off, each 100 rows are a transaction of their
-    # own: https://www.cockroachlabs.com/docs/v22.1/copy-from
+    # Before 22.2, and with copy_from_atomic_enabled off, every 100 rows are a transaction:
+    # https://www.cockroachlabs.com/docs/v22.1/copy-from
     COPY_IS_ATOMIC = False
-    # The types that are unescaped: readTextTuple in
+    # For the types that are unescaped, see readTextTuple in
     # https://github.com/cockroachdb/cockroach/blob/master/pkg/sql/copy_from.go
     COPY_UNESCAPES_JSON = False
-    # They are there, but do nothing: https://github.com/cockroachdb/cockroach/issues/13546
+    # They exist, but have no effect: https://github.com/cockroachdb/cockroach/issues/13546
     ADVISORY_LOCKS = False
-    # A lookup join goes through the index: https://www.cockroachlabs.com/docs/stable/joins#lookup-joins
+    # A lookup join uses the index: https://www.cockroachlabs.com/docs/stable/joins#lookup-joins
     SQL = SqlDialect()
     # A window took 0.7 to 1.2 s, joins 0.13 to 0.49 s: docs/measurements/plans.md. SEEK was not measured.
     INDEXED_NEWEST = Newest.JOIN
@@ -264,9 +263,9 @@ class CockroachDB(Dialect):
         ),
     }
 
-    # A range may hold several tables, so its size says little of one. By index, `span_stats` is of the
-    # index's share of the range, in one copy: https://github.com/cockroachdb/cockroach/pull/103128. The table
-    # itself is its index 1. `crdb_internal` tells the same, but new versions keep it from sessions:
+    # A range may hold several tables, so its size says little about one. For an index, `span_stats` reports
+    # its share of the range, in one copy: https://github.com/cockroachdb/cockroach/pull/103128. The table
+    # itself is its index 1. `crdb_internal` reports the same, but new versions hide it from sessions:
     # https://www.cockroachlabs.com/docs/v26.3/crdb-internal#access-control
     _PARTS: ClassVar[str] = (
         "(SELECT index_id, index_name, cardinality(replicas) AS copies,"
@@ -294,12 +293,12 @@ class CockroachDB(Dialect):
     # https://www.cockroachlabs.com/docs/stable/row-level-ttl
     NO_PARTITIONS = "its row-level TTL is a job of the server, run at most once a minute"
 
-    # Sessions are known in the whole cluster, pg_stat_activity is empty.
+    # Sessions are listed for the whole cluster; pg_stat_activity is empty.
     BACKEND = "SHOW session_id"
-    # https://www.cockroachlabs.com/docs/stable/cancel-session: a user's own need no privilege. CANCEL SESSION
-    # would fail as long as the session's node is dead, since it calls that node. Only nodes that answer list
-    # their sessions. What a dead node had begun needs no wait of ours: whoever then looks for its events
-    # waits until it is committed, or aborted for lack of heartbeats:
+    # https://www.cockroachlabs.com/docs/stable/cancel-session: a user's own sessions need no privilege.
+    # CANCEL SESSION would fail while the session's node is dead, since it calls that node. Only nodes that
+    # answer list their sessions. Requests from a dead node need no wait of ours: a later look-up of their
+    # events waits until they are committed, or aborted for lack of heartbeats:
     # https://www.cockroachlabs.com/docs/stable/architecture/transaction-layer#transaction-conflicts
     END = (
         "CANCEL SESSIONS IF EXISTS SELECT session_id FROM [SHOW CLUSTER SESSIONS] WHERE session_id = %s",
@@ -316,9 +315,9 @@ class YugabyteDB(Dialect):
     OLDEST = "2.18"
     MOST_ROW_BYTES = None
     SQL = YugabyteSql()
-    # How its planner takes a join has not been measured.
+    # Joins haven't been measured with its planner.
     PLAIN_NEWEST = None
-    # By default it is off, and each second, or each MB, is synced:
+    # By default it is off, and the log is synced every second, or every MB:
     # https://docs.yugabyte.com/stable/reference/configuration/yb-tserver/#durable-wal-write
     DURABILITY = Durability(
         unknown="YugabyteDB's servers don't show durable_wal_write",
@@ -351,7 +350,7 @@ class YugabyteDB(Dialect):
     # It has no CONCURRENTLY: https://docs.yugabyte.com/stable/explore/ysql-language-features/advanced-features/partitions/
     DETACH = None
 
-    # Its node as well, since pg_stat_activity only has the processes of one node.
+    # Including its node, since pg_stat_activity lists only the processes of one node.
     BACKEND = (
         "SELECT pid, backend_start::text, host(inet_server_addr()), inet_server_port()"
         " FROM pg_stat_activity WHERE pid = pg_backend_pid()"
@@ -359,7 +358,7 @@ class YugabyteDB(Dialect):
     # A transaction without heartbeats ends after 5 s (10 periods of 500 ms):
     # https://docs.yugabyte.com/stable/architecture/transactions/transactional-io-path/
     UNREACHABLE_S: ClassVar[float] = 10.0
-    """How long after its connection was lost a backend on a node that can't be reached has ended."""
+    """The time after which a lost backend on an unreachable node has ended."""
 
     def table_suffix(self, tablets: int | None, colocation: bool | None) -> str:
         # https://docs.yugabyte.com/stable/api/ysql/the-sql-language/statements/ddl_create_table/
@@ -387,9 +386,9 @@ class YugabyteDB(Dialect):
             return super().is_gone(there, process, lost_for_s, connect_to)
 
     def find_passing_error(self, text: str) -> Retryable | None:
-        """A DDL statement elsewhere (another table will do) makes a statement fail once.
+        """A DDL statement, even on another table, makes a statement fail once.
 
-        Before 2024.2 it has the code XX000, which says nothing:
+        Before 2024.2, the error has the unspecific code XX000:
         https://github.com/yugabyte/yugabyte-db/releases/tag/2024.2.2.0-b34
         """
         text = text.lower()
@@ -408,7 +407,7 @@ DIALECTS: Mapping[DialectName, Dialect] = {
 
 
 def dialect_of(version: str) -> DialectName | None:
-    """The dialect of the server whose `version()` this is; None if it is none of these."""
+    """The dialect of the server with this `version()`; None if it is none of these."""
     if version.startswith("CockroachDB"):
         return DialectName.COCKROACHDB
     if "-YB-" in version:

@@ -1,9 +1,9 @@
 """Options of targets on PostgreSQL and its relatives, and requests to them: binary and text COPY, values
 lists, single inserts, transactions.
 
-All are built in bulk from the schema: any workload's columns will do. An INSERT of one event is a
-prepared statement with binary values (Bind, Execute): the server doesn't parse it again, and numpy makes the
-messages of all events at once. Without prepared statements it is a text.
+All are built in bulk from the schema of any workload. An INSERT of one event is a prepared statement with
+binary values (Bind, Execute): the server doesn't parse it again, and numpy builds the messages of all events
+at once. Without prepared statements, it is a text.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ CLIENTS = {
         },
     ),
 }
-"""What the option `client` can be."""
+"""The values of the option `client`."""
 
 
 MODES = (
@@ -76,7 +76,7 @@ MODES = (
 
 
 class ServerOptions(IndexOptions):
-    """How events are sent, where the server is, and what is made there: for this module and those built on
+    """How to send events, where the server is, and what to create there: for this module and those built on
     it."""
 
     ADDRESSES: ClassVar[str] = "connection_string"
@@ -138,7 +138,7 @@ class ServerOptions(IndexOptions):
         return InsertMode.VALUES_LISTS if self.use_values_lists else self.find_dialect().BATCH_MODE
 
     def find_dialect(self) -> Dialect:
-        """The dialect that the server speaks."""
+        """The server's dialect."""
         return DIALECTS[DialectName.POSTGRESQL]
 
     @classmethod
@@ -162,7 +162,7 @@ class ServerOptions(IndexOptions):
         return list_secrets(self.dsn)
 
     def table_suffix(self) -> str:
-        """What follows the columns in CREATE TABLE; OptionError if the server can't do it."""
+        """What follows the columns in CREATE TABLE; OptionError if the server doesn't support it."""
         return ""
 
     def public(self) -> dict[str, Any]:
@@ -171,7 +171,7 @@ class ServerOptions(IndexOptions):
 
 
 class PostgresOptions(ServerOptions):
-    """Options of targets with `module: postgres`, where the server may also be a relative of PostgreSQL."""
+    """Options of targets with `module: postgres`; the server may also be a relative of PostgreSQL."""
 
     dialect: Annotated[DialectName, PAYLOAD] = Field(
         DialectName.POSTGRESQL,
@@ -228,7 +228,7 @@ class PostgresEncoder(Encoder):
         prepared: bool = True,
         copy_is_atomic: bool = True,
     ) -> None:
-        """`prepared`: single inserts and transactions by the statements of `list_prepared`;
+        """`prepared`: use the statements of `list_prepared` for single inserts and transactions;
         `copy_is_atomic`: a COPY needs no transaction around it."""
         super().__init__(job)
         self.mode = mode
@@ -247,19 +247,19 @@ class PostgresEncoder(Encoder):
         self._column_list = ", ".join(map(quote_name, names))
 
     def send_as(self, column: Column) -> Column:
-        """The column as its values are sent."""
+        """The column in the form in which its values are sent."""
         return column
 
     def list_values(self, block: EventBlock) -> Columns:
-        """The columns of the block's rows as they are sent, and their values."""
+        """The columns of the block's rows in the form to send, and their values."""
         if self.has_client_key:
             return with_client_key(block)
         return block.schema.row, block.row_columns
 
     def copy_statement(self, table: int) -> str:
-        """The COPY whose data `encode` makes."""
+        """The COPY for the data from `encode`."""
         name = quote_name(self._tables[table])
-        # The syntax from before PostgreSQL 9, since older CockroachDB knows no other.
+        # The syntax from before PostgreSQL 9, since older CockroachDB supports no other.
         how = " WITH BINARY" if self.copy_format is CopyFormat.BINARY else ""
         return f"COPY {name} ({self._column_list}) FROM STDIN{how}"
 
@@ -269,7 +269,7 @@ class PostgresEncoder(Encoder):
         return f"INSERT INTO {name} ({self._column_list}) VALUES ".encode()
 
     def list_prepared(self) -> list[tuple[bytes, bytes, Sequence[int]]]:
-        """The statements that must be prepared on a connection: name, text and types of the parameters."""
+        """The statements to prepare on a connection: name, text and types of the parameters."""
         if not self._is_prepared:
             return []
         marks = ", ".join(f"${number}" for number in range(1, len(self._types) + 1)).encode()
@@ -295,7 +295,7 @@ class PostgresEncoder(Encoder):
         ]
 
     def _deal(self, block: EventBlock) -> list[Insert]:
-        """The inserts of one request, which goes to several tables."""
+        """The inserts of one request that is dealt to several tables."""
         return [
             insert
             for share, part in deal_block(block, len(self._tables))
@@ -311,7 +311,7 @@ class PostgresEncoder(Encoder):
         return requests
 
     def _list_inserts(self, block: EventBlock, size: int, table: int) -> list[list[Insert]]:
-        """What inserts the block's rows into one table, `size` rows to each request."""
+        """The inserts of the block's rows into one table, `size` rows per request."""
         columns = self.list_values(block)
         if self.mode is InsertMode.COPY:
             make_rows = copy_binary if self.copy_format is CopyFormat.BINARY else text_rows

@@ -1,11 +1,11 @@
-"""psycopg2 and psycopg 3, as their documentation has it: `client=official`, `client=psycopg3`.
+"""psycopg2 and psycopg 3, as in their documentation: `client=official`, `client=psycopg3`.
 
-Inserts are one call for each request, in a transaction of its own, with the drivers' defaults. A lost
-connection is treated as that of the lean path: its backend is ended, and the request in doubt looked for.
+Inserts are one call per request, each in its own transaction, with the drivers' defaults. A lost connection
+is handled as on the lean path: its backend is ended, and the request in doubt is looked up.
 
-Questions are `cursor.execute` with parameters for a statement's `%s`, and `fetchall`, which makes a tuple of
-Python values of each row. Each statement is a transaction of its own (autocommit). Several in flight are as
-many threads, each with a connection.
+Queries use `cursor.execute` with parameters for a statement's `%s`, and `fetchall`, which makes a tuple of
+Python values of each row. Each statement is its own transaction (autocommit). Each query in flight has a
+thread with a connection.
 
 https://www.psycopg.org/docs/extras.html#fast-execution-helpers
 https://www.psycopg.org/docs/cursor.html#cursor.copy_expert
@@ -61,23 +61,23 @@ _ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
 class DriverConnection:
-    """A driver's connection, asked as `Connection` is.
+    """A driver's connection, with the interface of `Connection`.
 
-    libpq waits for an answer for as long as the connection lives, and a proxy that stalls keeps it alive.
-    So a thread shuts the connection's socket down when a request has taken too long, and the call that waits
-    for the answer ends with an error like that of any connection that is lost.
+    libpq waits for an answer as long as the connection lives, and a stalling proxy keeps it alive. So a
+    thread shuts the connection's socket down when a request has taken too long, and the waiting call ends
+    with an error, as for any lost connection.
     """
 
     def __init__(self, module: Any, parameters: Mapping[str, Any], limit_s: float) -> None:
         """Connect; OSError if the connection is refused. `module`: the driver's; `parameters`: libpq's;
-        `limit_s`: how long a statement may take."""
+        `limit_s`: for a statement."""
         try:
             self.driver = module.connect(**parameters)
             status = module is psycopg2 and self.driver.get_parameter_status(
                 "standard_conforming_strings"
             )
             if status == "off":
-                # It goes on to write texts in the way that was the right one when it connected.
+                # It continues to write texts in the way that was right when it connected.
                 self.driver.close()
                 standard = f"{parameters['options']} -c standard_conforming_strings=on"
                 self.driver = module.connect(**{**parameters, "options": standard})
@@ -87,10 +87,10 @@ class DriverConnection:
         self._error: type[Exception] = module.Error
         self._limit_s = self._waits_s = limit_s
         self._due_s = math.inf
-        """When the request under way will have taken too long."""
+        """The deadline of the request in flight."""
         self._is_cut = False
         self._lock = threading.Lock()
-        """A descriptor may mean something else once its connection is closed."""
+        """A descriptor may be reused once its connection is closed."""
         self._is_over = threading.Event()
         threading.Thread(None, self._watch, "watchdog", daemon=True).start()
 
@@ -100,7 +100,8 @@ class DriverConnection:
             return cursor.fetchall() if cursor.description else []
 
     def close(self, *, cut: bool = False) -> None:
-        """Hang up. `cut`: another thread waits for an answer, which closing would wait for as well."""
+        """Close the connection. `cut`: another thread waits for an answer, for which closing would wait as
+        well."""
         with self._lock:
             self._is_over.set()
             if cut:
@@ -110,7 +111,7 @@ class DriverConnection:
 
     @contextmanager
     def limit(self, timeout_s: float) -> Iterator[None]:
-        """A request from its beginning to its end; OSError or `ServerError` for the driver's errors."""
+        """Limits a request's time; OSError or `ServerError` for the driver's errors."""
         self._waits_s = timeout_s
         self._due_s = time.monotonic() + timeout_s
         try:
@@ -124,8 +125,8 @@ class DriverConnection:
         if self._is_cut:
             return no_answer(self._waits_s)
         code = getattr(error, "sqlstate", None) or getattr(error, "pgcode", None)
-        # A server that was killed hangs up without a word: psycopg2 calls that an error without a code, and
-        # the connection not closed, until it is used once more.
+        # A killed server closes the connection without a message: psycopg2 reports this as an error without a
+        # code, and the connection as open until it is used again.
         is_unspecific = type(error).__name__ in ("OperationalError", "DatabaseError")
         if self.driver.closed or (is_unspecific and code is None):
             return lost(error)
@@ -140,8 +141,8 @@ class DriverConnection:
                 self._shut_down()
 
     def _shut_down(self) -> None:
-        """End whatever waits for the server."""
-        # The connection's own descriptor is libpq's affair.
+        """End the wait for the server."""
+        # libpq owns the connection's own descriptor.
         with (
             suppress(OSError, self._error),
             socket.socket(fileno=os.dup(self.driver.fileno())) as stream,
@@ -153,7 +154,7 @@ class DriverConnection:
 
 
 class LinesEncoder(RowsEncoder):
-    """A payload's data: rows as lines of a COPY, made as an application makes them: value by value."""
+    """A payload's data: rows as lines of a COPY, built value by value, as in an application."""
 
     def list_values(self, block: EventBlock) -> Sequence[str]:
         return ["\t".join(map(_write_value, row)) + "\n" for row in super().list_values(block)]
@@ -166,7 +167,7 @@ def _write_value(value: object) -> str:
 
 
 class DriverWriter(PostgresWriter):
-    """Inserts by a driver: psycopg2's `copy_expert`, `execute_values`, `executemany` and `execute`, or
+    """Inserts with a driver: psycopg2's `copy_expert`, `execute_values`, `executemany` and `execute`, or
     psycopg 3's `copy` with `write_row`, `executemany` and `execute`."""
 
     def __init__(self, module: Postgres) -> None:
@@ -185,7 +186,7 @@ class DriverWriter(PostgresWriter):
         }.get(self._mode, f"{insert}({', '.join(['%s'] * len(sent))})")
         names = [(quote_name(table), columns) for table in job.table_names]
         if self._mode is not InsertMode.COPY:
-            # What has values, the drivers format.
+            # Statements with values are formatted by the drivers.
             names = [(table.replace("%", "%%"), own.replace("%", "%%")) for table, own in names]
         self._statements = [form.format(table=table, columns=own) for table, own in names]
 
@@ -193,7 +194,7 @@ class DriverWriter(PostgresWriter):
         return DriverConnection(self._driver, parameters, self._timeout_s)
 
     def begin(self, connection: DriverConnection) -> DriverSender:
-        # As the drivers have it by default; single inserts are committed each at once.
+        # The drivers' default; single inserts are committed one by one.
         connection.driver.autocommit = self._mode is InsertMode.SINGLE
         return DriverSender(connection, self.insert)
 
@@ -206,7 +207,7 @@ class DriverWriter(PostgresWriter):
             driver.commit()
 
     def _insert(self, cursor: Any, statement: str, rows: Sequence[Any]) -> None:
-        """One part, by the driver's documented way."""
+        """One part, with the driver's documented method."""
         if self._mode is InsertMode.VALUES_LISTS:
             execute_values(cursor, statement, rows)
         elif self._mode is InsertMode.TRANSACTION:
@@ -222,7 +223,7 @@ class DriverWriter(PostgresWriter):
 
 
 class DriverSender:
-    """Requests by a driver, one at a time."""
+    """Sends requests with a driver, one at a time."""
 
     is_full: bool = False
 
@@ -263,7 +264,7 @@ class DriverSender:
         return None
 
     def flush(self) -> None:
-        """A driver sends all at once."""
+        """A driver sends everything at once."""
 
     def receive(self) -> list[Completion]:
         ended, self._ended = self._ended, None
@@ -274,11 +275,11 @@ class DriverSender:
         return [ended]
 
 
-# --- questions --------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------
 
 
 class Question(NamedTuple):
-    """What a cursor executes."""
+    """A statement for a cursor."""
 
     text: str
     values: Sequence[Any] | None
@@ -286,8 +287,8 @@ class Question(NamedTuple):
 
 
 class DriverAsker(ClientAsker[Any]):
-    """Asks what `Postgres.compile` gives, by a driver: psycopg2, which writes the parameters into the
-    statement, or psycopg 3, which sends them apart, and prepares what it has executed five times."""
+    """Sends the queries of `Postgres.compile` with a driver: psycopg2, which writes the parameters into the
+    statement, or psycopg 3, which sends them separately, and prepares statements after five executions."""
 
     def __init__(
         self,
@@ -296,8 +297,8 @@ class DriverAsker(ClientAsker[Any]):
         options: ServerOptions | None = None,
         dialect: Dialect | None = None,
     ) -> None:
-        """`module`: what makes the statements; `options`, `dialect`: how to connect, and to what, if its own
-        don't say it."""
+        """`module`: compiles the statements; `options`, `dialect`: of the server, if they aren't the module's
+        own."""
         super().__init__(module, in_flight)
         self._options: ServerOptions = options or module.options
         self._dialect: Dialect = dialect or self._options.find_dialect()
@@ -329,7 +330,7 @@ class DriverAsker(ClientAsker[Any]):
     # --- connections
 
     def open(self) -> None:
-        # Without the module's own: this one lets us in, or says why not.
+        # Without the module's own connection: this one checks the login.
         self._connect_all()
 
     def recover(self, request: Request) -> bool:

@@ -1,4 +1,4 @@
-"""Asks questions, each prepared once on each connection; several in flight by as many connections."""
+"""Sends queries, each prepared once on each connection; each query in flight has its own connection."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from .server import is_lost, translate
 
 
 class PostgresAsker(Multiplexer, Asker):
-    """Asks what `Postgres.compile` gives."""
+    """Sends the queries of `Postgres.compile`."""
 
     RESULTS: ClassVar[pq.Format] = pq.Format.TEXT
     """The format of values in answers to prepared statements."""
@@ -47,8 +47,8 @@ class PostgresAsker(Multiplexer, Asker):
         dialect: Dialect,
         plans_anew: Callable[[BoundQueries], bool] = lambda _: False,
     ) -> None:
-        """`module`: makes the statements; `options`, `dialect`: how to connect, and to what; `plans_anew`:
-        whether a query is asked by its text each time."""
+        """`module`: compiles the statements; `options`, `dialect`: of the server; `plans_anew`: whether a
+        query is sent as text each time."""
         Multiplexer.__init__(self, options.query_timeout_s)
         Asker.__init__(self, module, in_flight)
         self._plans_anew = plans_anew
@@ -57,12 +57,12 @@ class PostgresAsker(Multiplexer, Asker):
         self._connector = Connector(options.dsn, module.job.run_id, dialect.SESSION)
         self._statements: dict[str, Prepared] = {}
         self._makers: dict[str, Callable[..., Question]] = {}
-        """What makes a question of an execution's parameters, for each query."""
+        """For each query, the function that makes a request from an execution's parameters."""
         self._lines: list[Line] = []
         self._idle: deque[Line] = deque()
-        """Lines by which nothing is under way."""
+        """Idle connections."""
         self._asked: dict[int, tuple[Line, Request]] = {}
-        """Descriptor -> what is under way there."""
+        """Descriptor -> the connection and its query in flight."""
 
     # --- requests
 
@@ -97,7 +97,7 @@ class PostgresAsker(Multiplexer, Asker):
         return make_text_question(statement)
 
     def _name(self, text: str, types: tuple[int, ...]) -> Prepared:
-        """A statement that is prepared from now on."""
+        """The name of a statement, which is prepared from now on."""
         statements = self._statements
         if text not in statements:
             statements[text] = Prepared(
@@ -133,7 +133,7 @@ class PostgresAsker(Multiplexer, Asker):
             try:
                 line.prepare(statement)
             except ServerError:
-                # Whoever asks this statement is told.
+                # The query with this statement gets the error.
                 continue
             except OSError as error:
                 raise self._explain(error) from error
@@ -175,7 +175,7 @@ class PostgresAsker(Multiplexer, Asker):
     def serve(self, descriptor: int, events: int) -> None:
         asked = self._asked.get(descriptor)
         if asked is None:
-            # By an idle line, a server has nothing to say but that it hangs up.
+            # On an idle connection, all that a server can report is its end.
             self._lose(next(line for line in self._idle if line.descriptor == descriptor))
             return
         line, request = asked
@@ -195,7 +195,7 @@ class PostgresAsker(Multiplexer, Asker):
                 self._fail(line, request, no_answer(self._timeout_s))
 
     def _fail(self, line: Line, request: Request, error: Exception) -> None:
-        """A question has failed; the connection may be lost by it."""
+        """A query has failed; the connection may be lost as well."""
         del self._asked[line.descriptor]
         if isinstance(error, OSError | ServerError):
             error = self._explain(error)

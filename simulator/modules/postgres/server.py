@@ -1,5 +1,5 @@
-"""What a server's errors mean. Everything but writing: the connection for it, the lock, what the server tells
-of itself, of indexes and of storage."""
+"""The meaning of a server's errors, and everything except writing: the connection for it, the lock, the
+server's description, indexes and storage."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _SETTINGS = (
 
 VERSION = "SELECT version()"
 
-# How long to wait for a table that another session has locked, before saying so.
+# How long to wait for a table that another session has locked before reporting it.
 _LOCK_TIMEOUT = "30s"
 
 
@@ -59,11 +59,11 @@ _FINAL = {
     "53100": "the database has no disk space left: {}",
     "53300": "{}; use fewer --workers (or connections), or raise max_connections",
     "55P03": "another session has locked the tables: {}; end it and try again",
-    # There is no such statement, or there is one already.
+    # The statement doesn't exist, or exists already.
     "26000": _NO_STATEMENT,
     "42P05": _NO_STATEMENT,
 }
-"""Code -> what to say of an error that ends a run."""
+"""Code -> the message for an error that ends a run."""
 
 
 def code_of(error: SimulatorError) -> str | None:
@@ -73,13 +73,13 @@ def code_of(error: SimulatorError) -> str | None:
 
 
 def is_lost(meaning: object) -> bool:
-    """Whether an error says that the connection is lost, and leaves open what became of a request."""
+    """Whether an error reports a lost connection, so that a request's outcome is unknown."""
     return isinstance(meaning, Retryable) and meaning.kind == CONNECTION_LOST
 
 
 def repeat_refused(attempt: Callable[[], object], max_retries: int) -> None:
-    """Try again what may be repeated, as a cluster refuses DDL, and what comes in its way, while it is busy
-    with other DDL. Raises as `attempt`."""
+    """Repeat a statement while a cluster refuses DDL, and what conflicts with it, because it is busy with
+    other DDL. Raises as `attempt`."""
     for number in range(max_retries):
         try:
             attempt()
@@ -95,7 +95,7 @@ def repeat_refused(attempt: Callable[[], object], max_retries: int) -> None:
 def translate(
     error: ServerError | OSError, dialect: Dialect, job: Job
 ) -> Retryable | SimulatorError:
-    """What an error means: worth another try, or the end of the run. OSError: the connection is lost."""
+    """What an error means: worth another attempt, or the end of the run. OSError: the connection is lost."""
     text = one_line(error)
     if passing := dialect.find_passing_error(text):
         return passing
@@ -116,7 +116,7 @@ def translate(
 
 
 class Session:
-    """The connection for everything but writing: made when it is needed, and again where it was lost."""
+    """The connection for everything except writing: opened on first use, and reopened after a loss."""
 
     def __init__(self, options: ServerOptions, job: Job, dialect: Dialect) -> None:
         self._dsn = options.dsn
@@ -129,7 +129,7 @@ class Session:
         self._connection: Connection | None = None
 
     def open(self) -> None:
-        """Connect; SimulatorError if it is another kind of server than the dialect says."""
+        """Connect; SimulatorError if the server isn't of the configured dialect."""
         self._connection = self._connector.connect(
             lambda parameters: Connection(parameters, self._timeout_s)
         )
@@ -143,7 +143,7 @@ class Session:
             )
 
     def close(self) -> None:
-        """Disconnect; no error if that was lost already."""
+        """Disconnect; no error if the connection was lost already."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -154,7 +154,7 @@ class Session:
             try:
                 self.open()
             except SimulatorError as error:
-                # It has been connected before: a server that is away for a while comes back.
+                # It was connected before: a server that is away for a while comes back.
                 raise connection_lost(error) from error
         assert self._connection is not None
         try:
@@ -172,7 +172,7 @@ class Session:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold an advisory lock, which ends with the connection at the latest. Not every relative has
+        """Hold an advisory lock, which ends with the connection at the latest. Not every relative supports
         them."""
         if not self._dialect.ADVISORY_LOCKS:
             yield
@@ -192,7 +192,7 @@ class Session:
         try:
             yield
         finally:
-            # The server may take a moment to notice the connection's end; the next run may not.
+            # The server may take a moment to notice the connection's end; the next run can't wait for it.
             if self._connection is not None:
                 with suppress(Retryable, SimulatorError):
                     self.ask("SELECT pg_advisory_unlock(%s)", [_LOCK_KEY])
@@ -220,10 +220,10 @@ def check_encoding(session: Session, schema: Schema) -> None:
 
 
 def describe(session: Session, dialect: Dialect) -> dict[str, Any]:
-    """The server's version, and those of its settings that change a result."""
+    """The server's version, and the settings that affect a result."""
     rows = session.ask(
         "SELECT name, current_setting(name) FROM pg_settings WHERE name = ANY(%s)"
-        # What was set for this database or user alone, such as a planner's: it changes what is measured.
+        # Settings for this database or user alone, such as a planner's, affect the measurement.
         " OR source IN ('database', 'user', 'database user') AND name NOT LIKE '%%.%%'",
         [[*_SETTINGS, *dialect.SETTINGS]],
     )
@@ -239,13 +239,13 @@ _PARTS = (
     " FROM (SELECT {text}::regclass UNION ALL"
     " SELECT inhrelid FROM pg_inherits WHERE inhparent = {text}::regclass) AS parts (part)"
 )
-"""The size of a table in partitions, as `Dialect.STORAGE` has it."""
+"""The size of a partitioned table, as `Dialect.STORAGE`."""
 
 
 def read_storage(
     session: Session, dialect: Dialect, tables: Sequence[str], parted: bool = False
 ) -> Storage:
-    """The sum over the tables, by the dialect's own statement; `parted`: of all their partitions."""
+    """The sum over the tables, with the dialect's own statement; `parted`: over all their partitions."""
     statement = _PARTS if parted else dialect.STORAGE
     try:
         sizes = [ask_size(session, statement, table) for table in tables]
@@ -257,21 +257,21 @@ def read_storage(
 
 
 def ask_index_sizes(session: Session, statement: str, table: str) -> dict[str, int]:
-    """Index of a table -> its bytes, by `Dialect.INDEX_SIZES`."""
+    """Index of a table -> its bytes, from `Dialect.INDEX_SIZES`."""
     name = quote_name(table)
     rows = session.ask(statement.format(name=name, text=quote_text(name)))
     return {index: int(size or 0) for index, size in rows}
 
 
 def ask_size(session: Session, statement: str, table: str) -> Sequence[Any]:
-    """What a statement says of a table: bytes in all, bytes of indexes or None, copies."""
+    """A statement's figures for a table: total bytes, bytes of indexes or None, copies."""
     name = quote_name(table)
     return session.ask(statement.format(name=name, text=quote_text(name)))[0]
 
 
 def add_up(sizes: Sequence[Sequence[Any]], source: str, allocation: Allocation) -> Storage:
-    """Tables' sizes together: bytes in all, bytes of indexes or None, copies in them. `allocation`: of
-    each table."""
+    """The sum of tables' sizes: total bytes, bytes of indexes or None, copies included. `allocation`: of each
+    table."""
     total = sum(int(size) for size, _, _ in sizes)
     indexes = [int(size) for _, size, _ in sizes if size is not None]
     index = sum(indexes) if len(indexes) == len(sizes) else None
@@ -290,13 +290,13 @@ _HEADER_BYTES = 24
 
 
 def check_row(schema: Schema, most: int) -> None:
-    """OptionError if no row can be stored, as each is larger than that."""
+    """OptionError if every row would be larger than the limit."""
     size = _HEADER_BYTES
     for column in schema.row:
-        # Texts and values that may be missing are counted as next to nothing.
+        # Texts and nullable values are counted as almost nothing.
         if not column.nullable:
-            # https://www.postgresql.org/docs/current/datatype.html: sizes, to which values are aligned, too.
-            # A text has a byte at least, and no alignment as long as it is short.
+            # https://www.postgresql.org/docs/current/datatype.html: sizes, to which values are also aligned.
+            # A text has at least a byte, and no alignment while it is short.
             width = np.dtype(BIG_ENDIAN.get(column.type, "S1")).itemsize
             size += -size % width + width
     if size > most:
@@ -309,12 +309,12 @@ def check_row(schema: Schema, most: int) -> None:
 # --- indexes ------------------------------------------------------------------------------------------
 
 _LONGEST_NAME = 63
-"""Bytes; what is beyond is cut: https://www.postgresql.org/docs/current/limits.html"""
+"""Bytes; longer names are cut: https://www.postgresql.org/docs/current/limits.html"""
 
 
 def name_index(table: str, index: str) -> str:
-    """A name within the server's limit. It begins with the table: names belong to the schema, and an index
-    that has this name already, on whichever table, would pass for the one asked for."""
+    """A name within the server's limit. It begins with the table: names belong to the schema, and an existing
+    index with this name, on whichever table, would be taken for the new one."""
     name = f"{table}_{index}".encode()
     if len(name) > _LONGEST_NAME:
         tail = b"_%08x" % crc32(name)
@@ -329,8 +329,8 @@ def list_statements(
     dialect: SqlDialect,
     time_order: str,
 ) -> dict[str, str]:
-    """Name -> statement of each of these indexes (see `Schema.indexes`) of the events' tables, and of that of
-    the tags' table."""
+    """Name -> statement of each of these indexes (see `Schema.indexes`), on the events' tables and the tags'
+    table."""
     device = f"({dialect.device(schema)})" if schema.device_path else quote_name(schema.device)
 
     def read(name: str) -> str:
@@ -339,8 +339,7 @@ def list_statements(
         column = schema.column(name)
         return f"({dialect.read(column)})" if column.path else quote_name(name)
 
-    # YugabyteDB would hash the first column if nothing were said of its order: no help for a
-    # minimum or a range.
+    # By default, YugabyteDB hashes the first column, which doesn't help with a minimum or a range.
     columns = {
         index: [f"{read(name)} {time_order if name == schema.time else 'ASC'}" for name in names]
         for index, names in indexes.items()
@@ -359,19 +358,19 @@ def list_statements(
 
 # --- partitions ---------------------------------------------------------------------------------------
 #
-# Ranges of time, so that what is too old is dropped, and not deleted row by row:
+# Ranges of time, so that old events are dropped instead of deleted row by row:
 # https://www.postgresql.org/docs/current/ddl-partitioning.html
 #
-# All are there before the first event, as schedulers such as pg_partman make them ahead of time. A default
-# partition would have to be searched through for each that is made or detached, so the first and the last one
-# take what lies outside.
+# All exist before the first event, since schedulers such as pg_partman create them ahead of time, too. A
+# default partition would be searched whenever one is created or detached, so the first and the last partition
+# take everything outside.
 
 _AHEAD = 10
-"""For how many retentions partitions are made if it isn't known how much time passes in a run."""
+"""The number of retentions to create partitions for if a run's time span is unknown."""
 
 
 def list_bounds(retention: Retention, first_ms: int) -> list[int]:
-    """Where partitions end, except the last. `first_ms`: the first time of the run's events."""
+    """The ends of partitions, except the last. `first_ms`: the first time of the run's events."""
     step_ms = retention.step_ms
     until_ms = retention.until_ms or first_ms + _AHEAD * retention.period_ms
     return list(range((first_ms // step_ms + 1) * step_ms, until_ms + step_ms, step_ms))
@@ -388,7 +387,7 @@ def name_partitions(table: str, bounds: list[int]) -> list[str]:
 
 
 def create_partitions(table: str, bounds: list[int]) -> list[str]:
-    """The statements that make a table's partitions."""
+    """The statements that create a table's partitions."""
     begins = ["MINVALUE", *map(str, bounds)]
     ends = [*map(str, bounds), "MAXVALUE"]
     names = name_partitions(table, bounds)
@@ -400,7 +399,7 @@ def create_partitions(table: str, bounds: list[int]) -> list[str]:
 
 
 def list_older(table: str, partitions: Iterable[str], before_ms: int) -> list[str]:
-    """The partitions of a table that have nothing but older events, the oldest first."""
+    """The partitions of a table that contain only older events, oldest first."""
     prefix = name_partition(table, 0).removesuffix("0")
     ends = (int(name.removeprefix(prefix)) for name in partitions if name.startswith(prefix))
     return [name_partition(table, end) for end in sorted(ends) if end <= before_ms]

@@ -1,5 +1,5 @@
-"""Sends requests, one transaction each, one at a time or several in flight, by connections that are made anew
-when they are lost; finds out then what became of the requests in doubt."""
+"""Sends requests, one transaction each, one at a time or several in flight. Reopens lost connections, and
+then finds out the outcome of requests in doubt."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .encoding import ServerOptions
 from .server import is_lost, repeat_refused, translate
 
 _BACKEND_END_S = 10.0
-"""How long the old backend may take to end before the next try."""
+"""How long the old backend may take to end before the next attempt."""
 
 
 class Sender(Protocol):
-    """What takes requests by a connection: a `Pipeline`, or a driver."""
+    """Sends requests over a connection: a `Pipeline`, or a driver."""
 
     descriptor: int
     under_way: deque[Request]
@@ -47,12 +47,12 @@ class Sender(Protocol):
 class PostgresWriter(Multiplexer, Writer):
     """Sends requests of `PostgresEncoder`, one transaction each.
 
-    Several in flight go by as many connections, or by fewer (option `connections`), each of which then has
-    a pipeline: what follows is sent before what precedes is answered. Measured with 16 single inserts in
-    flight: on a server with default settings, which waits for the disk at each commit, 16 connections
-    were 1.2 to 3 times as fast as one (9 times on a slow disk), since a backend commits one request
-    after the other and several commit together. With synchronous_commit=off on two cores, one was up to
-    twice as fast, since fewer processes took turns.
+    Requests in flight each have their own connection, or share fewer (option `connections`) with a pipeline:
+    requests are sent before earlier ones are answered. Measured with 16 single inserts in flight: on a server
+    with default settings, which waits for the disk at each commit, 16 connections were 1.2 to 3 times as fast
+    as one (9 times on a slow disk), since a single backend commits one request after another, while several
+    commit together. With synchronous_commit=off on two cores, one was up to twice as fast, since fewer
+    processes took turns.
     """
 
     encoder: Any
@@ -72,18 +72,18 @@ class PostgresWriter(Multiplexer, Writer):
             for _ in range(min(options.connections or self.max_in_flight, self.max_in_flight))
         ]
         self._lost: dict[int, Link] = {}
-        """Id of a request in doubt -> the connection that was lost."""
+        """Id of a request in doubt -> the lost connection."""
         self._used: dict[int, Link] = {}
-        """Descriptor -> connection by which there were requests."""
+        """Descriptor -> connection with requests."""
         self._idle: deque[Link] = deque()
-        """Connections by which nothing is under way."""
+        """Idle connections."""
 
     def connect(self, parameters: Mapping[str, Any]) -> Any:
-        """A new connection by libpq's parameters; OSError if the connection is refused."""
+        """A new connection with libpq's parameters; OSError if the connection is refused."""
         return Connection(parameters, self._timeout_s, stamped=self.job.stamps_arrivals)
 
     def begin(self, connection: Any) -> Sender:
-        """What takes requests by a connection, once all else is asked. Raises OSError or `ServerError`."""
+        """A sender for a connection that is ready for requests. Raises OSError or `ServerError`."""
         for statement in self.encoder.list_prepared():
             connection.prepare(*statement)
         is_query = self.encoder.mode in (InsertMode.COPY, InsertMode.VALUES_LISTS)
@@ -105,7 +105,7 @@ class PostgresWriter(Multiplexer, Writer):
     def recover(self, request: Request) -> bool:
         link = self._lost.get(id(request))
         if link is None:
-            # Whatever else has failed has left nothing behind: the server has rolled it back.
+            # Any other failure leaves nothing behind: the server has rolled it back.
             return False
         stored = link.was_stored(request)
         del self._lost[id(request)]
@@ -123,11 +123,11 @@ class PostgresWriter(Multiplexer, Writer):
         return any(link.is_busy for link in self._links)
 
     def submit(self, request: Request) -> None:
-        # The one with the fewest requests; one that is lost only if all are.
+        # The one with the fewest requests; a lost one only if all are lost.
         idle = self._idle
         link = idle.popleft() if idle else min(self._links, key=Link.count_requests)
         if link.sender is None:
-            # The requests that were lost with the connection will have it made again.
+            # It is reopened for the requests that were lost with it.
             link.held.append(request)
         else:
             self._submit_by(link, request)
@@ -194,12 +194,11 @@ class PostgresWriter(Multiplexer, Writer):
     def _end(
         self, link: Link, sender: Sender, reason: Exception | None, doubtful: list[Request]
     ) -> None:
-        """Give a connection up: these requests, and all that are under way by it, may or may not have been
-        stored."""
+        """Give a connection up: these requests, and all in flight on it, may or may not have been stored."""
         self._leave(sender.descriptor)
         lost = [*doubtful, *sender.under_way]
         if not lost:
-            # The next request by it will find that it is lost, and be looked for like any other.
+            # The next request on it will find it lost, and be looked up like any other.
             return
         link.lose(lost)
         now_s = time.perf_counter()
@@ -216,10 +215,10 @@ class PostgresWriter(Multiplexer, Writer):
 
 
 class Link:
-    """A connection to the server, which is made again when it is asked for after it was lost.
+    """A connection to the server, which is reopened on the next use after a loss.
 
-    What became of requests whose answer never came is found out then, for all of them, before anything
-    else is sent.
+    The outcome of requests without an answer is then found out, for all of them, before anything else is
+    sent.
     """
 
     def __init__(self, writer: PostgresWriter) -> None:
@@ -229,11 +228,11 @@ class Link:
         self._connector = Connector(writer.options.dsn, writer.job.run_id, writer.dialect.SESSION)
         self._connection: ServerConnection | None = None
         self.sender: Sender | None = None
-        """What takes requests; None while the connection is lost."""
+        """The sender; None while the connection is lost."""
         self.held: deque[Request] = deque()
-        """Requests that wait until the connection is there again."""
+        """Requests that wait for the connection to be reopened."""
         self._backend: Any = None
-        """What tells this connection's backend from all others."""
+        """The identity of this connection's backend."""
         self._lost_backend: Any = None
         """The backend that may still be at work on requests in doubt."""
         self._lost_at = 0.0
@@ -255,7 +254,7 @@ class Link:
             raise self.explain(error) from error
 
     def _connect(self) -> None:
-        """Connect, and find out what became of the requests in doubt. Raises OSError, `ServerError`,
+        """Connect, and find out the outcome of the requests in doubt. Raises OSError, `ServerError`,
         Retryable or SimulatorError."""
         connection = self._connection = self._connector.connect(self._writer.connect)
         self._backend = self._dialect.backend(connection)
@@ -266,33 +265,32 @@ class Link:
         self.sender = self._writer.begin(connection)
 
     def close(self) -> None:
-        """Disconnect; no error if that was lost already."""
+        """Disconnect; no error if the connection was lost already."""
         if self._connection is not None:
             self._connection.close(cut=self.is_busy)
         self._connection = self.sender = None
 
     @property
     def is_busy(self) -> bool:
-        """Whether requests are under way."""
+        """Whether requests are in flight."""
         return self.sender is not None and bool(self.sender.under_way)
 
     def count_requests(self) -> int:
-        """How many requests wait for the connection; one that is lost has more than any other."""
+        """How many requests wait for the connection; a lost one counts as having more than any other."""
         if self.sender is None:
             return len(self.held) + MAX_IN_FLIGHT
         return len(self.sender.under_way)
 
     def lose(self, requests: list[Request]) -> None:
-        """Give the connection up; what became of these requests on it is in doubt."""
+        """Give the connection up; these requests on it are now in doubt."""
         self.close()
         self._lost_backend, self._lost_at = self._backend, time.monotonic()
         self._connector.shorten()
         self._in_doubt.update((id(request), request) for request in requests)
 
     def was_stored(self, request: Request) -> bool:
-        """Whether a request of `lose` is in the database, asked once. Connects again if need be.
-
-        Raises Retryable if that failed.
+        """Whether a request of `lose` is in the database; call it once. Reconnects if necessary. Raises
+        Retryable if that failed.
         """
         if self.sender is None:
             try:
@@ -303,13 +301,13 @@ class Link:
         return self._stored.pop(id(request))
 
     def explain(self, error: ServerError | OSError) -> Retryable | SimulatorError:
-        """What an error that came by the connection means."""
+        """What an error on the connection means."""
         return translate(error, self._dialect, self._job)
 
     # --- after it was lost
 
     def _await_end_of_lost_backend(self, connection: ServerConnection) -> None:
-        """Make sure that the lost connection's transactions can't be committed any more."""
+        """Make sure that the lost connection's transactions can no longer be committed."""
         if self._lost_backend is None:
             return
         deadline = time.monotonic() + limit_wait(_BACKEND_END_S)
@@ -321,13 +319,13 @@ class Link:
         ):
             if time.monotonic() > deadline:
                 raise connection_lost("the old connection's backend still runs")
-            # The server has no event for the end of a backend to wait for.
+            # The server has no event for the end of a backend.
             time.sleep(0.02)
         self._lost_backend = None
 
     def _is_stored(self, connection: ServerConnection, request: Request) -> bool:
-        """Whether the request's last event, and so the whole transaction, is in the database. False
-        without a look where sending it again does no harm."""
+        """Whether the request's last event, and so the whole transaction, is in the database. False without a
+        look-up where repeating it does no harm."""
         if self._dialect.IS_REPEATABLE:
             return False
         schema = self._job.schema

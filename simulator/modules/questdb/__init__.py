@@ -12,16 +12,16 @@ later. Counts and the first queries wait for it (`wal_tables()`).
 
 Events are sent as lines over HTTP, which the vendor recommends, built column by column (`encoding.py` says
 what is binary and what can't be), or over PGWire as prepared statements, one INSERT per event. With
-`client=official`, the package `questdb` sends lines, see `official`. Queries use PGWire, see `queries`, or
+`client=official`, the package `questdb` sends lines (see `official`). Queries use PGWire (see `queries`), or
 HTTP without a `connection_string`; everything else uses HTTP (`/exec`).
 
 Queries use SAMPLE BY for buckets of time and LATEST ON for the newest events.
 
-Tags in a table of their own (`tags=table`) are identified by `tags_id`, a symbol in both tables, and by a
-time that is the same for all, since deduplication needs one. So storing them may be repeated.
+Tags in a separate table (`tags=table`) are identified by `tags_id`, a symbol in both tables, and by a
+constant time, since deduplication needs one. So storing them may be repeated.
 
-The size on disk comes from `table_partitions()`. To compact, partitions that late events have split are
-squashed, and the files left over are removed.
+The size on disk comes from `table_partitions()`. Compaction squashes partitions that late events have split,
+and removes the files left over.
 """
 
 from __future__ import annotations
@@ -79,11 +79,12 @@ from .server import ALLOCATION, Connection, LineWriter
 
 _HOUR_MS = 3_600_000
 _MOST_BYTES = 30_000
-"""Of a table's columns in a URL: the whole head of a request may have 32,224 by default."""
+"""Length of a table's columns in a URL: by default, the whole head of a request is limited to 32,224
+bytes."""
 
 
 _TEXTS = {"SYMBOL", "VARCHAR", "STRING"}
-"""Types of columns that take the same texts."""
+"""Types of columns that accept the same texts."""
 
 
 class Questdb(SqlModule[QuestdbOptions, Connection]):
@@ -110,7 +111,7 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         ),
     }
     CAPABILITIES = Capabilities(
-        # A table's TTL would drop the same ones, but only as far as later events have come.
+        # A table's TTL would drop the same partitions, but only relative to later events.
         ageing=Ageing("partitions of a day, or of an hour, dropped whole", unit_ms=_HOUR_MS),
         # https://questdb.com/docs/configuration/cairo-engine/#cairocommitmode
         durability=Durability(
@@ -118,14 +119,14 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         ),
         allocation=ALLOCATION,
         insert_modes=dict.fromkeys(MODES, Support.FULL),
-        # There are no sequences, and no values by default.
+        # There are no sequences, and no default values.
         primary_keys=support_keys(PrimaryKey.NONE, PrimaryKey.CLIENT),
         shapes=QuestdbDialect.SHAPES,
         impossible_shapes=QuestdbDialect.IMPOSSIBLE,
         percentiles=QuestdbDialect.PERCENTILES,
         statements="SQL",
         own_schema=OwnSchema("SQL", options=("max_uncommitted_rows", "o3_max_lag")),
-        # None on times and values; the option `index_devices` makes one on symbols.
+        # None on times and values; the option `index_devices` creates one on symbols.
         indices=Support.UNSUPPORTED,
         column_types=TYPES,
         in_flight=dict.fromkeys(MODES, Support.FULL),
@@ -172,8 +173,8 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         return type_of(self.job.schema, column)
 
     def create_tables(self, there: Collection[str] = ()) -> list[str]:
-        """Statements are in a URL: columns that one has no room for are added, one by one, since QuestDB
-        (9.3.4) adds no more at once."""
+        """Statements are in a URL: columns that don't fit are added one by one, since QuestDB (9.3.4) can't
+        add several at once."""
         statements = []
         names = (STORED_AT, ID, self.job.schema.device, *self._list_keys())
         keys = tuple(map(quote_name, names))
@@ -226,7 +227,7 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         self.connection.await_applied(self.job.table_names)
 
     def _list_keys(self) -> list[str]:
-        """The columns by which QuestDB tells an event from all others: the time is always one."""
+        """The columns that identify an event for QuestDB: the time is always one."""
         schema = self.job.schema
         if self.job.load.primary_key is PrimaryKey.CLIENT:
             return [schema.time, KEY_COLUMN]
@@ -239,7 +240,7 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
         self.check_tables()
 
     def check_tables(self) -> None:
-        """SimulatorError if a table that was there before tells events apart by other columns."""
+        """SimulatorError if an existing table identifies events by other columns."""
         for table in self.job.table_names:
             columns = self.ask(f"SHOW COLUMNS FROM {quote_name(table)}")
             names = {name for name, *_ in columns}
@@ -280,7 +281,7 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
             block = EventBlock(schema, 0, 0, {**columns, **times}, devices)
             for payload in encoder.encode(block):
                 self.connection.write(payload.data)
-        # Queries that join them find none before that.
+        # Queries that join tags find none before that.
         self.show_events(schema.table)
 
     def show_events(self, table: str) -> None:
@@ -308,13 +309,13 @@ class Questdb(SqlModule[QuestdbOptions, Connection]):
 
 
 def make_writer(module: Questdb) -> Writer:
-    """A writer by HTTP, or by PGWire, as the insert mode says."""
+    """A writer over HTTP or PGWire, depending on the insert mode."""
     if module.mode in PGWIRE:
         return make_statement_writer(module)
     return LineWriter(module)
 
 
 def make_asker(module: Questdb, in_flight: int) -> Asker:
-    """An asker by PGWire if the options say where that is; else by HTTP."""
+    """An asker over PGWire if the options have its address; otherwise over HTTP."""
     kind = PgWireAsker if module.options.connection_string else QuestdbAsker
     return kind(module, in_flight)

@@ -1,18 +1,17 @@
-"""How events are stored, and lines over HTTP (ILP), built from the schema: any workload's columns will do.
+"""How events are stored, and lines over HTTP (ILP), built from the schema of any workload.
 
     events,device_id=w00000d000000 sequence_number=7i,temperature=21.50 1704067203150
 
-Symbols stand behind the table's name, all else but the time behind a blank. A value that is missing is left
-out. In the binary format (version 2 of the protocol) a float is two equals signs, a byte that says that it
-is a double, and its eight bytes: QuestDB has no other binary column. Integers, times, texts and truth values
-are text in all versions; what a QuestDB that takes columns as wholes (QWP) would be sent isn't spoken here:
-9.3.4 answers it by 404.
+Symbols follow the table's name; all else except the time follows a space. Missing values are left out. In the
+binary format (version 2 of the protocol), a float is two equals signs, a byte for its type, and its eight
+bytes: QuestDB has no other binary column. Integers, times, texts and truth values are text in all versions.
+The protocol for whole columns (QWP) isn't supported here: QuestDB 9.3.4 answers it with 404.
 
 https://questdb.com/docs/ingestion/ilp/advanced-settings/
 
-Devices' names and ids, and texts that describe them, are symbols: QuestDB keeps each text of theirs once,
-and a number in the rows. A boolean is never NULL, so a column of truth values that may be missing is an INT:
-1, 0 or NULL. NULL of an INT, and of a LONG, is its smallest number, which can't be stored as a number.
+Devices' names and ids, and texts that describe them, are symbols: QuestDB stores each text once, and a number
+in the rows. A boolean is never NULL, so a nullable column of truth values is an INT: 1, 0 or NULL. The NULL
+of an INT or LONG is its smallest number, which therefore can't be stored.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ class LineFormat(StrEnum):
 
 MODES = (InsertMode.BATCH, InsertMode.SINGLE, InsertMode.TRANSACTION, InsertMode.STATEMENT)
 PGWIRE = (InsertMode.TRANSACTION, InsertMode.STATEMENT)
-"""The modes over PostgreSQL's protocol."""
+"""The modes that use PostgreSQL's protocol."""
 
 
 class Partition(StrEnum):
@@ -61,7 +60,7 @@ class Partition(StrEnum):
 
     @property
     def hours(self) -> int:
-        """How many hours it has, a month and a year by the calendar's mean."""
+        """Its length in hours; for a month and a year, the calendar's mean."""
         return {"hour": 1, "day": 24, "week": 168, "month": 730, "year": 8766}[self]
 
 
@@ -152,8 +151,8 @@ class QuestdbOptions(EndpointOptions, LoginOptions, InFlightOptions):
         return super().login()
 
     def pgwire(self, purpose: str) -> PostgresOptions:
-        """The options of connections by PGWire; OptionError without a connection string, which the purpose
-        needs."""
+        """The options of connections over PGWire; OptionError without a connection string, naming the purpose
+        that needs it."""
         if self.connection_string is None:
             raise OptionError(
                 f"{purpose} needs the option connection_string"
@@ -161,7 +160,7 @@ class QuestdbOptions(EndpointOptions, LoginOptions, InFlightOptions):
             )
         names = parse_dsn(self.connection_string)
         return PostgresOptions(
-            client="psycopg3",  # for questions with client=official
+            client="psycopg3",  # for queries with client=official
             connection_string=self.connection_string,
             password=None if "password" in names else self.password,
             connections=self.connections,
@@ -200,7 +199,7 @@ INT64_RANGE = (-(2**63) + 1, 2**63 - 1)
 _LEAST = {ColumnType.INT32: INT32_RANGE[0], ColumnType.INT64: INT64_RANGE[0]}
 
 STORED_AT = "_stored_at"
-"""The time of the rows of the tags' table, which is the same for all: deduplication needs one."""
+"""The time of the rows of the tags' table, the same for all: deduplication needs one."""
 
 
 def is_symbol(schema: Schema, column: Column) -> bool:
@@ -211,7 +210,7 @@ def is_symbol(schema: Schema, column: Column) -> bool:
 
 
 def as_sent(column: Column) -> Column:
-    """The column as its values are sent."""
+    """The column in the form in which its values are sent."""
     if column.type is ColumnType.BOOL and column.nullable:
         return Column(column.name, ColumnType.INT32, nullable=True)
     return column
@@ -230,7 +229,7 @@ def describe_tags(schema: Schema) -> Schema:
 
 
 def find_sent_values(column: Column, block: EventBlock) -> NDArray[np.generic]:
-    """A column's values as `as_sent` has them; SimulatorError if one can't be stored."""
+    """A column's values in the form of `as_sent`; SimulatorError if one can't be stored."""
     values: NDArray[np.generic] = block.row_columns[column.name]
     if as_sent(column).type is not column.type:
         return values.astype(np.int32)
@@ -247,14 +246,14 @@ def find_sent_values(column: Column, block: EventBlock) -> NDArray[np.generic]:
 
 PRECISION = "ms"
 
-# Each character of a symbol or a name that would end it; the backslash first.
+# Characters that would end a symbol or a name; the backslash first.
 _SYMBOL_ESCAPES = tuple((mark, b"\\" + mark) for mark in (b"\\", b",", b"=", b" ", b"\n", b"\r"))
 _STRING_ESCAPES = tuple((mark, b"\\" + mark) for mark in (b"\\", b'"', b"\n"))
 
 _DOUBLE = b"=\x10"
-"""Behind the equals sign: a double follows, its lowest byte first."""
+"""After the equals sign: a double follows, lowest byte first."""
 _HOLE = b"\xfd"
-"""Stands for a byte of a double until all lines are built. No UTF-8 has it."""
+"""Placeholder for a byte of a double until all lines are built. It never occurs in UTF-8."""
 
 
 def _literal(name: str) -> bytes:
@@ -279,7 +278,7 @@ class LineEncoder(Encoder):
             for column in schema.row
             if not is_symbol(schema, column) and column.name != schema.time
         ]
-        # A field that may be missing brings its comma: something must stand before it.
+        # A nullable field has its own comma, so something must precede it.
         self._fields = sorted(fields, key=lambda column: column.nullable)
         self._is_binary = line_format is LineFormat.BINARY
         self._forms = [self._write_form(column) for column in self._fields]
@@ -297,11 +296,11 @@ class LineEncoder(Encoder):
         self._line = name + symbols + b" " + b"".join(parts).removeprefix(b",") + b" %d"
 
     def _has_hole(self, column: Column) -> bool:
-        """Whether a column's values are put in when all lines are built."""
+        """Whether a column's values are filled in after all lines are built."""
         return self._is_binary and column.type in FLOATS
 
     def _write_form(self, column: Column) -> bytes:
-        """A field with the comma before it, which is gone with the field."""
+        """A field with its leading comma, which is omitted with the field."""
         name = b"," + _literal(column.name) + b"="
         if self._has_hole(column):
             return name + _DOUBLE + 8 * _HOLE
@@ -351,7 +350,7 @@ class LineEncoder(Encoder):
     def _fill_holes(
         self, lines: list[bytes], spans: list[tuple[int, int]], block: EventBlock
     ) -> list[bytes]:
-        """The lines with the doubles of each row in their places."""
+        """The lines with each row's doubles in their places."""
         values, names = block.row_columns, [column.name for column in self._doubles]
         doubles = np.empty((len(block), len(names)), dtype="<f8")
         present = None

@@ -1,8 +1,8 @@
 """Lines by the package `questdb` (`client=official`).
 
-The client makes rows one by one, and a flush for each request, as its documentation has it where there are no
-data frames (those need pandas and pyarrow). HTTP must be asked for: the client's own choice since version 6
-(QWP) is answered by 404 up to QuestDB 9.3.
+The client builds rows one by one, with a flush per request, as in its documentation without data frames
+(which need pandas and pyarrow). HTTP is set explicitly: QuestDB up to 9.3 answers the client's default since
+version 6 (QWP) with 404.
 
 https://py-questdb-client.readthedocs.io/en/latest/sender.html
 """
@@ -27,14 +27,14 @@ from .encoding import as_sent, find_sent_values, is_symbol
 from .server import Connection
 
 _REFUSED = '"code":"invalid"'
-"""What QuestDB says of lines that it will never take. The client tells no status."""
+"""QuestDB's text for lines that it will never accept. The client reports no status."""
 
 
 # --- the vendor's client --------------------------------------------------------------------------
 
 
 class Row(NamedTuple):
-    """What `Sender.row` gets, the time in ms since 1970."""
+    """Arguments of `Sender.row`, with the time in ms since 1970."""
 
     table: str
     symbols: dict[str, str]
@@ -94,7 +94,7 @@ class SenderEncoder(OfficialEncoder):
 
 
 class OfficialQuestdbWriter(OfficialWriter[Connection]):
-    """Sends payloads of `SenderEncoder` by the client's sender."""
+    """Sends payloads of `SenderEncoder` through the client's sender."""
 
     def make_encoder(self, module: AnyModule) -> SenderEncoder:
         return SenderEncoder(module.job)
@@ -120,7 +120,7 @@ class OfficialQuestdbWriter(OfficialWriter[Connection]):
             username=options.username,
             password=options.password,
             token=options.token,
-            # A flush is a request; retrying is the loop's affair, which counts.
+            # A flush is a request; the loop retries, and counts it.
             auto_flush=False,
             retry_timeout=0,
             request_timeout=round(limit_wait(options.request_timeout_s) * 1000),
@@ -146,7 +146,7 @@ class OfficialQuestdbWriter(OfficialWriter[Connection]):
 
         if not isinstance(error, IngressError):
             return None
-        # Another client sends again what this one holds.
+        # Another client sends its rows again.
         self.drop_client()
         text = one_line(error, 500)
         code = getattr(error, "code", None)

@@ -1,5 +1,4 @@
-"""Described queries in QuestDB's SQL, and how they are asked over HTTP, for answers as JSON: where PGWire
-(below) is not at hand.
+"""Described queries in QuestDB's SQL, sent over HTTP with answers in JSON, for use without PGWire (below).
 
 https://questdb.com/docs/query/rest-api/#exec---execute-queries
 """
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     from . import Questdb
 
 _UNITS_MS = {"h": 3_600_000, "m": 60_000, "s": 1000, "T": 1}
-"""Of what SAMPLE BY reads."""
+"""The source for SAMPLE BY."""
 
 
 class QuestdbDialect(SqlDialect):
@@ -70,7 +69,7 @@ class QuestdbDialect(SqlDialect):
     IMPOSSIBLE = frozenset({Shape.PERCENTILE_BELOW_0})
     SHAPES = frozenset(Shape) - IMPOSSIBLE
 
-    # A cast's filter isn't compiled (9.3.4): a day of one machine took 80 ms instead of 3.
+    # A filter on a cast isn't compiled (9.3.4): a day of one machine took 80 ms instead of 3.
     WIDENS = True
 
     def __init__(self, schema: Schema) -> None:
@@ -95,17 +94,17 @@ class QuestdbDialect(SqlDialect):
         return str(time_ms * 1000)
 
     def bucket(self, time: str, every_ms: int) -> str:
-        # SAMPLE BY makes the start of its bucket of an event's time.
+        # SAMPLE BY turns an event's time into the start of its bucket.
         return time
 
     def group(self, places: int, buckets: Sequence[Every]) -> str:
         if not buckets:
             return super().group(places, buckets)
-        # SAMPLE BY groups by all else that isn't computed.
+        # SAMPLE BY groups by everything that isn't computed.
         return f" SAMPLE BY {write_duration(buckets[0].every, _UNITS_MS)} ALIGN TO CALENDAR"
 
     def among(self, column: str, statement: str, count: int | None) -> str:
-        # Only times can be compared with what a statement finds.
+        # Only times can be compared with the result of a statement.
         return f"{column} IN ({statement})"
 
     def select(self, values: Sequence[str]) -> str:
@@ -116,8 +115,7 @@ class QuestdbDialect(SqlDialect):
         assert query.order is not None
         by, direction = query.order.by, "DESC" if query.order.descending else "ASC"
         names = [f'"_v{place}"' for place in range(query.width)]
-        # There is no NULLS LAST.
-        # Symbols would be in the order of UTF-16.
+        # There is no NULLS LAST, and symbols would be in the order of UTF-16.
         value = f"{names[by]}::varchar" if self._schema.orders_texts(query) else names[by]
         places = [f"{names[by]} IS NULL", f"{value} {direction}"]
         places += [f"{names[key]} ASC" for key in range(query.keys) if key != by]
@@ -125,7 +123,7 @@ class QuestdbDialect(SqlDialect):
 
     def aggregate(self, aggregate: Aggregate, schema: Schema) -> str:
         if aggregate.function is Function.LAST:
-            # Rows are in the order of time.
+            # Rows are ordered by time.
             return f"last({self.read(schema.column(aggregate.column or ''))})"
         return super().aggregate(aggregate, schema)
 
@@ -133,25 +131,25 @@ class QuestdbDialect(SqlDialect):
         return f"approx_percentile({self.read(column)}, {percent / 100:g}, 3)"
 
     def select_newest(self, values: Sequence[str], time: str, source: str) -> str:
-        # LATEST ON goes by a column: a device's document is always the same.
+        # LATEST ON needs a column: a device's document is always the same.
         key = values[0] if values[0].startswith('"') else quote_name(self._schema.device)
         return f"SELECT {list_aliased(values)} FROM {source} LATEST ON {time} PARTITION BY {key}"
 
     def select_newest_of_one(self, values: Sequence[str], time: str, source: str) -> str:
-        # By the column that names the device it takes half the time, without an index on that; by a subquery
-        # on tags, three times as long.
+        # With the column for the device's name, it takes half the time, without an index on that; with a
+        # subquery on tags, three times as long.
         if values[0] == quote_name(self._schema.device):
             return self.select_newest(values, time, source)
         return super().select_newest_of_one(values, time, source)
 
 
 _END = re.compile(rb'\],"count":(\d+)\}\Z')
-"""How an answer without an error ends. Within a text its quotes would be escaped."""
+"""The end of an answer without an error. Quotes within a text would be escaped."""
 _END_BYTES = 48
 
 
 class QuestdbAsker(SqlAsker[Connection]):
-    """Asks what `Questdb.compile` gives."""
+    """Sends the queries of `Questdb.compile`."""
 
     def __init__(self, module: Questdb, in_flight: int) -> None:
         timeout_s = module.options.query_timeout_s
@@ -169,7 +167,7 @@ class QuestdbAsker(SqlAsker[Connection]):
     def count_rows(self, body: bytes) -> int:
         if match := _END.search(body, max(0, len(body) - _END_BYTES)):
             return int(match[1])
-        # An error that came up when the first rows were on the way, or no answer of QuestDB's.
+        # An error that occurred after the first rows were sent, or an answer that isn't QuestDB's.
         answer = read_json(body)
         raise self.database.explain_refusal(
             one_line(
@@ -182,21 +180,21 @@ class QuestdbAsker(SqlAsker[Connection]):
 
 
 # --- PGWire ------------------------------------------------------------------------------------------
-# PGWire, which is PostgreSQL's protocol, by the lean path of module postgres.
+# PGWire, which is PostgreSQL's protocol, on the lean path of module postgres.
 #
-# INSERTs are prepared statements with binary values. For queries, QuestDB's vendor recommends it: each
-# statement is prepared once and answers are binary, as asyncpg, pgx and Npgsql have them; with
-# `client=official` psycopg 3 asks.
+# INSERTs are prepared statements with binary values. For queries, QuestDB's vendor recommends PGWire: each
+# statement is prepared once and answers are binary, as with asyncpg, pgx and Npgsql; with `client=official`,
+# psycopg 3 queries.
 #
-# Over HTTP, QuestDB compiles each statement anew, and a number costs more to write. On one busy machine
-# `point` took 0.06 ms by PGWire and 0.5 ms over HTTP, an answer of 160,000 rows 40 ms and 95 ms (tenth
-# percentiles).
+# Over HTTP, QuestDB compiles each statement every time, and formatting numbers takes longer. On one busy
+# machine, `point` took 0.06 ms over PGWire and 0.5 ms over HTTP, an answer of 160,000 rows 40 ms and 95 ms
+# (tenth percentiles).
 #
 # https://questdb.com/docs/query/pgwire/python/
 
 
 class StatementEncoder(PostgresEncoder):
-    """Sends times as microseconds in a bigint, JSON and devices' ids as text; the rest as for PostgreSQL."""
+    """Sends times as microseconds in a bigint, JSON and devices' ids as text; all else as for PostgreSQL."""
 
     def __init__(self, job: Job, mode: InsertMode) -> None:
         single = mode is InsertMode.STATEMENT
@@ -224,7 +222,7 @@ class StatementEncoder(PostgresEncoder):
 
 
 class PgWire(Dialect):
-    """PostgreSQL's protocol as QuestDB speaks it."""
+    """QuestDB's variant of PostgreSQL's protocol."""
 
     IS_REPEATABLE = True
     BACKEND = None
@@ -238,17 +236,17 @@ class PgWire(Dialect):
 def make_statement_writer(module: Questdb) -> PostgresWriter:
     """A writer that sends payloads of `StatementEncoder`; OptionError without a connection string."""
     options, encoder = module.options, module.encoder(module.options, module.job)
-    # The load says here what the target's own option may say.
+    # The load sets here what the target's own option may set.
     job = module.job.change(in_flight=options.in_flight(module.job.load))
     pg_options = options.pgwire(f"insert_mode={options.insert_mode}")
     return PostgresWriter(encoder, pg_options, job, PgWire(job.schema))
 
 
-# --- questions --------------------------------------------------------------------------------------
+# --- queries ----------------------------------------------------------------------------------------
 
 
 def _in_us(bounds: BoundQueries) -> BoundQueries:
-    """The bounds with times as QuestDB takes them for parameters: in µs since 1970."""
+    """The bounds with times in QuestDB's form for parameters: in µs since 1970."""
     if bounds.start_ms is None or bounds.end_ms is None:
         return bounds
     return replace(bounds, start_ms=bounds.start_ms * 1000, end_ms=bounds.end_ms * 1000)
@@ -268,7 +266,7 @@ def _read_times(rows: Rows) -> list[tuple[Any, ...]]:
 
 
 class PgWireAsker(PostgresAsker):
-    """Asks what `Questdb.compile` gives."""
+    """Sends the queries of `Questdb.compile`."""
 
     RESULTS = pq.Format.BINARY
 
@@ -284,7 +282,7 @@ class PgWireAsker(PostgresAsker):
 
 
 class OfficialQuestdbAsker(DriverAsker):
-    """Asks by psycopg 3."""
+    """Queries with psycopg 3."""
 
     def __init__(self, module: Questdb, in_flight: int) -> None:
         options = module.options.pgwire("PGWire")

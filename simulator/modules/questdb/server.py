@@ -1,7 +1,7 @@
-"""Requests to QuestDB over HTTP: what its errors mean, what it tells of itself and of what is on disk.
+"""Requests to QuestDB over HTTP, the meaning of its errors, its description, and the size on disk.
 
-On disk is what partitions have, rather than what `table_storage()` tells, which has the table's write-ahead
-log in it: that is purged some time after it was applied.
+The size on disk is that of the partitions, since `table_storage()` includes the table's write-ahead log,
+which is purged some time after it was applied.
 
 https://questdb.com/docs/query/functions/meta/#table_partitions
 """
@@ -32,16 +32,16 @@ from .encoding import PRECISION, LineFormat, QuestdbOptions
 _log = logging.getLogger(__name__)
 
 WRITE_TARGET = f"/write?precision={PRECISION}"
-"""Where lines are posted to."""
+"""The path for lines."""
 ASK_TARGET = "/exec?query="
-"""Where statements are asked, followed by one."""
+"""The path for statements, followed by one."""
 BINARY_VERSION = 2
 """The first version of the line protocol with binary floats."""
 
 # https://questdb.com/docs/configuration/http-server/
 _HEAD_BUFFER_BYTES = 64_448
 _SHORT_BYTES = 1500
-"""Statements up to this are short enough for every server; and so much is left for headers."""
+"""Statements up to this length are short enough for every server; and this much is left for headers."""
 
 _APPLIED_POLL_S = 0.01
 
@@ -52,10 +52,10 @@ _SETTINGS = (
     "wal.apply.worker.count", "http.worker.count", "pg.worker.count", "ram.usage.limit.percent",
 )  # fmt: skip
 
-# What the operating system gives files that grow no more.
+# Space that the operating system gives to files that no longer grow.
 _PAGE_BYTES = 4096
 _ENOUGH_PARTITIONS = 4
-# With so many of a table, there are full ones in a run's first half, and more in its second.
+# With this many of a table, some fill up in a run's first half, and more in its second.
 ALLOCATION = Allocation(
     unit_bytes=8 * 16 * 1024**2, cause="QuestDB allocates 16 MiB at a time for each column"
 )
@@ -73,7 +73,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
     SYSTEM = "QuestDB"
 
     _most_bytes: int | None = None
-    """How long an escaped statement may be, once that is known."""
+    """The maximum length of an escaped statement, once known."""
 
     def ping(self, timeout_s: float) -> None:
         self.ask("SELECT 1", timeout_s)
@@ -91,12 +91,12 @@ class Connection(HttpDatabase[QuestdbOptions]):
         if not isinstance(reply, dict):
             raise self.explain(answer)
         if "error" in reply:
-            # It came up when the first rows were on the way.
+            # An error that occurred after the first rows were sent.
             raise self.explain_refusal(one_line(reply["error"], 500))
         return read_rows(reply)
 
     def target(self, escaped: str) -> str:
-        """Where a statement is asked; SimulatorError if the server would close the connection at one of that
+        """The target for a statement; SimulatorError if the server would close the connection because of its
         length, without an answer."""
         if len(escaped) > _SHORT_BYTES:
             most = self._most_bytes or self._read_most_bytes()
@@ -109,7 +109,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
         return ASK_TARGET + escaped
 
     def _read_most_bytes(self) -> int:
-        """How long an escaped statement may be. The server keeps it twice, as it came and read."""
+        """The maximum length of an escaped statement. The server keeps it twice, raw and parsed."""
         buffer_bytes = _HEAD_BUFFER_BYTES
         try:
             [(buffer_bytes,)] = self.ask(
@@ -122,14 +122,14 @@ class Connection(HttpDatabase[QuestdbOptions]):
         return self._most_bytes
 
     def supports(self, version: int) -> bool:
-        """Whether the server takes lines of that version of the protocol."""
+        """Whether the server accepts lines in that version of the protocol."""
         answer = self.request("GET", "/settings", timeout_s=CONNECT_TIMEOUT_S)
         settings = parse_body(answer.body)
         config = settings.get("config", {}) if isinstance(settings, dict) else {}
         return version in config.get("line.proto.support.versions", [1])
 
     def await_applied(self, tables: Sequence[str]) -> None:
-        """Wait until all that was acknowledged so far can be queried.
+        """Wait until everything acknowledged so far can be queried.
 
         Raises SimulatorError if the server has given up on a table, or takes longer than
         `database_timeout_s`.
@@ -151,7 +151,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
                         f" log; remove the cause, then ALTER TABLE {name} RESUME WAL"
                     )
             if targets is None:
-                # Others may go on writing.
+                # Others may continue to write.
                 targets = {name: sequenced for name, _, _, sequenced, _ in rows}
             if all(applied >= targets.get(name, 0) for name, _, applied, _, _ in rows):
                 return
@@ -182,18 +182,18 @@ class Connection(HttpDatabase[QuestdbOptions]):
         return self.explain_refusal(text)
 
     def explain_refusal(self, text: str) -> Retryable | SimulatorError:
-        """What QuestDB's words about a statement mean."""
+        """What QuestDB's message about a statement means."""
         if "table does not exist" in text or "table is dropped" in text:
             return missing_table(f"{self.place}: {text}", self.job)
         if "cached query plan cannot be used" in text:
-            # The table was made anew between the statement's compilation and its execution.
+            # The table was recreated between the statement's compilation and its execution.
             return connection_lost(text)
         return SimulatorError(f"{self.place} refused a request: {text}")
 
-    # --- what it tells of itself ------------------------------------------------------------------
+    # --- the server's description -----------------------------------------------------------------
 
     def describe(self, table: str) -> dict[str, Any]:
-        """The server's version, and settings of it and of a table that change a result."""
+        """The server's version, and settings of the server and of a table that affect a result."""
         [(build,)] = self.ask("SELECT build()")
         version = re.search(r"QuestDB [^,]+", build)
         names = ", ".join(map(quote_text, _SETTINGS))
@@ -203,7 +203,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
             )
             settings: dict[str, Any] = {str(name): value for name, value in rows}
         except SimulatorError:
-            # Not everybody may see them.
+            # Not every user may see them.
             settings = {"parameters": "not shown to this user"}
         tables = self.ask(
             "SELECT partitionBy, dedup, o3MaxLag, maxUncommittedRows FROM tables()"
@@ -217,8 +217,8 @@ class Connection(HttpDatabase[QuestdbOptions]):
     def read_storage(self) -> Storage:
         """All partitions of the run's tables.
 
-        Growth is told from partitions that aren't the newest of their table: these are cut to their events'
-        length. Raises SimulatorError, Retryable.
+        Growth is taken from all but the newest partition of each table: older ones are truncated to their
+        events' length. Raises SimulatorError, Retryable.
         """
         tables, plain = self.job.table_names, self.job.tags_tables
         hours = self.options.partition_by.hours
@@ -236,7 +236,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
                     rows += int(count)
                     full += 0 if active else int(size)
                     full_rows += 0 if active else int(count)
-                    # A partition that has just been opened has neither time (seen with 9.3.4, now and then).
+                    # A partition that has just been opened has neither time (seen occasionally with 9.3.4).
                     if first is not None and last is not None:
                         span_hours += (last - first) / 3_600_000
             files += len(self.ask(f"SHOW COLUMNS FROM {quote_name(table)}"))
@@ -259,7 +259,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
         )
 
     def squash_partitions(self, tables: Sequence[str]) -> None:
-        """Join what late events have split, and remove what that has replaced; wait for it."""
+        """Join partitions that late events have split, remove the replaced ones, and wait for both."""
         for table in tables:
             self.ask(f"ALTER TABLE {quote_name(table)} SQUASH PARTITIONS")
         self.await_applied(tables)
@@ -268,7 +268,7 @@ class Connection(HttpDatabase[QuestdbOptions]):
 
 
 def limit_time(timeout_s: float) -> dict[str, str]:
-    """The header that says how long a statement may take."""
+    """The header with a statement's time limit."""
     return {"statement-timeout": str(round(timeout_s * 1000))}
 
 
@@ -284,7 +284,7 @@ def read_rows(answer: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         return list(map(tuple, rows))
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True))
     for place in times:
-        # Texts like 2024-01-01T00:00:00.000000Z in ms since 1970.
+        # Converts texts like 2024-01-01T00:00:00.000000Z to ms since 1970.
         texts = columns[place]
         stamps = np.array([text and text[:-1] for text in texts], dtype="datetime64[ms]")
         numbers: list[int] = stamps.astype(np.int64).tolist()
@@ -295,7 +295,7 @@ def read_rows(answer: Mapping[str, Any]) -> list[tuple[Any, ...]]:
 
 
 class LineWriter(ConnectedWriter[Connection]):
-    """Sends payloads of `LineEncoder`; by several threads if several may be in flight."""
+    """Sends payloads of `LineEncoder`; with several threads if several may be in flight."""
 
     def open(self) -> None:
         super().open()

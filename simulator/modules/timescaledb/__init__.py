@@ -1,7 +1,7 @@
 """TimescaleDB: the PostgreSQL module on hypertables.
 
 `columnstore` needs TimescaleDB 2.18 or later, of the Community edition. The extension is created in the
-database if it is missing, so the user needs that right.
+database if it is missing, so the user needs that privilege.
 
 Each event is stored exactly once in the same way as in the module `postgres`. A request in doubt is looked up
 by device, time and sequence number: with the time, chunks of other times are skipped.
@@ -82,7 +82,7 @@ class Timescaledb(Postgres):
     options_model = TimescaleOptions
     OLDEST: ClassVar[Mapping[str, str]] = {
         Dialect.PRODUCT: Dialect.OLDEST,
-        # create_hypertable with by_range, see `_convert_table`
+        # create_hypertable with by_range: see `_convert_table`
         "TimescaleDB": "2.13",
     }
     UPGRADE = "run ALTER EXTENSION timescaledb UPDATE, or install a newer version on the server"
@@ -204,13 +204,13 @@ class Timescaledb(Postgres):
             # SkipScan jumps from device to device in the index on device and newest time.
             # https://www.tigerdata.com/docs/build/data-management/query-data/skipscan
             return Newest.DIALECT
-        # The columnstore has each device's events together: 7 ms, and 77 by the join
+        # The columnstore has each device's events together: 7 ms, and 77 with the join
         # (docs/measurements/plans.md).
         return None if self.options.columnstore else super().choose_newest()
 
     def reads_window_by_time(self, query: Query) -> bool:
-        # A hypertable has an index on time whatever is asked for, and what is in the columnstore none. One on
-        # device and time is taken instead, but not if there is a condition on a value.
+        # A hypertable always has an index on time, and in the columnstore none. One on device and time is
+        # used instead, but not with a condition on a value.
         if self.options.columnstore:
             return False
         return not self.is_indexed or query.where is not None
@@ -262,7 +262,7 @@ class Timescaledb(Postgres):
         return info
 
     def read_versions(self) -> Mapping[str, str]:
-        # What is made by the first run has the version that is installed on the server.
+        # An extension created by the first run has the version installed on the server.
         rows = self.connection.ask(
             "SELECT coalesce(installed_version, default_version) FROM pg_available_extensions"
             " WHERE name = 'timescaledb'"
@@ -278,11 +278,11 @@ def _without_key(job: Job) -> Job:
     return job.change(primary_key=PrimaryKey.NONE)
 
 
-# --- what the extension tells of itself and of its hypertables --------------------------------------
+# --- the extension's description of itself and of its hypertables -----------------------------------
 
 
 def _read_version(session: Session) -> str | None:
-    """The extension's version; None if this database hasn't got it."""
+    """The extension's version; None if this database doesn't have it."""
     rows = session.ask("SELECT extversion FROM pg_extension WHERE extname = 'timescaledb'")
     return rows[0][0] if rows else None
 

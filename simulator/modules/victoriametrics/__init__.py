@@ -1,9 +1,8 @@
 """VictoriaMetrics, single node.
 
 An event becomes a sample in each of its device's series, one for each column; a table is a prefix of these
-series' names. The option `import_format` selects whether events are imported as lines of CSV (`encoding.py`),
-or as lines of JSON, one for each series of a request (`series.py`): by default JSON if requests have many
-events per device.
+series' names. The option `import_format` selects lines of CSV, or lines of JSON, one for each series of a
+request (`encoding.py`): by default JSON if requests have many events per device.
 
 A sample is a time in ms and a float of 64 bits, of which the server keeps at least 12 significant digits. All
 samples of a block share one decimal exponent: a value that is 10**18 times smaller than another near it
@@ -12,9 +11,9 @@ documents can only be labels, which describe the device.
 
 **Exactly once.** A sample that the server gets twice is kept and counted twice, unless the server was started
 with `-dedup.minScrapeInterval=1ms`. The module reads that from its flags. With it, a request whose outcome is
-unknown is sent again. Without it, the writer first makes pending samples visible, asks which of the request's
-events are stored, until two answers agree, and sends the others. One case is not covered then: a request that
-the server was still processing after both answers is stored twice, which the count after the run shows. An
+unknown is sent again. Without it, the writer first makes pending samples visible, looks up the request's
+events until two look-ups agree, and sends the missing ones. One case is not covered then: a request that the
+server was still processing after both answers is stored twice, which the count after the run shows. An
 interval above 1 ms would drop events, and is refused. A device has one event at a time
 (`Capabilities.repeated_timestamps`).
 
@@ -24,7 +23,7 @@ they occur. So is a run whose series have more labels than `-maxLabelsPerTimeser
 `-maxLabelValueLen` and `-maxLabelNameLen`.
 
 **Visible.** A sample is visible some seconds after it was acknowledged; `/internal/force_flush`, which is
-called before counting, makes samples visible, except for background work under way. Questions use neither the
+called before counting, makes samples visible, except for background work under way. Queries use neither the
 server's cache nor its latency offset. **On disk.** A sample is on disk within `-inmemoryDataFlushInterval` (5
 s): there is no write-ahead log, so a server that is killed loses up to that much.
 
@@ -81,11 +80,11 @@ class ImportFormat(StrEnum):
     """What a request's body is."""
 
     AUTO = "auto"
-    """What suits a request: JSON if it has many events of each device."""
+    """Depending on the request: JSON if it has many events per device."""
     CSV = "csv"
     """A line for each event."""
     JSON = "json"
-    """A line for each series that has samples in it."""
+    """A line for each series with samples in it."""
 
 
 class VictoriaMetricsOptions(BatchOptions, InFlightOptions, EndpointOptions, LoginOptions):
@@ -146,7 +145,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
 
     name = "victoriametrics"
     options_model = VictoriaMetricsOptions
-    # The oldest that was tried.
+    # The oldest version that was tested.
     OLDEST: ClassVar[Mapping[str, str]] = {"VictoriaMetrics": "1.79"}
     CONDITIONS: ClassVar[Mapping[str, Condition]] = {
         "inmemoryDataFlushInterval": Condition.DURABILITY,
@@ -171,7 +170,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
         tag_types={ColumnType.TEXT: "label", ColumnType.JSON: "labels"},
         in_flight=dict.fromkeys(BATCH_MODES, Support.FULL),
         needs_value=True,
-        # A label that is empty is as good as none.
+        # An empty label is the same as none.
         empty_texts=False,
         tags_table=Support.UNSUPPORTED,
         shapes=SHAPES,
@@ -188,7 +187,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
-    # A flush doesn't wait for one that is under way in the background.
+    # A flush doesn't wait for one that is running in the background.
     settle_s = VISIBLE_S
 
     @classmethod
@@ -240,7 +239,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
                 f"VictoriaMetrics at {self.options.server} keeps {bits} bits of each number, and would"
                 " alter values: start it without -precisionBits"
             )
-        # The names of a series' labels, and all their texts that are known beforehand.
+        # The names of a series' labels, and all their texts that are known in advance.
         schema, db = self.job.schema, self.options.db
         names = ["__name__", *(column.name for column in tag_columns(schema))]
         names += [""] * (schema.json_keys - 1 if schema.device_path else 0) + [name_device(schema)]
@@ -275,7 +274,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
             raise nothing_to_query(self.job.schema.table, self.job)
 
     def require_events(self, connection: Connection) -> None:
-        """SimulatorError if there are no series of the table that is asked about, though there must be."""
+        """SimulatorError if the queried table has no series but should have."""
         table = self.job.schema.table
         if self.must_have_events and not self._is_there(connection, table):
             raise missing_table(
@@ -306,7 +305,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
         )
 
     def storage(self) -> Storage:
-        # What is pending becomes parts.
+        # Pending samples become parts.
         self.connection.flush()
         time.sleep(FIGURES_S)
         return self.connection.read_storage(self._count_others(), self._count_values())
@@ -318,7 +317,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
         return self.connection.read_storage(self._count_others(), values)
 
     def _count_values(self) -> int | None:
-        """Samples of each event; None if some have fewer."""
+        """Samples per event; None if some events have fewer."""
         fields = field_columns(self.job.schema)
         return None if any(column.nullable for column in fields) else len(fields)
 
@@ -345,7 +344,7 @@ class Victoriametrics(ConnectedModule[VictoriaMetricsOptions, Connection]):
     def server_info(self) -> dict[str, Any]:
         metrics = self.connection.read_flags()
         if metrics is None:
-            # Only who has the key may read them.
+            # Only users with the key may read them.
             return {"version": "not shown", "settings": {"flags": "not shown"}}
         version = metrics.version or f"not reported, built with {metrics.built_by}"
         settings = {name: metrics.flags[name] for name in _SETTINGS if name in metrics.flags}

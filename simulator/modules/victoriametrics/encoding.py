@@ -2,18 +2,18 @@
 
     w00000d000000,1704067203150,7,21.50
 
-What a column means is said once per request, in its URL: `1:label:device_id,2:time:unix_ms,3:metric:…`. The
-device is a label, and so are columns that describe it (`Column.tag`); of a document that names the device
-(`Schema.device_path`), each key is one. Each other column but the time is a metric, called by table and
-column, so that a device has a series for each. An empty field is a missing value. With several tables a line
-has fields for all of them, of which only one table's are filled.
+The columns' meanings are in a request's URL: `1:label:device_id,2:time:unix_ms,3:metric:…`. The device is a
+label, and so are columns that describe it (`Column.tag`); in a document that names the device
+(`Schema.device_path`), each key is a label. Each other column except the time is a metric, named by table and
+column, so a device has a series for each. An empty field is a missing value. With several tables, a line has
+fields for all of them, and only one table's are filled.
 
-A line of JSON is one for each series of a request:
+With JSON, each series of a request has a line:
 
     {"metric":{"__name__":"events:temperature","device_id":"w00000d000000"},"values":[21.50],"timestamps":[1704067203150]}
 
-By that the server is quicker if requests have many events of each device. How many are enough, and how much
-it is, stands in docs/measurements/import-paths.md.
+This is faster on the server if requests have many events per device. docs/measurements/import-paths.md says
+how many, and how much faster.
 
 https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#how-to-import-csv-data
 https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#json-line-format
@@ -52,26 +52,26 @@ from ..kit.series import Labels, field_columns, read_labels, tag_columns
 from ..sending import Encoder, Request, number_tables
 
 ALL_TIME = (86_400_000, 4_102_444_800_000)
-"""From 2 January 1970 to 2100, in ms, the end excluded. A server looks some minutes before a window, and one
+"""From 2 January 1970 to 2100, in ms, excluding the end. A server looks some minutes before a window, and one
 of 2022 finds nothing if that is before 1970."""
 
 MOST_WHOLE = 2**53
-"""Greater whole numbers would be rounded."""
+"""Larger integers would be rounded."""
 
 DB = "_db"
-"""The label that the option `db` sets. No definition has a tag of that name."""
+"""The label set by the option `db`. No definition has a tag with that name."""
 
 
 class Span(NamedTuple):
-    """The times of the samples that a server takes, in ms before and after now. It drops others without a
-    word."""
+    """The times of the samples that a server accepts, in ms before and after now. It drops others
+    silently."""
 
     before_ms: int
     after_ms: int
 
     @property
     def times_ms(self) -> tuple[int, int]:
-        """The first and the last time now, since 1970."""
+        """The first and the last time, seen from now, since 1970."""
         now_ms = int(time.time() * 1000)
         return now_ms - self.before_ms, now_ms + self.after_ms
 
@@ -91,7 +91,7 @@ class Import(TablePart):
 
 
 def name_metric(table: str, column: str) -> str:
-    """The name of the series of a table's column, and of no other table's: none of these has a colon."""
+    """The name of the series of a table's column, and of no other table's: table names have no colon."""
     return f"{table}:{column}"
 
 
@@ -99,16 +99,16 @@ class ImportEncoder(Encoder, ABC):
     """A payload's data: a list of one `Import`."""
 
     taken: Span | None = None
-    """The times that the server takes, once that is known."""
+    """The times that the server accepts, once known."""
     target: str
-    """Where the requests go that were written last."""
+    """The target of the requests that were built last."""
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
         super().__init__(job)
         self._schema = schema = job.schema
         self._compressed = compressed
         self._extra_label = "" if db is None else f"extra_label={DB}={quote(db, '')}"
-        # As they are stored: a truth value is 0 or 1.
+        # In the stored form: a truth value is 0 or 1.
         self._fields = [
             replace(column, type=ColumnType.INT32) if column.type is ColumnType.BOOL else column
             for column in field_columns(schema)
@@ -121,8 +121,8 @@ class ImportEncoder(Encoder, ABC):
 
     @abstractmethod
     def write(self, block: EventBlock, tables: NDArray[np.int64], size: int) -> list[bytes]:
-        """The bodies of requests of `size` events, uncompressed, whose `target` is known then;
-        `tables`: the number of each event's table."""
+        """The bodies of requests of `size` events, uncompressed; sets their `target`. `tables`: the number of
+        each event's table."""
 
     def encode(self, block: EventBlock) -> list[Request]:
         self.check_times(block)
@@ -167,10 +167,10 @@ class CsvEncoder(ImportEncoder):
         self._path = f"/api/v1/import/csv?{extra}format="
         self._forms = [b"," + text_format(column) for column in self._fields]
         self._keys: tuple[str, ...] = () if job.schema.device_path else (job.schema.device,)
-        """The labels that the first column of a line has."""
+        """The labels in the first column of a line."""
         self._targets: dict[tuple[str, ...], str] = {}
         values = b"".join(map(text_form, self._fields, self._forms))
-        # What is before a table's fields, and behind them.
+        # What precedes a table's fields, and what follows them.
         self._gaps: list[tuple[bytes, bytes]] = []
         if len(self._tables) > 1:
             values = b"%b" + values + b"%b"
@@ -232,7 +232,7 @@ class CsvEncoder(ImportEncoder):
         texts = different.tolist()
         labels = [_write_labels(text, self._keys) for text in texts]
         if None in labels:
-            # Keys that are new. They stay, so that requests differ seldom.
+            # New keys. They are kept, so that requests rarely differ.
             keys = set(self._keys).union(*map(read_labels, set(texts)))
             self._keys = tuple(sorted(keys))
             labels = [_write_labels(text, self._keys) for text in texts]
@@ -240,7 +240,7 @@ class CsvEncoder(ImportEncoder):
 
 
 def find_numbers(column: Column, block: EventBlock) -> NDArray[Any]:
-    """A field's values as they are stored; SimulatorError if samples can't have them."""
+    """A field's values in the stored form; SimulatorError if samples can't have them."""
     values = block.columns[column.name]
     if values.dtype.kind == "b":
         return values.astype(np.int32)
@@ -255,7 +255,7 @@ def find_numbers(column: Column, block: EventBlock) -> NDArray[Any]:
 
 
 def quote_labels(name: str, values: NDArray[Any]) -> NDArray[Any]:
-    """A bytes column as fields of CSV; the column itself if nothing has to be quoted."""
+    """A bytes column as fields of CSV; the column itself if nothing needs quotes."""
     if is_constant(values):
         return np.broadcast_to(quote_labels(name, values[:1].copy()), values.shape)
     content = values.tobytes()
@@ -274,8 +274,8 @@ def _quote(name: str, text: bytes) -> bytes:
 
 @lru_cache(maxsize=65_536)
 def _write_labels(document: bytes, keys: tuple[str, ...]) -> bytes | None:
-    """The members of a JSON object as fields, in the order of `keys`; None if there are others. Kept, as the
-    events of a device share one document."""
+    """The members of a JSON object as fields, in the order of `keys`; None if there are others. Cached, since
+    the events of a device share one document."""
     labels = read_labels(document)
     if not labels.keys() <= set(keys):
         return None
@@ -283,7 +283,7 @@ def _write_labels(document: bytes, keys: tuple[str, ...]) -> bytes | None:
 
 
 _ENOUGH = 60
-"""Samples of each device in a request from which on JSON is quicker: docs/measurements/import-paths.md."""
+"""Samples per device in a request from which on JSON is faster: docs/measurements/import-paths.md."""
 
 _LINE = b'{"metric":{"__name__":"%b",%b},"values":[%b],"timestamps":[%b]}'
 
@@ -291,13 +291,13 @@ _LINE = b'{"metric":{"__name__":"%b",%b},"values":[%b],"timestamps":[%b]}'
 class SeriesEncoder(ImportEncoder):
     """Lines of JSON.
 
-    A line has samples of one month, and lines of another month stand behind those of all series: of samples
-    that follow each other in a series, the server (1.145) looks up the first only, and takes the others for
-    those of a series that was deleted in their month, if there was one. (Where a request has a single series
-    nothing can stand between them, in CSV neither: the count after the run tells.)
+    A line has samples of one month, and the lines of the next month follow those of all series: of
+    consecutive samples in a series, the server (1.145) looks up only the first, and may assign the others to
+    a series that was deleted in their month. (With a single series, nothing can separate them, nor in CSV:
+    the count after the run shows it.)
 
-    Texts of whole columns are made by numpy, of rows that are put together by request, device and table, with
-    a mark where another series begins; what is left to Python are the lines.
+    numpy builds the texts of whole columns, with rows sorted by request, device and table, and a mark where
+    another series begins; Python only builds the lines.
     """
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
@@ -319,7 +319,7 @@ class SeriesEncoder(ImportEncoder):
         key, times = key[order], times[order]
         begins = np.concatenate(([True], key[1:] != key[:-1]))
         first = order[begins]
-        # What each run of rows belongs to: request and month, device, table.
+        # The group of each run of rows: request and month, device, table.
         own_parts, own_devices, own_tables = (
             numbers[first].tolist() for numbers in (parts, devices, tables)
         )
@@ -376,7 +376,7 @@ class SeriesEncoder(ImportEncoder):
 
 
 class ChoosingEncoder(ImportEncoder):
-    """JSON or CSV, whichever suits the first request: the others are like it."""
+    """JSON or CSV, whichever suits the first request: the others resemble it."""
 
     def __init__(self, job: Job, compressed: bool, db: str | None) -> None:
         super().__init__(job, compressed, db)
@@ -387,7 +387,7 @@ class ChoosingEncoder(ImportEncoder):
         if self._chosen is None:
             devices = block.devices[:size]
             enough = _ENOUGH * len(set(devices.tolist()))
-            # CSV has no line breaks here.
+            # CSV can't have line breaks here.
             has_breaks = any("\n" in text for tag in self._tags for text in tag.texts)
             is_json = has_breaks or len(devices) * len(self._fields) >= enough
             self._chosen = (SeriesEncoder if is_json else CsvEncoder)(*self._arguments)
@@ -397,7 +397,7 @@ class ChoosingEncoder(ImportEncoder):
 
 
 def _number_months(times_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]:
-    """The month of each time, counted from the first, and how many there are from first to last."""
+    """The month of each time, counted from the first, and the number of months from first to last."""
     ends = np.array([times_ms.min(), times_ms.max()]).astype("datetime64[ms]")
     first, last = ends.astype("datetime64[M]").astype(np.int64).tolist()
     if first == last:
@@ -407,7 +407,7 @@ def _number_months(times_ms: NDArray[np.int64]) -> tuple[NDArray[np.int64], int]
 
 
 def _write_runs(form: bytes, values: NDArray[Any], begins: NDArray[np.bool_]) -> list[bytes]:
-    """The values of each run as texts with commas between them; `form` begins with what is before each."""
+    """The values of each run as texts with commas between them; `form` begins with what precedes each."""
     if not len(values):
         return []
     marks = np.where(begins, ROW_SEPARATOR, b",")
@@ -415,5 +415,5 @@ def _write_runs(form: bytes, values: NDArray[Any], begins: NDArray[np.bool_]) ->
 
 
 def _quote_json(text: str) -> bytes:
-    """A text as the inside of a JSON string."""
+    """A text as the content of a JSON string."""
     return orjson.dumps(text)[1:-1]

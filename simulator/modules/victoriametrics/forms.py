@@ -1,6 +1,6 @@
-"""Words of MetricsQL, questions as VictoriaMetrics's HTTP API takes them, and what is in their answers: JSON
-of MetricsQL's values, lines of JSON of exported samples. Rows are counted by scans: a quote within a text is
-escaped, so no text looks like what is counted.
+"""Building blocks of MetricsQL, requests to VictoriaMetrics's HTTP API, and their answers: JSON for
+MetricsQL's values, lines of JSON for exported samples. Rows are counted by scans: quotes within a text are
+escaped, so no text matches the patterns.
 
 https://docs.victoriametrics.com/victoriametrics/metricsql/
 https://docs.victoriametrics.com/victoriametrics/keyconcepts/#query-data
@@ -25,13 +25,13 @@ from .encoding import ALL_TIME, DB, name_metric
 FORM_HEADERS = {"content-type": "application/x-www-form-urlencoded"}
 
 PART = "__part__"
-"""The label that tells the values of an answer apart."""
+"""The label that identifies the values of an answer."""
 
 _EXPORT = "/api/v1/export"
 
 _NOT_IN_IDENTIFIERS = re.compile(r"[^A-Za-z0-9_]")
 
-# --- words of MetricsQL ---------------------------------------------------------------------------
+# --- building blocks of MetricsQL -----------------------------------------------------------------
 
 
 def quote_text(text: str) -> str:
@@ -41,12 +41,12 @@ def quote_text(text: str) -> str:
 
 
 def quote_label(name: str) -> str:
-    """A label's name where no string can be: what is no letter, digit or _ is escaped."""
+    """A label's name where no string is possible: everything except letters, digits and _ is escaped."""
     return _NOT_IN_IDENTIFIERS.sub(lambda match: "\\" + match[0], name)
 
 
 def any_of(label: str, values: Sequence[str], sign: str = "=") -> str:
-    """The condition that a label has one of these values; with `!` for `sign`, none of them."""
+    """The condition that a label has one of these values, or none of them if `sign` has `!`."""
     name = quote_label(label)
     if len(values) == 1:
         return f"{name}{'!=' if sign == '!' else '='}{quote_text(values[0])}"
@@ -54,7 +54,7 @@ def any_of(label: str, values: Sequence[str], sign: str = "=") -> str:
 
 
 def write_choice(value: str, several: bool) -> str:
-    """How a value stands in the literal of `any_of`, alone or as one of several."""
+    """A value in the literal of `any_of`, alone or as one of several."""
     return quote_text(re.escape(value) if several else value)[1:-1]
 
 
@@ -66,9 +66,9 @@ def select_series(
     devices: Sequence[str] | None = None,
     where: Where | None = None,
 ) -> str:
-    """The selector of the series of columns, of some devices or all; `where`: a condition on a tag's text.
-    `db`: those with that value of the label, or, if it is None, those without that label: others' are left
-    alone."""
+    """The selector of the series of columns, for some devices or all; `where`: a condition on a tag's text.
+    `db`: series with that value of the label, or, if it is None, without that label, so that others' are
+    left alone."""
     names = [name_metric(table, column) for table in tables for column in columns]
     conditions = [any_of("__name__", names), any_of(DB, [db or ""])]
     if devices is not None:
@@ -80,24 +80,24 @@ def select_series(
 
 
 def bound_times(bound: BoundQuery) -> tuple[int, int]:
-    """The times that a query is about, in ms, the end excluded."""
+    """The times that a query selects, in ms, excluding the end."""
     if bound.start_ms is None or bound.end_ms is None:
         return ALL_TIME
     return bound.start_ms, bound.end_ms
 
 
 def write_window(span_ms: int) -> str:
-    """A range vector's length. Seen from a time t it has the samples in (t - span, t]."""
+    """A range vector's length. At a time t, it has the samples in (t - span, t]."""
     return f"[{span_ms}ms]"
 
 
 def write_span(first_ms: int, end_ms: int) -> tuple[int, str]:
-    """The time at which to ask about a window, its end excluded, and the window as seen from there."""
+    """The time at which to query a window, excluding its end, and the window as seen from there."""
     return end_ms - 1, write_window(end_ms - first_ms)
 
 
 def unite(texts: Sequence[str]) -> str:
-    """The texts as one question, each with its place as a label."""
+    """The texts as one query, each with its index as a label."""
     parts = [f'label_set({text}, "{PART}", "{place}")' for place, text in enumerate(texts)]
     return f"union({', '.join(parts)})"
 
@@ -106,14 +106,14 @@ def unite(texts: Sequence[str]) -> str:
 
 
 class Form(NamedTuple):
-    """A request that asks something."""
+    """A request for values."""
 
     path: str
     fields: Mapping[str, str]
     bucket_ms: int = 0
-    """The start of the bucket of time that it is about; or `step_ms`."""
+    """The start of its bucket of time; or `step_ms`."""
     step_ms: int | None = None
-    """Length of the buckets, if it is about several."""
+    """Length of the buckets, if there are several."""
 
 
 def write_form(form: Form) -> bytes:
@@ -122,34 +122,34 @@ def write_form(form: Form) -> bytes:
 
 
 def describe_form(form: Form) -> str:
-    """The request for a person to read: its fields as they are before they are encoded."""
+    """The request for people to read: its fields before encoding."""
     return "\n".join(
         [f"POST {form.path}", *(f"  {name}={text}" for name, text in form.fields.items())]
     )
 
 
 def ask_at(text: str, time_ms: int, bucket_ms: int = 0) -> Form:
-    """Asks for the vector that MetricsQL gives for a time."""
+    """Requests MetricsQL's vector for a time."""
     fields = {"query": text, "time": write_seconds(time_ms), "nocache": "1"}
     return Form("/api/v1/query", fields, bucket_ms)
 
 
 def ask_steps(text: str, first_ms: int, last_ms: int, step_ms: int) -> Form:
-    """Asks for the matrix that MetricsQL gives for each of these times."""
+    """Requests MetricsQL's matrix for these times."""
     fields = {
         "query": text,
         "start": write_seconds(first_ms),
         "end": write_seconds(last_ms),
         "step": f"{step_ms}ms",
         "nocache": "1",
-        # Or the last points of a time that is near now would be those before them.
+        # Otherwise the last points of a time close to now would repeat those before.
         "latency_offset": "1ms",
     }
     return Form("/api/v1/query_range", fields, step_ms=step_ms)
 
 
 def export(selector: str, first_ms: int, last_ms: int) -> Form:
-    """Asks for the samples of series in this time, both ends included, as they are stored."""
+    """Requests the stored samples of series in this time, including both ends."""
     fields = {
         "match[]": selector,
         "start": write_seconds(first_ms),
@@ -159,7 +159,7 @@ def export(selector: str, first_ms: int, last_ms: int) -> Form:
 
 
 def write_seconds(time_ms: int) -> str:
-    """A time as the API takes it."""
+    """A time in the API's form."""
     seconds, milliseconds = divmod(time_ms, 1000)
     return f"{seconds}.{milliseconds:03d}"
 
@@ -178,12 +178,12 @@ _PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")
 
 
 def check_answer(form: Form, body: bytes, place: str) -> None:
-    """SimulatorError if an answer of status 200 holds an error, isn't of all data, or is cut off. `place`:
-    the server, to begin the message with."""
+    """SimulatorError if an answer of status 200 has an error, doesn't cover all data, or is cut off. `place`:
+    the server, for the start of the message."""
     if form.path == _EXPORT:
         lines = body.count(b"\n" + _LINE) + body.startswith(_LINE)
         if lines != body.count(b"\n") or (body and not body.endswith(_LINE_END)):
-            # An error that comes in the middle ends it.
+            # An error in the middle ends the answer.
             text = one_line(body[-SHOWN:].decode(errors="replace"), SHOWN)
             raise SimulatorError(f"{place} ended an answer early ({text})")
         return
@@ -206,12 +206,12 @@ def read_result(body: bytes) -> list[dict[str, Any]]:
 
 
 def has_series(body: bytes) -> bool:
-    """Whether there is any series in an answer."""
+    """Whether an answer has any series."""
     return _SERIES in body
 
 
 def count_parts(body: bytes, place: int) -> int:
-    """The values in a vector or matrix of the part that has this place."""
+    """The number of values of the part with this index in a vector or matrix."""
     part = f'"{PART}":"{place}"'.encode()
     if _POINTS not in body:
         return body.count(part)
@@ -223,13 +223,12 @@ def count_parts(body: bytes, place: int) -> int:
 
 
 def write_line_begin(metric: str) -> bytes | None:
-    """How the lines of a metric begin in what was exported; None if its name could be written in several
-    ways."""
+    """The beginning of a metric's lines in an export; None if its name could be written in several ways."""
     return _LINE + f'"__name__":"{metric}",'.encode() if _PLAIN.fullmatch(metric) else None
 
 
 def count_samples(body: bytes, begin: bytes) -> int:
-    """How many samples are in the exported lines that begin with `begin`."""
+    """The number of samples in the exported lines that begin with `begin`."""
     count = 0
     at = body.find(begin)
     while at >= 0:

@@ -1,14 +1,14 @@
 """Described queries in MetricsQL.
 
-Values are computed by rollup functions of each series, which are a device's column, and by an aggregate over
-the series of a group: `max(max_over_time({__name__="machines_power"}[3600000ms])) by (hall)`. All values of
-an answer are one question (`union`). Buckets of time are the steps of a range query; those at the ends of a
-window that are cut by it are asked for alone.
+Values are computed with a rollup function per series (a column of a device), and an aggregate over the series
+of a group: `max(max_over_time({__name__="machines_power"}[3600000ms])) by (hall)`. All values of an answer
+are one query (`union`). Buckets of time are the steps of a range query; partial buckets at the ends of a
+window are separate queries.
 
-The newest event of a device is its last sample in all time that there may be: the server reads all of them,
-as it keeps no list of newest ones. Events themselves come from the export API, by series; they are put
-together here by their times, within the query's time. What has a condition on a value isn't asked, as a
-series knows nothing of the values that another has at the same time; a condition on a tag is one on labels.
+The newest event of a device is its last sample over all time: the server reads all samples, since it has no
+list of newest ones. Events themselves come from the export API, by series; they are joined here by their
+times, which counts in the query's time. Queries with a condition on a value aren't supported, since a series
+knows nothing about another's values at the same time; a condition on a tag is one on labels.
 
 https://docs.victoriametrics.com/victoriametrics/metricsql/
 """
@@ -51,13 +51,13 @@ IMPOSSIBLE = frozenset({Shape.WHERE, Shape.PATH, Shape.PERCENTILE_OF_ALL, Shape.
 SHAPES = frozenset(Shape) - IMPOSSIBLE
 
 _POINTS = 10_000
-"""The points of a range query; a server gives 30,000 at most (-search.maxPointsPerTimeseries)."""
+"""The points of a range query; a server returns at most 30,000 (-search.maxPointsPerTimeseries)."""
 
 _SHOWN = 2
 
 
 def compile_query(bound: BoundQuery, schema: Schema, db: str | None, table: str) -> Question:
-    """The question that asks a bound query about a table's events."""
+    """The bound query over a table's events."""
     kind: type[Question] = _Events
     if bound.query.compute:
         kind = _Aggregation
@@ -67,12 +67,12 @@ def compile_query(bound: BoundQuery, schema: Schema, db: str | None, table: str)
 
 
 class Question(ABC):
-    """A bound query in MetricsQL: the requests that ask it, and how rows are made of their answers."""
+    """A bound query in MetricsQL: its requests, and how to make rows from their answers."""
 
     forms: Sequence[Form]
-    """The first requests; they are all, unless `spreads`."""
+    """The first requests; all of them, unless `spreads`."""
     spreads = False
-    """Whether these ask when the events were, and `spread` says what is to be asked then."""
+    """Whether these find out when the events were, and `spread` makes the requests that follow."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         self._bound, self._schema, self._table, self._db = bound, schema, table, db
@@ -81,14 +81,14 @@ class Question(ABC):
         self._fields: Mapping[str, Column] = {
             column.name: column for column in field_columns(schema)
         }
-        # The fields of events that have to be read, one among them that each event has.
+        # The event fields to read, including one that each event has.
         self._needed = [name for name in dict.fromkeys(self._query.events) if name in self._fields]
         if all(self._fields[name].nullable for name in self._needed):
             self._needed.append(self._witness)
         self._certain = next(name for name in self._needed if not self._fields[name].nullable)
 
     def describe(self) -> str:
-        """The requests, for a person to read."""
+        """The requests, for people to read."""
         shown = [describe_form(form) for form in self.forms[:_SHOWN]]
         if len(self.forms) > _SHOWN:
             shown.append(f"and so on, {len(self.forms)} requests in all, one after the other")
@@ -97,11 +97,11 @@ class Question(ABC):
         return "\n".join(shown)
 
     def spread(self, body: bytes) -> Sequence[Form]:
-        """The requests that follow once this answer has told when the events were."""
+        """The requests that follow once this answer has shown when the events were."""
         raise AssertionError(f"nothing comes after {body!r}")
 
     def count(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int:
-        """The rows of these requests' answers, which are complete and free of errors."""
+        """The number of rows in these requests' answers, which are complete and free of errors."""
         rows = self._scan(forms, bodies)
         if rows is None:
             return len(self.read(forms, bodies))
@@ -110,11 +110,11 @@ class Question(ABC):
 
     @abstractmethod
     def _scan(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> int | None:
-        """The rows without a limit, by a scan; None: they must be read to be counted."""
+        """The number of rows without a limit, by a scan; None: they must be read to be counted."""
 
     @abstractmethod
     def read(self, forms: Sequence[Form], bodies: Sequence[bytes]) -> list[Row]:
-        """The rows. KeyError and the like if one is not in the form of an answer."""
+        """The rows. KeyError and the like if one isn't in the form of an answer."""
 
     def _select(self, *columns: str) -> str:
         bound, tables = self._bound, [self._table]
@@ -142,7 +142,7 @@ def _read_number(column: Column, value: str | float | None) -> Any:
 
 
 class _Events(Question):
-    """Events as they are stored. Counts the samples of the field that each event has."""
+    """Stored events. Counts the samples of the field that each event has."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
@@ -205,12 +205,12 @@ class _Newest(Question):
         super().__init__(bound, schema, db, table)
         time_ms, window = write_span(*ALL_TIME)
         needed, certain = self._needed, self._certain
-        # If an event may lack a column, its last value can be an older event's.
+        # If an event may lack a column, its last value may belong to an older event.
         timed = [name for name in needed if self._fields[name].nullable]
         if timed or schema.time in self._query.events:
             timed.append(certain)
         others = [name for name in needed if name != certain]
-        # Each part takes a while by itself; but of all devices, names make an answer much longer.
+        # Each part takes a while by itself, but over all devices, names make an answer much longer.
         values, times, naming = [[certain], others], [timed], " keep_metric_names"
         if bound.devices is None:
             values, times = [[name] for name in (certain, *others)], [[name] for name in timed]
@@ -257,17 +257,17 @@ class _Newest(Question):
 # --- computed values ------------------------------------------------------------------------------
 
 _Found = dict[int, str]
-"""Place of a part -> its value, of a group."""
+"""Index of a part -> its value in a group."""
 
 
 _Value = tuple[Sequence[str], Callable[..., Any]]
-"""A value of a row: the texts that it is computed by, and what makes it of as many values, None for a missing
-one."""
+"""A value of a row: the expressions of its parts, and a function of their values, which are None if
+missing."""
 
 
 class _Aggregation(Question):
-    """Values computed of groups of events. Counts the values of a part that each group has; where there is
-    none, as all columns may be missing, rows are read to be counted."""
+    """Values computed over groups of events. Counts the values of a part that each group has; without such a
+    part, as all columns may be missing, rows are read to be counted."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, db: str | None, table: str) -> None:
         super().__init__(bound, schema, db, table)
@@ -278,19 +278,19 @@ class _Aggregation(Question):
         labels = ",".join(map(quote_label, self._groups.values()))
         self._by = f" by ({labels})" if labels else ""
         self._is_of_series = schema.device in groups or len(bound.devices or ()) == 1
-        """Whether a group is a device, which has one series for each column."""
+        """Whether a group is a device, which has one series per column."""
         self.spreads = self._every_ms is not None and bound_times(bound) == ALL_TIME
         if not self.spreads:
             self.forms = self._list_forms(*bound_times(bound))
             return
-        # First for the time of all events that are asked about.
+        # First for the time of all selected events.
         time_ms, window = write_span(*ALL_TIME)
         events = f"{self._select(self._witness)}{window}"
         texts = [f"min(tfirst_over_time({events}))", f"max(tlast_over_time({events}))"]
         self.forms = [ask_at(unite(texts), time_ms)]
 
     def _list_forms(self, first_ms: int, end_ms: int) -> list[Form]:
-        """The requests about this time, its end excluded."""
+        """The requests for this time, excluding its end."""
         every_ms = self._every_ms
         if every_ms is None:
             return [self._ask_once(0, first_ms, end_ms)]
@@ -360,7 +360,7 @@ class _Aggregation(Question):
     def _read_parts(
         self, forms: Sequence[Form], bodies: Sequence[bytes]
     ) -> Iterator[tuple[int, Mapping[str, str], int, str]]:
-        """Bucket, labels, place of the part, and its value."""
+        """Bucket, labels, index of the part, and its value."""
         for form, body in zip(forms, bodies, strict=True):
             for series in read_result(body):
                 labels = series["metric"]
@@ -397,7 +397,7 @@ class _Aggregation(Question):
         if aggregate.function is Function.LAST:
             return self._compute_last(column, values, events)
         if aggregate.function.percent is not None:
-            # Of one series: those of several can't be had from what is found of each.
+            # For one series: percentiles over several can't be derived from those of each.
             share = aggregate.function.percent / 100
             return [self._over("any", f"quantile_over_time({share:g}, {values})")], _read_float
         if aggregate.function is Function.AVG and self._is_of_series:
@@ -423,7 +423,7 @@ class _Aggregation(Question):
         )
 
     def _compute_tag(self, aggregate: Aggregate, name: str, events: str) -> _Value:
-        """A value computed of a tag, which is a label of each series."""
+        """A value computed from a tag, which is a label of each series."""
         counts = f"count_over_time({events})"
         label = f"label_value({counts}, {quote_text(name)})"
         read = partial(_read_number, self._schema.column(name))

@@ -1,4 +1,4 @@
-"""Imports and questions to VictoriaMetrics, what its errors mean, what it tells of itself and of its disk.
+"""Imports and queries to VictoriaMetrics, the meaning of its errors, its description, and the size on disk.
 
 https://docs.victoriametrics.com/victoriametrics/url-examples/
 https://docs.victoriametrics.com/victoriametrics/single-server-victoriametrics/#monitoring
@@ -48,10 +48,10 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 VISIBLE_S = 15.0
-"""Within this time all samples are visible that are acknowledged, new series (11 s) included, if the server
-doesn't let us flush it."""
+"""Within this time, all acknowledged samples become visible, including new series (11 s), if the server
+doesn't let us flush."""
 
-# lib/storage/partition.go: maxRawRowsPerShard. 8 MiB of rows as they arrive are a part of 1 MiB at most.
+# lib/storage/partition.go: maxRawRowsPerShard. 8 MiB of incoming rows become a part of at most 1 MiB.
 ALLOCATION = Allocation(
     unit_bytes=MIB,
     cause="VictoriaMetrics compresses parts of about 100,000 samples, and merges them",
@@ -63,7 +63,7 @@ _SOURCE = (
 )
 _INTERVAL_S = 0.1
 FIGURES_S = 1.2
-"""The server takes its figures anew once a second."""
+"""The server updates its figures once a second."""
 
 _SAMPLE = re.compile(
     r"^(flag|vm_data_size_bytes|vm_rows|vm_app_version|go_info|vm_active_force_merges)"
@@ -74,7 +74,7 @@ _LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 
 
 class Connection(HttpDatabase["VictoriaMetricsOptions"]):
-    """Imports and questions."""
+    """Imports and queries."""
 
     SYSTEM = "VictoriaMetrics"
     PASSING: ClassVar = {
@@ -97,7 +97,7 @@ class Connection(HttpDatabase["VictoriaMetricsOptions"]):
         """Send an import; Retryable if it may be sent again."""
         self.fetch("POST", target, body, self.write_headers, expected=(204,))
 
-    # --- questions --------------------------------------------------------------------------------
+    # --- queries ----------------------------------------------------------------------------------
 
     def _post(
         self,
@@ -111,25 +111,25 @@ class Connection(HttpDatabase["VictoriaMetricsOptions"]):
         return self.fetch("POST", path, body, FORM_HEADERS, timeout_s, (expected,))
 
     def query(self, text: str, time_ms: int) -> list[dict[str, Any]]:
-        """The vector that MetricsQL gives for a time."""
+        """MetricsQL's vector for a time."""
         return read_result(self.answer(ask_at(text, time_ms)))
 
     def answer(self, form: Form) -> bytes:
-        """A question's answer, complete and free of errors."""
+        """A query's answer, complete and free of errors."""
         body = self._post(form.path, form.fields).body
         check_answer(form, body, self.place)
         return body
 
     def list_metrics(self, selector: str | None = None) -> list[str]:
-        """The names of all metrics that have series, or series that a selector fits."""
+        """The names of all metrics with series, or with series that match a selector."""
         return self._list("label/__name__/values", selector)
 
     def list_labels(self, selector: str) -> list[str]:
-        """The names of all labels of the series that a selector fits."""
+        """The names of all labels of the series that match a selector."""
         return self._list("labels", selector)
 
     def _list(self, what: str, selector: str | None) -> list[str]:
-        # A start of 0 would be that of today.
+        # A start of 0 would mean today.
         fields = {"start": "1", "end": write_seconds(ALL_TIME[1])}
         if selector is not None:
             fields["match[]"] = selector
@@ -137,24 +137,24 @@ class Connection(HttpDatabase["VictoriaMetricsOptions"]):
         names: list[str] = self.parse(answer, "data")
         return names
 
-    # --- what an administrator does ---------------------------------------------------------------
+    # --- administration ---------------------------------------------------------------------------
 
     def flush(self) -> bool:
-        """Make what is acknowledged visible; False if the server doesn't let us: then that takes seconds."""
+        """Make acknowledged samples visible; False if the server doesn't let us: then that takes seconds."""
         answer = self.request("GET", "/internal/force_flush")
         if answer.status != 200:
             _log.warning("/internal/force_flush: %s", self.explain(answer))
         return answer.status == 200
 
     def delete(self, selector: str) -> None:
-        """Delete series; what is on disk goes with later merges."""
+        """Delete series; later merges free their disk space."""
         self._post("/api/v1/admin/tsdb/delete_series", {"match[]": selector}, expected=204)
 
     def merge_parts(self) -> None:
         """Merge all parts, which drops deleted series and duplicates, and wait for it; SimulatorError if that
         takes too long, or the server doesn't let us."""
         self.flush()
-        # The server begins after its answer, and tells of the end by its metrics only.
+        # The server begins after its answer, and reports the end only in its metrics.
         self._post("/internal/force_merge", {})
         timeout_s = self.options.database_timeout_s
         deadline = time.monotonic() + timeout_s
@@ -180,7 +180,7 @@ class Connection(HttpDatabase["VictoriaMetricsOptions"]):
 
     def read_storage(self, others: int, values: int | None) -> Storage:
         """The size of all parts; SimulatorError if the server doesn't show its metrics. `others`: metrics on
-        the server that are not the job's; `values`: how many an event has, if all have the same number."""
+        the server that aren't the job's; `values`: per event, if all have the same number."""
         source = _SOURCE
         if others:
             source += f"; {others} other metric{'s' * (others > 1)} included"
@@ -208,7 +208,7 @@ class Connection(HttpDatabase["VictoriaMetricsOptions"]):
         return self.explain_status(answer, text)
 
 
-# --- what it tells of itself by /metrics, in Prometheus's text format -----------------------------
+# --- the server's /metrics, in Prometheus's text format -------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -216,26 +216,26 @@ class Metrics:
     """One reading of the server's metrics."""
 
     version: str
-    """Empty in builds that don't tell."""
+    """Empty in builds that don't report it."""
     built_by: str
     """The version of Go."""
     flags: Mapping[str, str]
-    """Name -> value of all flags, also of those that aren't set; the server hides secret ones."""
+    """Name -> value of all flags, including unset ones; the server hides secret ones."""
     sizes: Mapping[str, int]
     """Kind of a part, as storage/small or indexdb/file -> bytes."""
     rows: int
     """Samples in these parts, of all series."""
     merges: int
-    """Forced merges that are under way."""
+    """Forced merges in progress."""
 
     def duration_ms(self, flag: str, unit: str = "s") -> int | None:
-        """A flag that is a duration; a bare number is of this unit. None: there is no such flag."""
+        """A flag's duration; a bare number is in this unit. None: there is no such flag."""
         text = self.flags.get(flag)
         length_ms = None if text is None else parse_duration_ms(text, unit)
         return None if length_ms is None else round(length_ms)
 
     def add_sizes(self, kind: str) -> int:
-        """The bytes of parts of all kinds that begin so; SimulatorError if there are none."""
+        """The bytes of parts of all kinds with this prefix; SimulatorError if there are none."""
         sizes = [size for name, size in self.sizes.items() if name.startswith(kind)]
         if not sizes:
             raise SimulatorError("/metrics tells no vm_data_size_bytes")
@@ -243,7 +243,7 @@ class Metrics:
 
 
 def parse_metrics(text: str) -> Metrics:
-    """What is of interest in the text of /metrics."""
+    """The relevant metrics from the text of /metrics."""
     flags: dict[str, str] = {}
     sizes: dict[str, int] = {}
     version = built_by = ""
@@ -266,45 +266,45 @@ def parse_metrics(text: str) -> Metrics:
 
 
 def find_span(metrics: Metrics | None) -> Span | None:
-    """Which times the server takes; None if it doesn't tell."""
+    """The times that the server accepts; None if it doesn't report them."""
     if metrics is None:
         return None
-    # A number alone is of months.
+    # A bare number is in months.
     before_ms = metrics.duration_ms("retentionPeriod", "M")
     after_ms = metrics.duration_ms("futureRetention", "d")
     if before_ms is None:
         return None
-    # Before there was a flag for it, it was two days.
+    # Before there was a flag, it was two days.
     return Span(before_ms, 2 * 86_400_000 if after_ms is None else after_ms)
 
 
 def removes_duplicates(metrics: Metrics | None) -> bool:
-    """Whether the server counts a sample once that it has twice. By the millisecond, so that it leaves all
-    others alone."""
+    """Whether the server counts a duplicate sample once. At an interval of 1 ms, so that it keeps all
+    others."""
     return metrics is not None and metrics.duration_ms("dedup.minScrapeInterval") == 1
 
 
 FormsRequest = tuple[Question, Sequence[bytes]]
-"""A question, and the bodies of its first requests."""
+"""A query, and the bodies of its first requests."""
 
-# As they stand in a request's body.
+# In the form for a request's body.
 _NAME, _START, _END = "PLACEOFDEVICE%dEND", "PLACEOFSTART", "PLACEOFEND"
 _MARK = re.compile("(PLACEOF(?:DEVICE[0-9]+END|START|END))")
 
 
 class VictoriaMetricsAsker(HttpAsker[Connection]):
-    """Asks what `Victoriametrics.compile` gives. Receives the question, its requests and their answers."""
+    """Sends the queries of `Victoriametrics.compile`. Receives the query, its requests and their answers."""
 
     module: Victoriametrics
 
     def __init__(self, module: Victoriametrics, in_flight: int) -> None:
         super().__init__(module, in_flight, module.options.query_timeout_s)
         self._made: dict[tuple[str, int, int], tuple[Question, Template]] = {}
-        """For each query, by its name, the length of its window, and its devices' number: a question by which
-        all its answers are read, and the request."""
+        """For each query name, the length of its window, and its number of devices: one execution that reads
+        all its answers, and the request."""
 
     def encode(self, bounds: BoundQueries) -> Iterable[FormsRequest]:
-        # Which requests buckets of time take depends on the window's place.
+        # The requests for buckets of time depend on the window's position.
         if any(isinstance(part, Every) for part in bounds.query.per):
             return (self.encode_statement(self.module.compile(bound)) for bound in bounds)
         first = bounds[0]
@@ -346,7 +346,7 @@ class VictoriaMetricsAsker(HttpAsker[Connection]):
             forms = question.spread(answers[0])
             answers = yield from self._ask_all(forms, [write_form(form) for form in forms])
         if not any(map(has_series, answers)):
-            # Series that aren't there are no error to the server.
+            # Missing series are no error to the server.
             self.module.require_events(self.database)
         size = sum(map(len, answers))
         return Received(question.count(forms, answers), size, (question, forms, answers))
@@ -381,7 +381,7 @@ class VictoriaMetricsWriter(SettlingWriter[Connection]):
     LOOKUPS_APART_S: ClassVar[float | None] = 0.5
 
     _is_idempotent = False
-    """Whether the server counts a sample once that it gets twice."""
+    """Whether the server counts a duplicate sample once."""
 
     def open(self) -> None:
         super().open()
@@ -399,7 +399,7 @@ class VictoriaMetricsWriter(SettlingWriter[Connection]):
 
     def show_events(self, request: Import) -> None:
         if not self.connection.flush():
-            # What isn't visible yet would be stored twice.
+            # Invisible events would be stored twice.
             time.sleep(VISIBLE_S)
 
     def find(self, request: Import, wanted: Wanted) -> Collection[tuple[Any, ...]]:
