@@ -1,7 +1,8 @@
 """The collector: prepares the database, holds the barrier, verifies, merges, serves one report.
 
-`run` is the course of a run, `barrier` who is ready and who is silent, `status` how far it is,
-`report` what is counted, `merge` the figures, `verdicts` whose limit they show, `http` the interface.
+`run` is the course of a run; `barrier` knows which workers are ready or silent, `status` how far the run is;
+`report` counts what is stored, `merge` computes the figures, `verdicts` finds what limited them; `http` is
+the interface.
 """
 
 from __future__ import annotations

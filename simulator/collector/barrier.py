@@ -1,6 +1,6 @@
-"""Who has appeared, who is ready, who is silent: the workers of a run as the collector knows them.
+"""The workers of a run as the collector knows them: which have appeared, are ready, are silent.
 
-No I/O: the clock is given as an argument or read from `time.monotonic`.
+No I/O: the clock is an argument or `time.monotonic`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MAX_NAMED = 20
 
 
 class Refused(Exception):
-    """A request that gets an error for an answer."""
+    """A request that is answered with an error."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
@@ -39,26 +39,26 @@ class Barrier:
         self.progress: dict[int, Progress] = {}
         self.results: dict[int, WorkerResult] = {}
         self.stalls: list[Stall] = []
-        """When the collector itself stood still."""
+        """When the collector itself was stopped."""
         self.awaited: set[int] = set()
-        """Workers that still have answers to hand in, though their results are there."""
+        """Workers whose results are there, but not yet their answers."""
         self.start_at: float | None = None
         """The common start, by `time.monotonic`."""
         self.start_clock_s = 0.0
-        """The same by `read_clock_s`."""
+        """The same, by `read_clock_s`."""
         self._start_utc: datetime | None = None
-        """The same by the wall clock."""
+        """The same, by the wall clock."""
         self.clock_offsets_s: dict[int, float] = {}
-        """Upper bound of how late each worker started."""
+        """For each worker, an upper bound of how late it started."""
 
     def hear(self, worker: int) -> None:
-        """Note that a worker lives, as any message shows. Refused if there is no such worker."""
+        """Note that a worker is alive, as any message shows. Refused if there is no such worker."""
         if not 0 <= worker < self._settings.workers:
             raise Refused(404, f"there is no worker {worker}")
         self._heard[worker] = time.monotonic()
 
     def arrive(self, message: Ready) -> bool:
-        """Note that a worker is ready to run; True if all are now."""
+        """Note that a worker is ready. True if all are now."""
         if message.worker in self.ready:
             return False
         self.ready[message.worker] = message
@@ -66,8 +66,8 @@ class Barrier:
 
     def start(self) -> None:
         """Set the common start."""
-        # Long enough that every worker has its answer before the start: answering one takes
-        # about 0.3 ms (benchmarks/many_workers.py), and each is told what is left then.
+        # Long enough that every worker has its answer before the start: an answer takes about 0.3 ms
+        # (benchmarks/many_workers.py), and says how much time is left.
         delay_s = 0.03 + 0.001 * self._settings.workers
         self.start_at = time.monotonic() + delay_s
         self.start_clock_s = read_clock_s() + delay_s
@@ -78,7 +78,7 @@ class Barrier:
         return 0.0 if self.start_at is None else max(0.0, time.monotonic() - self.start_at)
 
     def format_utc(self, since_start_s: float) -> str:
-        """An instant so long after the common start, in UTC by this machine's clock (ISO 8601)."""
+        """The instant `since_start_s` after the common start, in UTC by this machine's clock (ISO 8601)."""
         assert self._start_utc is not None
         at = self._start_utc + timedelta(seconds=since_start_s)
         return at.isoformat(timespec="milliseconds")
@@ -89,7 +89,7 @@ class Barrier:
         return sum(message.prefilled for message in self.ready.values())
 
     def advance(self, message: Progress) -> bool:
-        """Note how far a worker is; whether it has done anything since its last message."""
+        """Note how far a worker is. Returns whether it has done anything since its last message."""
         before = self.progress.get(message.worker)
         self.progress[message.worker] = message
         if message.stage == "run":
@@ -99,9 +99,10 @@ class Barrier:
         return message.done > before.done
 
     def finish(self, message: WorkerResult) -> bool:
-        """Take a worker's result; True if all are there now, False also if it was handed in before.
+        """Take a worker's result. True if all are there now; False if some are missing, or this one is a
+        repetition.
 
-        Refused if the worker has handed in another one, or if the run has not begun.
+        Refused if the worker has handed in a different one, or if the run has not begun.
         """
         previous = self.results.get(message.worker)
         if previous is not None:
@@ -118,16 +119,16 @@ class Barrier:
         return len(self.results) == self._settings.workers
 
     def _note_offset(self, worker: int, elapsed_s: float) -> None:
-        """A message can't arrive before it was sent, so the least difference seen between this
-        clock and the worker's is an upper bound of how late the worker started."""
+        """A message can't arrive before it was sent, so the smallest difference seen between this clock and
+        the worker's is an upper bound of how late the worker started."""
         if self.start_at is not None:
             offset = max(0.0, time.monotonic() - self.start_at - elapsed_s)
             least = self.clock_offsets_s.get(worker, offset)
             self.clock_offsets_s[worker] = min(least, offset)
 
     def excuse(self, gap_s: float) -> None:
-        """Don't count a time in which this process itself stood still: what workers have sent meanwhile is
-        still to be read."""
+        """Don't count a time in which this process itself was stopped: messages that workers sent meanwhile
+        haven't been read yet."""
         now = time.monotonic()
         self._appear_by += gap_s
         self._heard = {worker: min(now, at + gap_s) for worker, at in self._heard.items()}
@@ -138,11 +139,11 @@ class Barrier:
         return sorted(set(range(self._settings.workers)) - set(self.ready))
 
     def next_deadline(self) -> float | None:
-        """When the next worker must have been heard (again); None if no result is missing."""
+        """When the next worker must be heard from (again); None if no result is missing."""
         return min(self._deadlines().values(), default=None)
 
     def _deadlines(self) -> dict[int, float]:
-        """When each worker that isn't done must have been heard (again)."""
+        """When each worker that isn't done must be heard from (again)."""
         silence = self._settings.silence_timeout_s
         return {
             worker: self._heard[worker] + silence if worker in self._heard else self._appear_by
@@ -151,12 +152,12 @@ class Barrier:
         }
 
     def list_late(self) -> list[int]:
-        """Which workers have missed their deadline."""
+        """The workers that have missed their deadline."""
         now = time.monotonic()
         return [worker for worker, deadline in self._deadlines().items() if deadline <= now]
 
     def find_late(self) -> str | None:
-        """The same as a reason to give the run up; None if nobody is late."""
+        """The late workers as a reason to give the run up; None if there are none."""
         late = self.list_late()
         absent = [worker for worker in late if worker not in self._heard]
         if absent:

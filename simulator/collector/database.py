@@ -1,4 +1,4 @@
-"""The database as the collector sees it: calls that may take long, in a thread, with a deadline."""
+"""The database as the collector sees it: calls that may take long run in a thread, with a deadline."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
 
 _TRIES = 5
-"""How often a question is asked before the last time, at least."""
+"""How often a call is tried, at least, before the last try."""
 
 _CLOSE_PATIENCE_S = 5.0
-"""How long the end of a run waits for a call that is under way."""
+"""How long the end of a run waits for a call in progress."""
 
 
 class CallThread:
-    """Makes one call after the other, in a daemon: a call that hangs must not keep the process."""
+    """Makes one call at a time in a daemon thread: a call that hangs must not keep the process alive."""
 
     def __init__(self, name: str) -> None:
         self._calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -74,7 +74,7 @@ class CallThread:
 
         self._calls.put(work)
         try:
-            # Not `wait_for`, which drops the end of its task if the answer comes at the same time.
+            # Not `wait_for`, which loses the end of its task if the answer arrives at the same time.
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
@@ -84,15 +84,15 @@ class CallThread:
             ) from None
 
     def end(self) -> bool:
-        """Wait for the call that is under way; False if it doesn't return."""
+        """Wait for the call in progress. False if it doesn't return."""
         self._calls.put(None)
         self._thread.join(_CLOSE_PATIENCE_S)
         return not self._thread.is_alive()
 
 
 def ask(question: Callable[[], _RESULT], settings: RunSettings) -> _RESULT:
-    """The answer of a database whose connections may have broken since it was asked last: then it is asked
-    again, for as long as the run's own requests would be. Raises as `question`."""
+    """Ask a database whose connections may have broken since the last call: then it is asked again, for as
+    long as a request of the run would be retried. Raises as `question`."""
     until = time.monotonic() + settings.patience_s
     attempt = 0
     while True:
@@ -107,7 +107,7 @@ def ask(question: Callable[[], _RESULT], settings: RunSettings) -> _RESULT:
 
 
 class Indexing:
-    """What is done for `create_indices`; nothing, if the module has no indexes."""
+    """What `create_indices` asks for; nothing if the module has no indexes."""
 
     def __init__(self, settings: RunSettings, module: AnyModule) -> None:
         self._settings = settings
@@ -118,7 +118,7 @@ class Indexing:
             self._module = module
             self._when = module.options.create_indices
         self.build_s: float | None = None
-        """How long it took to build indexes on events that were there."""
+        """How long it took to build indexes on existing events."""
 
     @property
     def builds_before_run(self) -> bool:
@@ -127,13 +127,13 @@ class Indexing:
 
     @property
     def builds_after_run(self) -> bool:
-        """Whether the indexes are built when the run's own events are loaded."""
+        """Whether the indexes are built once the run's own events are loaded."""
         writes = bool(self._settings.groups_of(Role.WRITE))
         return self._when is CreateIndices.AFTER and writes and not self.builds_before_run
 
     def prepare_inserts(self) -> None:
-        """Make the indexes, or see to it that there are none. SimulatorError if tables that stay have some
-        that nobody asked for."""
+        """Make the indexes, or make sure that there are none. SimulatorError if existing tables have indexes
+        that weren't requested."""
         module = self._module
         if module is None:
             return
@@ -149,8 +149,8 @@ class Indexing:
                 )
 
     def prepare_queries(self) -> None:
-        """Check tables that others have loaded: SimulatorError if indexes are missing that inserts should
-        have paid for. Those of `after` are built."""
+        """Check tables loaded by an earlier run: SimulatorError if indexes are missing whose cost inserts
+        should have included. Indexes of `after` are built."""
         if self._when is CreateIndices.BEFORE and (lacking := self._list_indexes(present=False)):
             raise SimulatorError(
                 "the tables were loaded without the indexes of create_indices=before"
@@ -161,8 +161,8 @@ class Indexing:
             self.build()
 
     def build(self) -> None:
-        """Build the indexes that are missing, and note how long it takes. SimulatorError if the tables are
-        somebody else's."""
+        """Build missing indexes, and note how long it takes. SimulatorError if the tables belong to someone
+        else."""
         if lacking := self._list_indexes(present=False):
             assert self._module is not None
             self._module.claim_tables()
@@ -172,7 +172,7 @@ class Indexing:
             self.build_s = time.monotonic() - began
 
     def describe_schema(self) -> dict[str, object]:
-        """The tables as they are now, as far as runs can differ in them."""
+        """The tables as they are now, in all respects in which runs can differ."""
         schema: dict[str, object] = {
             "tables": self._job.table_names,
             "tags": str(self._job.schema.tags),
@@ -185,7 +185,7 @@ class Indexing:
         return schema
 
     def _list_indexes(self, present: bool) -> list[str]:
-        """Those of the module's indexes that are there, or those that aren't."""
+        """The module's indexes that exist, or those that don't."""
         if self._module is None:
             return []
         there = ask(self._module.list_indexes, self._settings)
@@ -193,7 +193,7 @@ class Indexing:
 
 
 class Preparation:
-    """The database of a run, made ready: what it held before, and where the run's events begin."""
+    """A run's database, prepared: what it held before, and where the run's events begin."""
 
     def __init__(self, settings: RunSettings, module: AnyModule, workload: Workload) -> None:
         self._settings = settings
@@ -204,23 +204,23 @@ class Preparation:
         self.baseline = 0
         """Events stored before this run."""
         self.values_before: Mapping[str, int] = {}
-        """Where values are kept apart: how many there were then of each column."""
+        """How many values each column had then, where values are stored separately."""
         self.begin = Beginning(settings, workload)
         """Where each worker's events begin."""
         self.queries = 0
-        """How many queries readers ask in turn."""
+        """How many queries each reader runs in turn."""
         self.drawn: list[str] = []
         """Queries whose parameters are drawn for each execution."""
         self.known: RecognizedEvents | str = "not yet checked"
-        """The events that are stored when readers begin, or why these aren't known."""
+        """The events stored when readers begin, or why they aren't known."""
         self.certain_until_ms: int | None = None
-        """From this time on events follow those that readers find; None: nobody adds any. In the runs of a
-        baseline it's the same, with writers and without."""
+        """Events are added from this time on, after those that readers find; None: nobody adds any. It is the
+        same for the runs of a baseline, with writers and without."""
         self.server: dict[str, object] = {}
-        """What the server says of itself."""
+        """What the server reports about itself."""
 
     def prepare(self) -> None:
-        """Connect; make or check the tables, as the groups' roles need it."""
+        """Connect, and make or check the tables as the groups' roles require."""
         settings, module = self._settings, self.module
         module.open()
         self._held.callback(module.close)
@@ -254,12 +254,12 @@ class Preparation:
 
     @property
     def checks(self) -> bool:
-        """Whether any reader's answers are to be checked."""
+        """Whether any reader's answers will be checked."""
         return any(group.load.check for group in self._settings.groups_of(Role.READ))
 
     @property
     def frontier_ms(self) -> int | None:
-        """From this time on events are added while readers ask; None: none are."""
+        """Events are added from this time on while readers query; None: none are."""
         return self.certain_until_ms if self._settings.groups_of(Role.WRITE) else None
 
     def _find_stored(self) -> None:
@@ -275,8 +275,8 @@ class Preparation:
             self.known = str(error)
 
     def survey(self) -> None:
-        """Ask which events are stored, if that is to be known and isn't yet. This comes after the queries,
-        which would find in the caches what it reads."""
+        """Find out which events are stored, if that is needed and not known yet. Comes after the queries:
+        they would find in the caches what this reads."""
         writers = self._settings.groups_of(Role.WRITE, Role.FILL)
         if self.baseline and writers and not self.begin.has_history:
             self.known = "the events stored before the run are unknown"
@@ -288,22 +288,22 @@ class Preparation:
                 self.known = f"finding out which events are stored failed: {error}"
 
     def await_prefill(self) -> None:
-        """Wait until readers can see what was prefilled: a database may acknowledge events before that."""
+        """Wait until readers can see the prefilled events: a database may acknowledge events before that."""
         module, expected = self.module, self.baseline + self.begin.prefill
         stored = await_count(module.count, expected, module.settle_s)
         if stored is not None and stored < expected:
             _log.warning("the database stores %d events, but only %d are visible", expected, stored)
 
     def build_indexes(self) -> None:
-        """Build the indexes that were left for when the events are loaded, before the run's start."""
+        """Build the indexes that were postponed until the events are loaded, before the run's start."""
         self.indexing.build()
         self.server["schema"] = self.indexing.describe_schema()
 
     def _continue(self, after: CarriedState | None) -> None:
         """Find out how many events are stored, and the first number that none of them can have.
 
-        If runs with this seed stored n events, no worker has used a number of n or more: each
-        run begins at the number of events stored, or behind the last run.
+        If runs with this seed stored n events, no worker has used a number of n or more: each run begins at
+        the number of events stored, or after the last run.
         """
         if self.module.list_kept_apart():
             self.values_before = (after and after.values) or count_values(self.module)
@@ -321,7 +321,8 @@ class Preparation:
             self._resume_history()
 
     def _resume_history(self) -> None:
-        """Go on where the history, and what runs have added to it, ends; SimulatorError if it isn't there."""
+        """Continue where the history, and what runs have added to it, ends. SimulatorError if it isn't
+        there."""
         try:
             self.begin = resume_history(self.begin, self.module)
         except UnknownEvents as error:
@@ -332,9 +333,9 @@ class Preparation:
             ) from error
 
     def _check_times(self) -> None:
-        """SimulatorError if the database would drop events of the run for their times.
+        """SimulatorError if the database would drop events of the run because of their times.
 
-        Of a run that ends by the clock, only the events before it and its first one are known.
+        For a run that ends by the clock, only the events before it and its first one are known.
         """
         taken, settings = self.module.times_taken(), self._settings
         if taken is None:
@@ -364,7 +365,8 @@ class Preparation:
             return []
         if stored < expected or self._settings.data.clean:
             return [f"table {table} has {stored:,} devices instead of {expected:,}"]
-        # More than this run's, so their number says nothing: events are joined with them.
+        # There are more than this run's devices, so their number means nothing: join the events with them
+        # instead.
         alone = self._count_alone()
         return [f"{alone:,} events have no row in table {table}"] if alone else []
 
@@ -384,28 +386,28 @@ class Preparation:
         self._held.close()
 
 
-# How many events and values are stored: a database that keeps the values of an event apart may lose some of
-# them, and keep the others.
+# How many events and values are stored: a database that stores the values of an event separately may lose
+# some and keep others.
 
 EVENTS = ""
-"""Among columns: the events themselves, by whatever the module takes for their number."""
+"""Stands for the events themselves among the columns; counted in the module's own way."""
 
 _AT_ONCE = 50
-"""Columns that are counted by one question: VictoriaMetrics takes 16 KiB (-search.maxQueryLen)."""
+"""Columns counted by one query: VictoriaMetrics takes 16 KiB (-search.maxQueryLen)."""
 
 
 def list_counted(module: AnyModule) -> list[str]:
-    """What is counted and looked up: the events, and the columns whose values are kept apart."""
+    """What is counted and looked up: the events, and the columns that are stored separately."""
     return [EVENTS, *module.list_kept_apart()]
 
 
 def count_of(name: str) -> Aggregate:
-    """What counts one of these."""
+    """The aggregate that counts one of these."""
     return Aggregate(function=Function.COUNT, column=name or None)
 
 
 def count_values(module: AnyModule) -> dict[str, int]:
-    """How many there are of each of these, in all tables together. Raises Retryable or SimulatorError."""
+    """How many of each of these there are, over all tables. Raises Retryable or SimulatorError."""
     module.make_visible()
     names = list_counted(module)
     counts = dict.fromkeys(names, 0)
@@ -420,8 +422,8 @@ def count_values(module: AnyModule) -> dict[str, int]:
 
 
 def open_tables(module: AnyModule) -> Iterator[AnyModule]:
-    """The module for each table, as its queries are of a single one: several are opened in turn, after the
-    given one. Raises Retryable if the database has gone away since then."""
+    """The module for each table, since its queries cover a single one. Further tables are opened in turn,
+    after the given one. Raises Retryable if the database has gone away since."""
     job = module.job
     if job.load.tables is Tables.SINGLE:
         yield module

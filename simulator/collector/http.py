@@ -1,7 +1,7 @@
 """The collector's HTTP interface: single-segment paths, JSON bodies, the run's token in a header.
 
-Starlette and not FastAPI, which is built on it: the messages are validated by their own pydantic
-models, and FastAPI's import alone costs 0.2 s of CPU in each collector.
+Starlette, not FastAPI, which is built on it: the messages are validated by their own pydantic models, and
+importing FastAPI costs 0.2 s of CPU in each collector.
 """
 
 from __future__ import annotations
@@ -52,12 +52,13 @@ _BACKLOG = 4096
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens at an address; empty: at all, of IPv6 and IPv4 alike, as a pod may have either.
+    """A socket that listens at an address. An empty host means all addresses, IPv6 and IPv4, as a pod may
+    have either.
 
-    Raises OSError if that is impossible, for example because the port is taken.
+    Raises OSError if that is impossible, for example because the port is in use.
     """
     if not host and socket.has_dualstack_ipv6():
-        # A kernel may know IPv6 and have it switched off. Where the port is taken, IPv4's error follows.
+        # A kernel may have IPv6 switched off. If the port is in use, IPv4 raises the error next.
         with suppress(OSError):
             return socket.create_server(
                 ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
@@ -67,12 +68,12 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 AFTER: TypeAdapter[CarriedState | None] = TypeAdapter(CarriedState | None)
-"""What the next run of a series goes on from."""
+"""The state from which the next run of a series continues."""
 
 
 def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
-    """The collector's HTTP interface; `end` is called when it is not needed any more, with what the next run
-    goes on from, as JSON."""
+    """The collector's HTTP interface. `end` is called when it is no longer needed, with the state from which
+    the next run continues, as JSON."""
 
     def guard(
         handler: Callable[[Request], Awaitable[Response]],
@@ -93,7 +94,7 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
         return answer
 
     def post(path: str, model: type[_MESSAGE], take: Callable[[_MESSAGE], _Answer]) -> Route:
-        """A route to which workers and the executor send messages of one kind."""
+        """A route for messages of one kind, from workers and the executor."""
 
         async def handle(request: Request) -> Response:
             message = model.model_validate_json(await request.body())
@@ -146,8 +147,8 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
             raise Refused(410, collector.failure)
 
     async def alive(request: Request) -> Response:
-        # Ready means that workers may ask, which they may even while the database is prepared,
-        # and that the executor may, which it must after a failure too.
+        # Ready means that workers and the executor may send requests: workers even while the database is
+        # being prepared, the executor also after a failure.
         return PlainTextResponse("ok")
 
     return Starlette(
@@ -163,7 +164,7 @@ def application(collector: Collector, end: Callable[[str], None]) -> Starlette:
             Route("/report", guard(report)),
             Route("/recording", guard(take_recording), methods=["POST"]),
             Route("/recording", guard(give_recording)),
-            # A GET, since some users may only send those through the API server's proxy.
+            # A GET, since some users may send no other request through the API server's proxy.
             Route("/over", guard(over)),
         ]
     )
@@ -173,21 +174,21 @@ def _json(message: Message) -> Response:
     return Response(message.model_dump_json(), media_type="application/json")
 
 
-# What a client may send to the collector before it has shown that it is one of its own.
+# What a client may send to the collector before it has proved that it belongs to the run.
 
 MOST_HEAD_BYTES = 64 * 1024
-"""The most bytes of a request's line and headers: uvicorn with httptools has no limit and keeps them all."""
+"""The most bytes of a request's line and headers: uvicorn with httptools keeps them all, without limit."""
 
 
 class LimitedProtocol(HttpToolsProtocol):
-    """A connection that is closed when a request's headers don't end."""
+    """A connection that is closed if a request's headers don't end."""
 
     _head_bytes = 0
     _reads_head = True
     _requests = 0
 
     def data_received(self, data: bytes) -> None:
-        """Parse what came; at most one read of the socket is beyond the limit."""
+        """Parse received bytes; at most one read of the socket exceeds the limit."""
         before = self._requests
         super().data_received(data)
         self._head_bytes = self._head_bytes + len(data) if self._requests == before else 0
@@ -195,7 +196,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.transport.close()
 
     def on_headers_complete(self) -> None:
-        """Headers are over: what follows is read as the application asks for it."""
+        """The headers are over: the application asks for the rest as it reads it."""
         self._reads_head = False
         super().on_headers_complete()
 
@@ -206,11 +207,11 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
 
-# Runs a collector: its HTTP server, and its progress and report on standard output.
+# Running a collector: its HTTP server, and its progress and report on standard output.
 
 _ANNOUNCE_INTERVAL_S = 1.0
 _ANNOUNCE_AGAIN_S = 30.0
-"""Who begins to read a log after it was rotated sees only what comes then."""
+"""A reader that opens a rotated log sees only what is written from then on."""
 
 
 async def announce(collector: Collector) -> None:
@@ -228,7 +229,7 @@ async def announce(collector: Collector) -> None:
 
 
 async def leave_database(collector: Collector) -> None:
-    """Disconnect when the run has ended. If its tool was killed, nobody will ask for the report, and the next
+    """Disconnect when the run has ended. If the tool was killed, nobody will ask for the report, and the next
     run must not find the database locked."""
     while collector.report is None and collector.failure is None:
         await collector.await_end(HOLD_S)
@@ -243,11 +244,11 @@ def _print(line: str) -> None:
 def run_collector(
     settings: RunSettings, listener: socket.socket, born: float, announced: bool = False
 ) -> tuple[int, str]:
-    """Serve on `listener` until a request or a signal asks for the end, or nobody has for `linger_s`.
+    """Serve on `listener` until a request or a signal ends it, or there was no request for `linger_s`.
 
-    `born`: `time.monotonic()` at the start; `announced`: print progress and report, too. Returns the
-    exit status, 0 if there was a report, and what the next run goes on from, as JSON; empty if not yet
-    checked for the end.
+    `born`: `time.monotonic()` at the start. `announced`: also print progress and report. Returns the exit
+    status (0 if there was a report) and the state from which the next run continues, as JSON; empty if not
+    yet checked for the end.
     """
 
     async def serve() -> tuple[int, str]:
@@ -267,8 +268,8 @@ def run_collector(
                 access_log=False,
                 lifespan="off",
                 timeout_graceful_shutdown=1,
-                # Longer than a worker is silent. With the default of 5 s the collector could close
-                # a connection in the moment in which the worker sends its result over it.
+                # Longer than a worker's silence. With the default of 5 s the collector could close a
+                # connection just when the worker sends its result over it.
                 timeout_keep_alive=int(settings.silence_timeout_s) * 2,
                 backlog=_BACKLOG,
             )
@@ -277,7 +278,7 @@ def run_collector(
         async def end_unasked() -> None:
             with (
                 collector.failing()
-            ):  # what keeps it from disconnecting must not keep this process for ever
+            ):  # a failure to disconnect must not keep this process alive
                 await leave_database(collector)
             await asyncio.sleep(settings.linger_s)
             end("")

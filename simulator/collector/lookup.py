@@ -1,4 +1,4 @@
-"""Whether each event is stored, and stored once: by its device and time, not by the number of all."""
+"""Checks that each event is stored once: by its device and time, not by the number of all events."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from .barrier import Barrier
 from .database import EVENTS, Preparation, ask, count_of, list_counted, open_tables
 
 MOST_ROWS = 200_000
-"""The most rows that the database is asked for: of more events, some are counted together."""
+"""The most rows requested from the database: with more events, some are counted together."""
 
 _MOST_VALUES, _MOST_ASKED = 4_000_000, 1_000_000
-"""The most values that it is asked for where each column is counted, in all and by one question: both sides
-take some seconds for a million."""
+"""The most values requested where each column is counted, in all and by one query: both sides take some
+seconds for a million."""
 
 
 def look_up_events(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Lookup:
-    """Look up all that writers have stored, if it is known what must be there; of a history, which may be a
+    """Look up all that writers have stored, if it is known what must be there. Of a history, which may have a
     billion events, only what came after it."""
     if settings.data.retention_s is not None:
         return Lookup(reason="events were being deleted during the run")
@@ -66,7 +66,7 @@ def _complete_chunks(
     module: AnyModule, workload: Workload, parts: Sequence[StoredPart], barrier: Barrier
 ) -> tuple[list[StoredPart], list[EventBlock]]:
     """The parts up to the end of the chunk that each writer was sending last, and the events of these chunks
-    that were not sent: a chunk may be sent in another order than that of its events' numbers."""
+    that were not sent: within a chunk, the order of sending may differ from that of event numbers."""
     complete, unsent = [], []
     for part in parts:
         result, end = barrier.results.get(part.worker), part.first + part.count
@@ -82,7 +82,7 @@ def _complete_chunks(
 
 
 _Place = tuple[object, object]
-"""A device, and the begin of a bucket of time."""
+"""A device, and the start of a time bucket."""
 
 
 def look_up(
@@ -92,13 +92,13 @@ def look_up(
     since_ms: int | None = None,
     unsent: Sequence[EventBlock] = (),
 ) -> Lookup:
-    """How many of these events are missing, and how many are there too often, in all tables together. An
-    event that lacks a value is missing. `since_ms`: only events of this time or newer count; `unsent`: events
-    of the parts that don't.
+    """How many of these events are missing, and how many are stored too often, over all tables. An event
+    without one of its values is missing. `since_ms`: only events from this time on count. `unsent`: events of
+    the parts that don't count.
 
-    They are counted for each device and time. A device's events are as far apart as the workload has
-    them, so that each is alone in its place unless there are more than `MOST_ROWS`: then an event that is
-    missing and one beside it that is stored twice cancel each other out.
+    Events are counted by device and time. A device's events are far enough apart that each is alone in its
+    bucket, unless there are more than `MOST_ROWS`: then a missing event and a neighbour that is stored twice
+    cancel out.
     """
     schema = workload.schema
     if not any(part.count for part in parts):
@@ -128,7 +128,7 @@ def look_up(
     if lacking:
         text = ", ".join(sorted(lacking))
         return Lookup(reason=f"module {module.name} supports no queries with {text}")
-    # The columns that each event has are there as often as events.
+    # A column that every event has is counted as often as events.
     varying = [EVENTS, *(name for name in names[1:] if schema.column(name).nullable)]
     bound = ask_for(varying)
     due = _count(bound, schema, varying, answer(bound, stored).rows)
@@ -136,7 +136,7 @@ def look_up(
         rows = answer_blocks(bound, schema, unsent).rows
         for name, counts in _count(bound, schema, varying, rows).items():
             due[name].subtract(counts)
-    # How many are missing of each column, at most and at least; fewer than none if there are too many.
+    # How many values of each column are missing, at most and at least; negative if there are too many.
     most: dict[_Place, int] = {}
     least: dict[_Place, int] = {}
     at_once = max(1, _MOST_ASKED // most_rows)
@@ -165,7 +165,7 @@ def look_up(
 
 
 def describe_wrong(lookup: Lookup) -> list[str]:
-    """What makes a run invalid by its look-up."""
+    """The reasons why the look-up makes a run invalid."""
     missing = "acknowledged events missing"
     if lookup.incomplete:
         missing += f" ({lookup.incomplete:,} of them incomplete: other values of theirs are there)"
@@ -180,7 +180,7 @@ def describe_wrong(lookup: Lookup) -> list[str]:
 def _count(
     bound: BoundQuery, schema: Schema, names: Sequence[str], rows: Rows
 ) -> dict[str, Counter[_Place]]:
-    """How many events and values an answer has in each place."""
+    """How many events and values an answer has in each bucket."""
     kinds = [kind for _, kind in describe_answer(bound.query, schema)]
     counts: dict[str, Counter[_Place]] = {name: Counter() for name in names}
     devices, begins, *columns = normalize(kinds, rows)

@@ -1,4 +1,4 @@
-"""From what the workers of a group measured to its figures and its verdict. Pure: no I/O, no clock."""
+"""Merges the figures of a group's workers, and judges them. Pure: no I/O, no clock."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from .barrier import name_workers
 from .verdicts import judge_offer, judge_stalls, measure_client
 
 MIN_OVERLAP = 0.8
-"""Below this, the writers did not load the database together, and the run is invalid. Of two workers
-one was then at work for less than 90 % of the window on average; of many that end at about the same
-time all are together for 88 to 99 % of it, even on a busy machine (runs of 1 to 13 s)."""
+"""Below this share, the writers did not load the database together, and the run is invalid. With two workers,
+one was then active for less than 90 % of the window on average; of many that end at about the same time, all
+are active together for 88 to 99 %, even on a busy machine (runs of 1 to 13 s)."""
 
 _MOST_NAMED = 3
-"""Columns that a reason names."""
+"""How many columns a reason names."""
 
 MOST_EXECUTIONS = 20_000
-"""Up to this many executions of a group's queries are kept one by one, in 3 MB of `result.json`. Of more
-there are the histograms, and each reader's means."""
+"""Up to this many executions of a group's queries are kept one by one, in 3 MB of `result.json`. If there are
+more, only the histograms and each reader's means are kept."""
 
 MAX_CLOCK_OFFSET_SHARE = 0.05
 MIN_CLOCK_OFFSET_S = 0.25
-"""How late a worker may have started against the collector's clock: a share of the window, but at
-least what a busy machine takes to deliver a message."""
+"""How late a worker may have started by the collector's clock: a share of the window, but at least the time
+that a busy machine takes to deliver a message."""
 
 
 def merge_group(
@@ -52,13 +52,13 @@ def merge_group(
 ) -> GroupResult:
     """The result of a group from what each of its workers measured.
 
-    `load`: the group's; `nodes`: where each worker ran; `verification`: whether what writers stored was
-    found, if it was counted; `varying`: readers' queries whose answers may differ in length, as each
-    execution has parameters of its own; None: all, as data are written meanwhile; `stalls`: the collector's;
-    `duration_option`: by which the user makes runs longer; `is_level`: whether it fills tables to a level.
+    `load`: the group's. `nodes`: where each worker ran. `verification`: whether what writers stored was
+    found, if it was counted. `varying`: readers' queries whose answers may differ in length, as each
+    execution has its own parameters; None: all, as data are written meanwhile. `stalls`: the collector's.
+    `duration_option`: the option that makes runs longer. `is_level`: whether the run fills tables to a level.
     """
     offsets_s = {worker: clock_offsets_s.get(worker, 0.0) for worker in sorted(figures)}
-    # By the collector's clock: by the bound of how late the worker started.
+    # By the collector's clock, with the upper bound of how late the worker started.
     parts = {}
     for worker, late_s in offsets_s.items():
         part = figures[worker]
@@ -66,7 +66,7 @@ def merge_group(
         parts[worker] = part.model_copy(update=times)
     every = list(parts.values())
     measured = sum(part.measured for part in every)
-    # From the first start to the last end, and the share of it in which all were active.
+    # From the first start to the last end, and the share of that time in which all were active.
     span = min(part.start_s for part in every), max(part.end_s for part in every)
     window_s = span[1] - span[0]
     together_s = min(part.end_s for part in every) - max(part.start_s for part in every)
@@ -102,7 +102,7 @@ def merge_group(
         if mean_duration_s > 0:
             group.rate_per_s_mean_duration = measured / mean_duration_s
         group.catch_ups = [pause for pause in group.catch_ups if pause.begins_s < span[1]]
-        # By the events per second of their own time.
+        # By each worker's events per second of its own time.
         rates = {
             worker: part.measured / span_s if (span_s := part.end_s - part.start_s) > 0 else 0.0
             for worker, part in parts.items()
@@ -117,7 +117,7 @@ def merge_group(
                 query.each = []
         group.invalid_reasons = _find_failures(group.queries, varying, load)
     group.client = measure_client(every, load, group.offered, group.latency_ms)
-    # Also of a worker whose own window hadn't begun.
+    # Including a stall of a worker whose own window hadn't begun.
     cut = [stall.cut(0.0, *span) for stall in stalls]
     cut += [
         stall.cut(offsets_s[worker], *span)
@@ -127,7 +127,7 @@ def merge_group(
     group.stalls = sorted((stall for stall in cut if stall), key=lambda stall: stall.begins_s)
     judge_stalls(group, load)
     if _ends_by_executions(load) and (len(parts) < 2 or window_s < MIN_CLOCK_OFFSET_S):
-        # In a shorter time nobody can tell who asked together: a worker's message may be that late.
+        # In a shorter time there is no telling who queried together: a worker's message may be this late.
         group.overlap = None
     judged = 1.0 if is_level else overlap
     group.invalid_reasons += _find_faults(load, window_s, judged, measured, due, duration_option)
@@ -141,20 +141,21 @@ def merge_group(
 
 
 def _ends_by_executions(load: Load) -> bool:
-    """Whether readers ask each query a number of times, and not until a time is over."""
+    """Whether readers run each query a number of times, rather than for a time."""
     return load.role is Role.READ and load.duration_s is None
 
 
 def _find_faults(
     load: Load, window_s: float, overlap: float, measured: int, due: int, duration_option: str
 ) -> list[str]:
-    """Why there is no rate, or one of workers that didn't work together. `due`: in an open loop, of all."""
+    """Why there is no rate, or only that of workers that didn't run together. `due`: of all workers, in an
+    open loop."""
     if _ends_by_executions(load):
         return []
     if measured and window_s > 0:
         if load.role is Role.READ or overlap >= MIN_OVERLAP:
             return []
-        # Rounded down, so that what falls short never reads as enough.
+        # Rounded down, so that a value below the limit never looks sufficient.
         shown = math.floor(overlap * 1000) / 1000
         remedy = f"use a longer {duration_option}"
         if load.duration_s is None:
@@ -182,7 +183,7 @@ def _find_faults(
 
 
 def _find_lost(group: GroupResult, load: Load) -> list[str]:
-    """Why a run is invalid: events weren't acknowledged, or were and aren't there."""
+    """Why a run is invalid: events weren't acknowledged, or were acknowledged but aren't there."""
     reasons = []
     planned = load.total_events
     if load.duration_s is None and group.count is not None and group.count < planned:
@@ -204,7 +205,8 @@ def _find_lost(group: GroupResult, load: Load) -> list[str]:
 
 
 def queryable(group: GroupResult, lag_s: float) -> Queryable | None:
-    """The rate at which a run's events could be queried, the last of them `lag_s` after the window."""
+    """The rate at which a run's events became visible to queries, the last of them `lag_s` after the
+    window."""
     if not (group.count and group.window_s and group.verification and group.verification.ok):
         return None
     measured = (group.rate_per_s or 0.0) * group.window_s
@@ -217,7 +219,7 @@ def queryable(group: GroupResult, lag_s: float) -> Queryable | None:
 def _find_failures(
     queries: Sequence[QueryResult], varying: Collection[str] | None, load: Load
 ) -> list[str]:
-    """What makes the run invalid: failures, and answers of different length."""
+    """What makes the run invalid: failures, and answers of different lengths."""
     failed: dict[str | None, list[QueryResult]] = {}
     for query in queries:
         if query.errors:
@@ -230,7 +232,7 @@ def _find_failures(
         elif len(alike) == 1:
             reasons.append(f"query {alike[0].query} failed {times[0]}: {error}")
         else:
-            # A database that goes away fails them all, in the same long words.
+            # A database that goes away fails them all with the same long message.
             named = (f"{query.query} ({often})" for query, often in zip(alike, times, strict=True))
             reasons.append(f"queries {', '.join(named)} failed: {error}")
     return reasons + [

@@ -1,4 +1,5 @@
-"""A run's recording at the collector: taken in parts from the command line, or fetched; handed to workers."""
+"""A run's recording at the collector: received in parts from the command line, or fetched; passed on to
+workers."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from .barrier import Refused
 
 
 class ArrivingRecording:
-    """What the collector and its workers need before they can make an event."""
+    """The recording that the collector and its workers need before they can make an event."""
 
     def __init__(self, delivery: Delivery, run_id: str) -> None:
         self._delivery = delivery
@@ -27,9 +28,10 @@ class ArrivingRecording:
             self._arrived.set()
 
     def take(self, offset: int, data: bytes) -> int:
-        """Keep the bytes from `offset` on; how many are here, which tells what to send next.
+        """Store the bytes from `offset` on. Returns how many are here, which tells the sender where to
+        continue.
 
-        Bytes that are here already, as their answer was lost, are left out. Refused if none are expected.
+        Bytes that are here already, because their answer was lost, are skipped. Refused if none are expected.
         """
         if self._delivery.source is not None:
             raise Refused(409, "this run's recording comes from elsewhere")

@@ -1,4 +1,4 @@
-"""The report of a run: what its workers measured, and what the database holds after it."""
+"""The report of a run: what its workers measured, and what the database holds afterwards."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from .verdicts import extend_offers
 _log = logging.getLogger(__name__)
 
 _MOST_WORKERS = 8
-"""This many workers stand for all: the order in which events are sent takes 20 ms for each."""
+"""At most this many workers are checked, for all: computing the order of their events takes 20 ms each."""
 
 
 def make_report(
@@ -57,10 +57,10 @@ def make_report(
     early_end: EarlyEnd | None = None,
     deleter: Deleter | None = None,
 ) -> Report:
-    """Count what is stored, and merge what was measured; the phases' times are yet to come. `early_end`:
-    set if the run was ended because it could not keep a limit any more; `deleter`: set if it has a retention.
+    """Count what is stored, and merge what was measured. The phases' times are added later. `early_end`: if
+    the run was ended because it could no longer keep a limit. `deleter`: if the run has a retention.
 
-    Raises SimulatorError if there is nothing that a report could be about.
+    Raises SimulatorError if there is nothing to report.
     """
     report = _begin_report(settings, prepared, barrier)
     run, writes = report.run, bool(settings.groups_of(Role.WRITE))
@@ -70,13 +70,13 @@ def make_report(
     for group in settings.groups_of(Role.WRITE, Role.READ):
         load, parts = group.load, _collect_figures(group, barrier)
         if early_end is not None:
-            # The load that it really had.
+            # The load that was really applied.
             load = load.model_copy(update={"duration_s": early_end.at_s})
         if load.role is Role.WRITE:
             kept_events = None if deleter is None else deleter.count_kept()
             result, report.carried = _verify(load, parts, settings, prepared, barrier, kept_events)
         else:
-            # While data are written, all answers may grow.
+            # While data are written, any answer may grow.
             varying = None if writes else prepared.drawn
             longer = settings.duration_option
             result = _merge(load, parts, barrier, varying=varying, duration_option=longer)
@@ -96,7 +96,8 @@ def make_report(
 def make_early_report(
     settings: RunSettings, prepared: Preparation, barrier: Barrier, reason: str
 ) -> Report:
-    """What the writers of a run that was given up have measured. Nothing is counted: the database is away."""
+    """What the writers of a run that was given up have measured. Nothing is counted: the database is
+    unavailable."""
     report = _begin_report(settings, prepared, barrier)
     report.failure = reason
     (group,) = settings.groups_of(Role.WRITE)
@@ -104,7 +105,7 @@ def make_early_report(
     writers = _merge(group.load, parts, barrier)
     writers.invalid_reasons = [reason]
     if group.load.duration_s is None:
-        # The figure would be of other events than were asked for.
+        # The figure would cover other events than requested.
         writers.rate_per_s = writers.rate_per_s_mean_duration = None
     _add_metrics(writers, prepared)
     report.run.groups.append(writers)
@@ -112,10 +113,10 @@ def make_early_report(
 
 
 def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier) -> Report:
-    """The parts of a report that don't depend on the groups."""
+    """The parts of a report that don't depend on groups."""
     module = prepared.module
     measured = [
-        # By the same bound of how late the worker started as its figures have.
+        # With the same upper bound of how late the worker started as in its figures.
         (figures.start_s + late_s, figures.end_s + late_s)
         for worker, result in barrier.results.items()
         if (figures := result.figures) is not None
@@ -149,7 +150,7 @@ def _begin_report(settings: RunSettings, prepared: Preparation, barrier: Barrier
 
 
 def _collect_figures(group: Group, barrier: Barrier) -> dict[int, WorkerFigures]:
-    """What each worker of a group measured, as far as it is there."""
+    """What each worker of a group measured, if its result is there."""
     results = ((worker, barrier.results.get(worker)) for worker in range(group.first, group.end))
     return {worker: result.figures for worker, result in results if result and result.figures}
 
@@ -174,7 +175,7 @@ def _verify(
     kept_events: int | None,
 ) -> tuple[GroupResult, CarriedState]:
     """Count the events of a group of writers, and merge what it measured. `kept_events`: how many events
-    weren't to be deleted, if the run has a retention."""
+    weren't due for deletion, if the run has a retention."""
     expected = prepared.baseline + barrier.prefilled + sum(part.count for part in parts.values())
     expected = expected if kept_events is None else kept_events
     lacking = Counter[str]()
@@ -225,9 +226,9 @@ def count_stored(
     expected: int,
     lacking: Mapping[str, int] | None,
 ) -> tuple[Verification, dict[str, int]]:
-    """Count until the expected events are there, or no more appear; and how many values there are of each
-    column, where they are kept apart. `lacking`: how many of the run's events have no value in a nullable
-    column; None: that isn't known, as some were deleted."""
+    """Count until the expected events are there, or no more appear. Also counts the values of each column,
+    where these are stored separately. `lacking`: how many of the run's events have no value in a nullable
+    column; None: not known, as some were deleted."""
     module, baseline, before = prepared.module, prepared.baseline, prepared.values_before
     kept_apart = module.list_kept_apart()
     due, found = {}, dict[str, int]()
@@ -266,15 +267,15 @@ def _add_metrics(writers: GroupResult, prepared: Preparation) -> None:
 
 
 def find_lateness(workload: Workload, parts: Sequence[StoredPart]) -> Lateness | None:
-    """How many of the events that were sent came late; None if about as many did as should have, or if none
-    should have."""
+    """How many of the sent events came late. None if about as many did as should have, or if none should
+    have."""
     late_share, sent, late = workload.late_share, 0, 0.0
     for part in parts[:_MOST_WORKERS] if late_share else ():
         if not part.count:
             continue
         sent += part.count
         late += part.count * workload.find_late_share(part.worker, part.first, part.count)
-    # Three standard deviations: a few events may have fewer late ones by chance.
+    # Three standard deviations: with few events, fewer may be late by chance.
     if not sent or late >= late_share * sent - max(
         0.1 * late_share * sent, 3 * sqrt(late_share * sent)
     ):
@@ -286,7 +287,7 @@ def find_lateness(workload: Workload, parts: Sequence[StoredPart]) -> Lateness |
 
 
 def _count_after_queries(settings: RunSettings, module: AnyModule) -> int | None:
-    """Events in the database; None if they can't be counted, SimulatorError if there are none. Asked after
+    """Events in the database. None if they can't be counted, SimulatorError if there are none. Comes after
     the queries: a count before them would read into the caches what they are about to read."""
     try:
         count = ask(module.count, settings)
@@ -303,7 +304,7 @@ def _count_after_queries(settings: RunSettings, module: AnyModule) -> int | None
 
 
 def add_long_windows(run: RunResult, prepared: Preparation) -> None:
-    """Add to what readers measured which queries have longer windows than there are events for."""
+    """Add to the readers' result which queries have windows longer than the stored events."""
     if isinstance(prepared.known, str) or run.readers is None:
         return
     stored = Stored(prepared.known.workload, prepared.known.parts, prepared.certain_until_ms)
@@ -313,9 +314,9 @@ def add_long_windows(run: RunResult, prepared: Preparation) -> None:
 
 
 def find_long_windows(descriptions: Iterable[Query | None], stored: Stored) -> LongWindows | None:
-    """The queries that have longer windows than there are events for; None if there are none."""
+    """The queries with windows longer than the time that the stored events cover; None if there are none."""
     first, end = stored.span_ms
-    # From the last event to the next there is an interval that counts, too; in a history it is longer.
+    # The interval from the last event to the next one counts, too; in a history it is longer.
     interval_ms = stored.workload.device_interval_ms
     if isinstance(stored.workload, WithHistory) and (history := stored.workload.history):
         interval_ms = history.every_ms
@@ -328,17 +329,17 @@ def find_long_windows(descriptions: Iterable[Query | None], stored: Stored) -> L
     return LongWindows(stored_ms=end - first, queries=queries) if queries else None
 
 
-# --- what the tables take on disk, amid the run and after it; a database that doesn't say is no failure -----
+# --- what the tables take on disk, during the run and after it; not reporting it is no failure ---------
 
 _AMID_SHARE = 0.4
-"""The share of a run after which the size amid it is asked for: workers report once a second."""
+"""The share of a run after which the size halfway is measured: workers report once a second."""
 _LONGEST_S = 1.0
-"""If a size took longer, it isn't known of which instant it is."""
+"""If measuring took longer, it isn't known which instant the size belongs to."""
 _VALUE_BYTES = 8
 
 
 def is_amid(load: Load, reports: Collection[Progress]) -> bool:
-    """Whether writers of this load are about in the middle of their run, by their last reports."""
+    """Whether writers of this load are about halfway through their run, by their last reports."""
     running = [report for report in reports if report.stage == "run"]
     if load.duration_s is not None:
         longest_s = max((report.elapsed_s for report in running), default=0.0)
@@ -347,7 +348,7 @@ def is_amid(load: Load, reports: Collection[Progress]) -> bool:
 
 
 def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] | None:
-    """The size while workers write, and when that was, in seconds since the common start."""
+    """The size while writers are active, and when that was, in seconds since the common start."""
     began = time.monotonic()
     try:
         storage = module.storage_during()
@@ -361,8 +362,8 @@ def measure_during(module: AnyModule, start_at: float) -> tuple[float, Storage] 
 
 
 def place_amid(run: RunResult, at_s: float, storage: Storage) -> Storage:
-    """The size amid a run with the events that were in it: those acknowledged by then, unless the database
-    has counted them."""
+    """The size halfway through a run, with the number of events in it: those acknowledged by then, unless the
+    database has counted them."""
     if storage.reason or storage.level or storage.total_bytes is None:
         return storage
     timeline = run.writers.timeline if run.writers else []
@@ -373,7 +374,7 @@ def place_amid(run: RunResult, at_s: float, storage: Storage) -> Storage:
 
 
 def count_acknowledged(timeline: Sequence[tuple[int, int]], at_s: float) -> int:
-    """Events of whole seconds that were acknowledged until an instant: evenly within its second."""
+    """Events acknowledged until an instant, from whole seconds: spread evenly within the last one."""
     whole = takewhile(lambda second: second[0] < at_s, timeline)
     return round(sum(events * min(1.0, at_s - second) for second, events in whole))
 
@@ -381,8 +382,8 @@ def count_acknowledged(timeline: Sequence[tuple[int, int]], at_s: float) -> int:
 def measure_storage(
     settings: RunSettings, module: AnyModule, writers: GroupResult
 ) -> tuple[Storage | None, Storage | None]:
-    """What is on disk now, and if asked for, after the database has compacted its tables; with what growth
-    is derived from."""
+    """What is on disk now and, if requested, after the database has compacted its tables; with the values
+    from which growth is computed."""
     if writers.verification is None or writers.verification.stored is None:
         return None, None
     stored, job = writers.verification.stored, module.job

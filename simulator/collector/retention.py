@@ -1,4 +1,5 @@
-"""What has become too old is deleted while writers are at work: when, what that costs, whether it is gone."""
+"""Deletes events that have become too old while writers are active: when, at what cost, and whether they are
+gone."""
 
 from __future__ import annotations
 
@@ -30,31 +31,32 @@ from .database import Preparation, ask, open_tables
 _log = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 0.5
-"""How often to look whether something has become too old: workers report once a second."""
+"""How often to check whether something has become too old: workers report once a second."""
 
 REST_S = 2.0
-"""How long nothing is deleted after a deletion, so that there are seconds to compare it with."""
+"""How long nothing is deleted after a deletion, to have seconds for comparison."""
 
 _LONG_BEFORE_MS = 366 * 86_400_000
-"""No event is older than the first timestamp by this much."""
+"""No event is older than the first timestamp by more than this."""
 
 
 @dataclass
 class Deleter:
-    """Deletes what is older than a run's retention, step by step of event time."""
+    """Deletes events older than a run's retention, in steps of event time."""
 
     settings: RunSettings
     prepared: Preparation
     barrier: Barrier
     retention: Retention
     deletions: list[Deletion] = field(default_factory=list)
-    """The deletions while writers were at work."""
+    """The deletions while writers were active."""
     limit_ms: int | None = None
-    """Events older than this are gone; None: nothing has been deleted."""
+    """Events older than this have been deleted; None: nothing has been deleted."""
     kept_at_start: int | None = None
-    """Events of the prefill that weren't too old when the run began; None: nothing was deleted before it."""
+    """Events of the prefill that weren't too old when the run began; None: nothing was deleted before the
+    run."""
     looked_at_s: float = -math.inf
-    """When it was last asked for what is due while writers are at work."""
+    """When it was last checked what is due, while writers are active."""
 
     @property
     def _writers(self) -> Sequence[int]:
@@ -62,7 +64,7 @@ class Deleter:
         return [worker for group in groups for worker in range(group.first, group.end)]
 
     def list_parts(self) -> list[StoredPart]:
-        """What each writer has inserted, as far as it is known."""
+        """What each writer has inserted, as far as known."""
         parts = []
         for worker in self._writers:
             ready = self.barrier.ready.get(worker)
@@ -76,10 +78,10 @@ class Deleter:
         return parts
 
     def find_due_in_run(self) -> int | None:
-        """The limit by which to delete now, while writers are at work; None: nothing is due, or it is too
-        early to look again, or to delete again."""
+        """The limit by which to delete now, while writers are active; None: nothing is due, or it is too
+        early to check or to delete again."""
         elapsed_s = self.barrier.elapsed_s()
-        # A worker that is done is no measure of the others' time.
+        # A worker that is done says nothing about the others' event time.
         if elapsed_s - self.looked_at_s < LOOK_INTERVAL_S or self.barrier.results:
             return None
         if self.deletions and elapsed_s - self.deletions[-1].ended_s < REST_S:
@@ -88,7 +90,7 @@ class Deleter:
         return self.find_due()
 
     def find_due(self) -> int | None:
-        """The limit by which to delete now: by the writer that is furthest behind. None: nothing more has
+        """The limit by which to delete now, by the writer that is furthest behind. None: nothing more has
         become too old."""
         clock_ms = min(
             find_time_ms(self.prepared.workload, part.worker, part.first + part.count)
@@ -99,39 +101,39 @@ class Deleter:
         return limit_ms if limit_ms > (self.limit_ms or first_ms) else None
 
     def delete(self, limit_ms: int) -> None:
-        """Delete what is older. Raises SimulatorError or Retryable."""
+        """Delete events older than the limit. Raises SimulatorError or Retryable."""
         ask(lambda: self.prepared.module.delete_older(limit_ms), self.settings)
         self.limit_ms = limit_ms
 
     def delete_in_run(self, limit_ms: int) -> None:
-        """The same while writers are at work; notes when."""
+        """The same while writers are active; notes when."""
         began_s = self.barrier.elapsed_s()
         self.delete(limit_ms)
         ended_s = self.barrier.elapsed_s()
         self.deletions.append(Deletion(before_ms=limit_ms, began_s=began_s, ended_s=ended_s))
 
     def delete_from_prefill(self) -> None:
-        """Delete what is too old of the prefill, before writers begin."""
+        """Delete events of the prefill that are too old, before writers begin."""
         self.delete_rest()
         if self.limit_ms is not None:
             self.kept_at_start = self.count_kept()
 
     def delete_rest(self) -> None:
-        """Delete what has become too old by now, while no deletion is under way."""
+        """Delete what has become too old by now, while no other deletion is in progress."""
         if (limit_ms := self.find_due()) is not None:
             self.delete(limit_ms)
 
     # --- afterwards -------------------------------------------------------------------------------
 
     def count_kept(self) -> int:
-        """How many of the acknowledged events are not too old."""
+        """How many acknowledged events are not too old."""
         parts = [part for part in self.list_parts() if part.count]
         if self.limit_ms is None or not parts:
             return sum(part.count for part in parts)
         return Stored(self.prepared.workload, parts).count_since(self.limit_ms)
 
     def make_result(self) -> RetentionResult:
-        """What was deleted, and whether anything remains that should be gone."""
+        """What was deleted, and whether any of it is still there."""
         retention = self.retention
         result = RetentionResult(
             period_s=retention.period_ms / 1000,
@@ -150,7 +152,7 @@ class Deleter:
         return result
 
     def _count_older(self) -> int | None:
-        """Events of all tables that are older than the limit; None: the module compiles no such query."""
+        """Events older than the limit, over all tables; None: the module has no such query."""
         module, schema = self.prepared.module, self.prepared.module.job.schema
         assert self.limit_ms is not None
         begin_ms = schema.epoch_ms - _LONG_BEFORE_MS
@@ -171,14 +173,14 @@ class Deleter:
 
 
 def describe_remaining(result: RetentionResult) -> list[str]:
-    """What makes a run invalid by its retention."""
+    """The reasons why a retention makes a run invalid."""
     if not result.remaining:
         return []
     return [f"{result.remaining:,} events older than the retention allows are still stored"]
 
 
 def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredPart]) -> list[StoredPart]:
-    """The stored events that will stay until the end of the run, which readers are to ask about. All, if it
+    """The stored events that remain until the end of the run, about which readers query. All events, if it
     isn't known when the run ends."""
     until_ms = find_last_limit(prepared)
     if until_ms is None:
@@ -193,18 +195,19 @@ def leave_out_deleted(prepared: Preparation, stored: Sequence[StoredPart]) -> li
 
 
 def find_last_limit(prepared: Preparation) -> int | None:
-    """What is older may be gone at the end of the run; None: nothing is deleted, or the limit isn't known."""
+    """Events older than this may be gone at the end of the run; None: nothing is deleted, or the limit isn't
+    known."""
     retention = prepared.module.job.retention
     if retention is None or retention.until_ms is None:
         return None
-    # With Poisson arrivals there may be a few more events than the rate comes to.
+    # Poisson arrivals may bring a few more events than the rate suggests.
     return retention.find_limit(retention.until_ms) + retention.step_ms
 
 
 def weigh_deletions(
     group: GroupResult, figures: Sequence[WorkerFigures], deletions: Sequence[Deletion]
 ) -> DeletionCost | None:
-    """What a group did before the first deletion, while one ran and between them, by whole seconds of its
+    """What a group did before the first deletion, during deletions and between them, by whole seconds of its
     window; None without deletions."""
     if not deletions or group.window_s is None:
         return None
@@ -214,7 +217,7 @@ def weigh_deletions(
         for second in range(int(deletion.began_s), int(deletion.ended_s) + 1)
     }
     begin = int(group.warm_up_s) + (group.warm_up_s % 1 > 0)
-    # The end cuts off the last second, as the end of the warm-up does the first.
+    # The last second is cut off by the end, as the first is by the end of the warm-up.
     window = range(begin, int(group.warm_up_s + group.window_s))
     first = min(running)
     return DeletionCost(

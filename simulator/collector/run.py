@@ -57,13 +57,13 @@ _log = logging.getLogger(__name__)
 _RESULT = TypeVar("_RESULT")
 
 _OTHERS_PATIENCE_S = 3.0
-"""How long a run that is given up waits for what other workers have measured. Those that have none end with
-an error: then the executor waits for the report a little longer than this."""
+"""How long a run that is given up waits for the results of the other workers. Workers without results end
+with an error: the executor then waits for the report a little longer than this."""
 
 
 _LOOK_S = 1.0
-"""How often it is looked after workers that are late. A look that comes later by as much shows that this
-process itself was stopped: by SIGSTOP, with its machine, or for want of a CPU."""
+"""How often to check for late workers. A check that comes later by this much shows that this process itself
+was stopped: by SIGSTOP, with its machine, or for lack of CPU."""
 
 
 class Collector:
@@ -87,19 +87,19 @@ class Collector:
         """Set once readers may hand in their answers."""
         self.failure: str | None = None
         self.given_up: str | None = None
-        """Why a worker gave up during the run: what all have measured is being collected."""
+        """Why a worker gave up during the run; everyone's results are being collected."""
         self.report: Report | None = None
         self._limits = LimitWatch(settings)
         self._early_end: EarlyEnd | None = None
-        """Set if the run could not keep a limit any more."""
+        """Set if the run could no longer keep a limit."""
         self._amid: asyncio.Task[tuple[float, Storage] | None] | None = None
-        """What the tables take amid the run: asked once."""
+        """What the tables take halfway through the run; measured once."""
         self._stalls: StallWatch | None = None
-        """Set while workers are at work."""
+        """Set while workers are active."""
         self._deleter: Deleter | None = None
         """Set in a run with a retention, once the database is prepared."""
         self._deleting: asyncio.Task[None] | None = None
-        """The last deletion while writers are at work."""
+        """The last deletion while writers are active."""
         self._tasks: set[asyncio.Task[None]] = set()
 
     # --- the run ---------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ class Collector:
             self._preparation = Preparation(self.settings, module, workload)
             await self._ask(self._preparation.prepare, "preparing the database")
             if self.failure is not None:
-                return  # a worker gave the run up meanwhile
+                return  # a worker has given the run up meanwhile
             if (retention := module.job.retention) is not None:
                 self._deleter = Deleter(self.settings, self._preparation, self.barrier, retention)
             self._is_prepared = True
@@ -132,13 +132,13 @@ class Collector:
         return self._preparation
 
     async def _ask(self, question: Callable[[], _RESULT], action: str) -> _RESULT:
-        """What the database answers; SimulatorError if that takes longer than the target allows."""
+        """Call the database. SimulatorError if that takes longer than the target allows."""
         timeout_s = self._prepared.module.options.database_timeout_s
         return await self._database.call(question, timeout_s, action)
 
     @contextmanager
     def failing(self) -> Iterator[None]:
-        """Whatever goes wrong meanwhile ends the run, and the executor is told."""
+        """Turn any error into the end of the run, and tell the executor."""
         try:
             yield
         except SimulatorError as error:
@@ -150,7 +150,7 @@ class Collector:
             self.fail(f"unexpected {type(error).__name__}: {error} (see the collector's log)")
 
     async def _watch(self) -> None:
-        """Wait for the end; fail if a worker doesn't appear in time or falls silent."""
+        """Wait for the end. Fail if a worker doesn't appear in time or falls silent."""
         while self.report is None and self.failure is None:
             now, deadline = time.monotonic(), self.barrier.next_deadline()
             due = now + _LOOK_S if deadline is None else min(deadline, now + _LOOK_S)
@@ -169,11 +169,11 @@ class Collector:
                     self.fail(late)
 
     async def await_end(self, patience_s: float) -> None:
-        """Wait until there is a report or a failure, `patience_s` at most."""
+        """Wait until there is a report or a failure, at most `patience_s`."""
         await self._await(lambda: self.report is not None or self.failure is not None, patience_s)
 
     async def _await(self, is_so: Callable[[], bool], patience_s: float) -> None:
-        """Wait until a condition holds, `patience_s` at most."""
+        """Wait until a condition holds, at most `patience_s`."""
         until = time.monotonic() + patience_s
         while not is_so():
             try:
@@ -182,7 +182,7 @@ class Collector:
                 return
 
     def fail(self, reason: str) -> None:
-        """End the run: whoever asks from now on is told. The first reason counts."""
+        """End the run: all later requests are told so. The first reason counts."""
         if self.failure is None and self.report is None:
             reason = redact(reason)
             _log.error("run failed: %s", reason)
@@ -191,13 +191,13 @@ class Collector:
             self._notify()
 
     async def finish(self) -> None:
-        """Count, merge, and have the report ready."""
+        """Count, merge, and publish the report."""
         self._phases.enter(Phase.VERIFY)
         self._note_stalls()
         prepared = self._prepared
         with self.failing():
             if self._deleter is not None:
-                # The deletion that is under way ends, and what has become too old since then goes.
+                # Let the deletion in progress end, and delete what has become too old since.
                 if self._deleting is not None:
                     await self._deleting
                 await self._ask(self._deleter.delete_rest, "deleting old events")
@@ -224,7 +224,8 @@ class Collector:
             self.barrier.stalls = self._stalls.end(self.barrier.elapsed_s())
 
     async def _finish_early(self) -> None:
-        """Report what has been measured, once the other workers have handed in theirs, or soon."""
+        """Report what was measured, after the other workers have handed in their results, or after a short
+        time."""
         assert self.given_up is not None
         everybody = self.settings.workers
         await self._await(lambda: len(self.barrier.results) == everybody, _OTHERS_PATIENCE_S)
@@ -238,7 +239,7 @@ class Collector:
             self._publish(report)
 
     def _publish(self, report: Report) -> None:
-        """Have the report ready, unless the run has failed meanwhile."""
+        """Publish the report, unless the run has failed meanwhile."""
         if self.failure is None:
             self._phases.enter(Phase.DONE)
             report.run.phases_s = dict(self._phases.phases_s)
@@ -261,7 +262,7 @@ class Collector:
         writers.invalid_reasons += describe_wrong(lookup)
 
     async def _build_indexes(self, run: RunResult, writers: GroupResult) -> None:
-        """Build the indexes that wait for the run's own events. What was measured is kept if that fails."""
+        """Build the indexes that wait for the run's own events. If that fails, the measurement is kept."""
         indexing = self._prepared.indexing
         if not indexing.builds_after_run:
             return
@@ -292,8 +293,8 @@ class Collector:
             writers.storage_during = place_amid(run, *amid)
 
     def _measure_during(self) -> None:
-        """Ask what the tables take, once, when writers are about in the middle of their run. Don't ask if
-        something is done to the database, which may not answer, or if events are deleted."""
+        """Measure what the tables take, once, when writers are about halfway through their run. Not while the
+        database is disturbed, since it may not answer, nor if events are deleted."""
         writers, prepared = self.settings.groups_of(Role.WRITE), self._preparation
         start_at = self.barrier.start_at
         disturbs = self.settings.look_up or self._deleter is not None
@@ -347,10 +348,10 @@ class Collector:
         self._changed.set()
         self._changed = asyncio.Event()
 
-    # --- what workers and executor say -----------------------------------------------------------
+    # --- messages of workers and executor --------------------------------------------------------
 
     async def ready(self, message: Ready) -> Go:
-        """Hold the worker until its stage begins (or HOLD_S, then it asks again)."""
+        """Hold the worker until its stage begins (or for HOLD_S; then it asks again)."""
         self.barrier.hear(message.worker)
         stage = message.stage
         if stage is Stage.RUN:
@@ -365,7 +366,7 @@ class Collector:
             return Go(go=False, failure=self.failure)
         go = Go(go=True)
         if stage is Stage.PREPARED:
-            # What a worker must know of the database before it connects to it.
+            # What a worker must know about the database before it connects.
             prepared = self._prepared
             go.first_event = prepared.begin.first_of(message.worker)
             go.prefill = prepared.begin.prefill_of(message.worker)
@@ -392,7 +393,7 @@ class Collector:
 
     @property
     def _asks_prefill(self) -> bool:
-        """Whether readers may ask at once for what was prefilled right before."""
+        """Whether readers may query right after the prefill."""
         return bool(self._phases.prefill and self.settings.groups_of(Role.READ))
 
     async def _settle(self) -> None:
@@ -429,7 +430,7 @@ class Collector:
         return task
 
     def progress(self, message: Progress) -> ProgressAnswer:
-        """Note how far a worker is; the answer says whether it is to end early."""
+        """Note how far a worker is. The answer says whether it must end early."""
         self.barrier.hear(message.worker)
         self._phases.take_report(message, self.barrier.advance(message))
         self._measure_during()
@@ -441,7 +442,7 @@ class Collector:
         return ProgressAnswer(ends_in_s=max(0.0, self._early_end.at_s - elapsed_s))
 
     def _watch_limits(self, elapsed_s: float) -> None:
-        """End the run, at the same instant for all workers, if it can't keep a limit any more."""
+        """End the run, at the same instant for all workers, if it can no longer keep a limit."""
         if self._early_end is not None or self._phases.phase is not Phase.RUN:
             return
         places = self._prepared.module.options.in_flight
@@ -453,7 +454,7 @@ class Collector:
             _log.warning("%s", self._early_end)
 
     def _delete_old(self) -> None:
-        """Begin to delete what has become too old, unless a deletion is under way."""
+        """Begin to delete what has become too old, unless a deletion is in progress."""
         deleter, running = self._deleter, self._deleting
         if deleter is None or (running is not None and not running.done()):
             return
@@ -491,12 +492,12 @@ class Collector:
         self._notify()
 
     def take_failure(self, message: Failure) -> None:
-        """Give the run up for a worker, or for the executor."""
+        """Give the run up on behalf of a worker or the executor."""
         prefix = ""
         if message.worker is not None:
             self.barrier.hear(message.worker)
             if message.worker in self.barrier.awaited:
-                # What it has measured is there.
+                # Its measurement is there.
                 self._give_up_answers(message.worker, message.reason)
                 return
             if self.given_up is not None:

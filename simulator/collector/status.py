@@ -1,5 +1,5 @@
-"""How far a run is: phases with their times, what each group of workers has done, its latencies by the
-minute, and whether it can still keep its limits."""
+"""How far a run is: phases and their times, what each group of workers has done, its latencies by the minute,
+and whether it can still keep its limits."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from ..histograms import COARSE, LEAST_REQUESTS, Histogram, merge_histograms
 from .barrier import MAX_NAMED, Barrier
 
 _RATE_REPORTS = 3
-"""The rate is taken over this many of a worker's reports, which come once a second."""
+"""The rate is computed over this many of a worker's reports, which come once a second."""
 
 _REPORT_LATE_S = 1.5
-"""A worker that was silent for longer isn't taken to have gone on meanwhile."""
+"""A worker that was silent for longer is not assumed to have continued."""
 
 _REPORT_WINDOW_S = 10.0
-"""How long each status shows the minute that has ended."""
+"""How long each status shows the last full minute."""
 
 _STAGES = {Phase.PREFILL: "prefill", Phase.RUN: "run"}
 
 _MINUTE_S = 60
 MOST_MINUTES = 1_440
-"""A day. In longer runs two minutes become one, again and again."""
+"""A day. In longer runs two minutes are merged into one, repeatedly."""
 
 _log = logging.getLogger(__name__)
 
@@ -54,19 +54,19 @@ class PhaseTracker:
         self.phase = Phase.START
         self._phase_began = born
         self.phases_s: dict[str, float] = {}
-        """How long each phase that has ended lasted."""
+        """How long each finished phase took."""
         self.prefill = settings.data.prefill
-        """Events that workers insert before the start, as far as that is known."""
+        """Events that workers insert before the start, as far as known."""
         self.queries = 0
-        """How many queries each reader asks in turn."""
+        """How many queries each reader runs in turn."""
         self._advanced_at = born
         self._quiet_noted = False
         self._checked: tuple[int, int] | None = None
-        """Events generated for right answers, and how many it will be."""
+        """Events generated to compute right answers, so far and in all."""
         self.minutes = {group.load.role: MinuteSeries() for group in settings.groups}
         """The latencies of each group by the minute."""
         self._reports: dict[int, deque[tuple[float, Progress]]] = {}
-        """Each worker's last reports of this phase, and when they came."""
+        """Each worker's last reports of this phase, and when they arrived."""
 
     def enter(self, phase: Phase) -> None:
         """Begin a phase."""
@@ -79,11 +79,11 @@ class PhaseTracker:
         _log.info("phase %s", phase)
 
     def note_check(self, done: int, total: int) -> None:
-        """Note how many events have been generated for right answers, and of how many."""
+        """Note how many events have been generated to compute right answers, and of how many."""
         self._checked = done, total
 
     def take_report(self, message: Progress, advanced: bool) -> None:
-        """Take a worker's report of how far it is; `advanced`: whether that is further than before."""
+        """Take a worker's report of how far it is. `advanced`: whether that is further than before."""
         now = time.monotonic()
         if advanced:
             self._advanced_at = now
@@ -124,7 +124,7 @@ class PhaseTracker:
         quiet_s = time.monotonic() - self._advanced_at
         for pause in (pause for group in self._settings.groups for pause in group.load.pauses):
             if self.phase is Phase.RUN and elapsed_s > pause.begins_s:
-                # While devices are cut off nothing is sent.
+                # While devices are cut off, nothing is sent.
                 quiet_s = max(0.0, min(quiet_s, elapsed_s - pause.ends_s))
         if quiet_s >= QUIET_S and not self._quiet_noted:
             self._quiet_noted = True
@@ -146,7 +146,7 @@ class PhaseTracker:
         return []
 
     def _prefill(self, barrier: Barrier) -> GroupStatus:
-        """All workers that prefill, whatever they do after it."""
+        """All workers that prefill, whatever they do afterwards."""
         messages = [m for m in barrier.progress.values() if m.stage == "prefill"]
         prefilled = sum(m.done for m in messages if m.worker not in barrier.ready)
         return GroupStatus(
@@ -202,7 +202,7 @@ class PhaseTracker:
     def _rate(
         self, workers: list[int], read: Callable[[Progress], int] = lambda report: report.done
     ) -> float | None:
-        """The rate of these workers over the last seconds: events or queries per second, or what else `read`
+        """The rate of these workers over the last seconds: events or queries per second, or whatever `read`
         takes from reports."""
         now = time.monotonic()
         rates = []
@@ -221,7 +221,7 @@ class PhaseTracker:
 
 
 def _merge(messages: Iterable[Progress]) -> Histogram:
-    """Latencies of all that these workers have told of."""
+    """Latencies of everything that these workers have reported."""
     told = [message.latency for message in messages if message.latency is not None]
     return merge_histograms([Histogram(digits=COARSE), *told])
 
@@ -230,18 +230,18 @@ _NOTHING = Histogram(digits=COARSE)
 
 
 class MinuteSeries:
-    """The latencies of a group's requests by the minute in which workers reported them, which is at most a
-    second late. All minutes add up to the whole window."""
+    """The latencies of a group's requests by the minute in which workers reported them, at most a second
+    late. The minutes add up to the whole window."""
 
     def __init__(self) -> None:
         self._told: dict[int, tuple[int, Histogram]] = {}
-        """Worker -> minute of its last report, and all that it had reported in earlier ones."""
+        """Worker -> minute of its last report, and everything that it had reported in earlier minutes."""
         self._latest: dict[int, Histogram] = {}
         self._minutes: dict[int, Histogram] = {}
         self.length_s = _MINUTE_S
 
     def take(self, message: Progress) -> None:
-        """Take a worker's report, with all latencies of the window so far."""
+        """Take a worker's report, which has all latencies of the window so far."""
         if message.latency is None:
             return
         minute = int(message.elapsed_s // self.length_s)
@@ -249,7 +249,7 @@ class MinuteSeries:
         if before is None:
             self._told[message.worker] = minute, _NOTHING
         elif minute > before[0]:
-            # What was counted while it was recorded is in the next minute.
+            # What was counted while the report was made is in the next minute.
             latest = self._latest[message.worker]
             self._add(before[0], latest - before[1])
             self._told[message.worker] = minute, latest
@@ -268,14 +268,14 @@ class MinuteSeries:
         self._told = {worker: (at // 2, reported) for worker, (at, reported) in self._told.items()}
 
     def read_latest(self) -> MinuteLatency | None:
-        """The last minute that is over for all workers; None before."""
+        """The last minute that is over for all workers; None if there is none yet."""
         over = min((minute for minute, _ in self._told.values()), default=0) - 1
         if over not in self._minutes:
             return None
         return self._describe(over, self._minutes[over])
 
     def result(self) -> list[MinuteLatency]:
-        """All minutes, the one that the end cut off included; none if the run has a single one."""
+        """All minutes, including the one that the end cut off; none if there is only one."""
         rest = dict(self._minutes)
         for worker, (minute, reported) in self._told.items():
             rest[minute] = rest.get(minute, _NOTHING) + (self._latest[worker] - reported)
@@ -299,31 +299,32 @@ class MinuteSeries:
 
 
 _DEVIATIONS = 5
-"""Standard deviations of a Poisson process: one run in some millions is this far above the mean."""
+"""Standard deviations of a Poisson process: one run in some millions exceeds the mean by this much."""
 
 LOOK_INTERVAL_S = 1.0
-"""How often limits are looked at: as often as workers report."""
+"""How often limits are checked: as often as workers report."""
 
 NOTICE_S = 1.5
-"""How long before the end workers are told of it: each reports meanwhile, and the answer says so."""
+"""How long before the end workers are told: each reports within that time, and is told in the answer."""
 
 
 class LimitWatch:
-    """Looks whether a limit is lost, for `--abort-on-limit`: whether it would be missed even if all that is
-    still to come were instant and none of it failed.
+    """Checks whether a limit is lost, for `--abort-on-limit`: whether it would be missed even if all further
+    requests were instant and none of them failed.
 
-    * A percentile is above its limit if more requests were slower than the rest of the percentage has
-      room for: of 10,000 requests, more than 100 for a p99. What counts is what was answered in the
-      window so far, against the most requests that the window can have in the end.
-    * A share of errors is missed if those so far are too many even of all requests that the run can have.
+    * A percentile is above its limit if more requests were slower than the remaining percentage allows: of
+      10,000 requests, more than 100 for a p99. Requests answered in the window so far are compared with the
+      most requests that the window can have.
 
-    The most requests there can be follows from their number, or from the rate: with `poisson` arrivals five
-    standard deviations above its mean. In a closed loop with a duration there is no such number: each place
-    in flight is assumed to have requests until the end, none of which takes less than the fastest so far.
-    That is generous, so such a run is ended late, but never one that could have kept its limit at the pace it
-    has shown.
+    * A share of errors is missed if the errors so far are too many even for all requests that the run can
+      have.
 
-    Keeping up with a rate is never lost before the end: a database may catch up with what has gathered.
+    The most possible requests follow from their number, or from the rate: with `poisson` arrivals, five
+    standard deviations above its mean. A closed loop with a duration has no such number: each place in flight
+    is assumed to have requests until the end, none faster than the fastest so far. That is generous: such a
+    run is ended late, but never if it could have kept its limit at the pace it has shown.
+
+    A rate is never lost before the end: a database may catch up with its backlog.
     """
 
     def __init__(self, settings: RunSettings) -> None:
@@ -337,12 +338,12 @@ class LimitWatch:
         places: Callable[[Load], int],
         elapsed_s: float,
     ) -> tuple[RunLimit, str] | None:
-        """The limit that is lost, and how that shows; None as long as there is none, or if it is too early to
-        look again. `progress`: a worker's last message; `places`: requests that each worker of a load may
-        have in flight; `elapsed_s`: since the common start.
+        """The limit that is lost, with evidence; None if there is none, or if it is too early to check again.
+        `progress`: a worker's last message. `places`: how many requests each worker of a load may have in
+        flight. `elapsed_s`: since the common start.
 
-        What a worker counts while it reports may be there twice, so a limit has to be found lost two times
-        in a row.
+        What a worker counts while it reports may be counted twice, so a limit must be found lost twice in a
+        row.
         """
         if elapsed_s - self._looked_at < LOOK_INTERVAL_S:
             return None
@@ -366,8 +367,8 @@ class LimitWatch:
 def find_loss(
     limit: RunLimit, group: Group, messages: Sequence[Progress], places: int
 ) -> str | None:
-    """How it shows that a limit is lost; None if it isn't. `messages`: the last one of each worker of the
-    group; `places`: requests that each may have in flight."""
+    """Evidence that a limit is lost; None if it isn't. `messages`: the last one of each worker of the group.
+    `places`: how many requests each may have in flight."""
     load = group.load
     told = [message.latency for message in messages]
     failed = sum(message.retries for message in messages)
@@ -376,7 +377,7 @@ def find_loss(
         told = [query.latency for query in queries]
         failed = sum(query.failed for query in queries)
     latency = merge_histograms(filter(None, told))
-    # Which part of the group's requests it is about, by the weights of its queries.
+    # The share of the group's requests that the limit covers, by the weights of its queries.
     share = 1.0
     names = {name for message in messages for name in message.queries}
     if limit.query is not None and names:
@@ -384,7 +385,7 @@ def find_loss(
         share = weights.get(limit.query, 0.0) / (sum(weights.values()) or 1.0)
     if limit.measure is Measure.ERROR_SHARE:
         most = _count_most(load, share, messages, latency, places, whole=True)
-        # Inserts are tried again: their errors are no requests of their own.
+        # Inserts are retried: their errors are not separate requests.
         attempts = most + (failed if limit.query is None else 0)
         if limit.at_most == 0:
             return f"{failed:,} requests failed" if failed else None
@@ -392,7 +393,7 @@ def find_loss(
             return f"{failed:,} of at most {attempts:,.0f} requests failed"
         return None
     if limit.measure is Measure.SERVICE_P99 and load.rate_per_s is not None:
-        return None  # workers report response times while the run goes on
+        return None  # workers report response times while the run continues
     percent = limit.measure.percent or 0.0
     slow = latency.count_slower(limit.at_most)
     most = max(latency.count, _count_most(load, share, messages, latency, places))
@@ -411,18 +412,18 @@ def _count_most(
     places: int,
     whole: bool = False,
 ) -> float:
-    """The most requests that the window can have in the end, of this share of the group's. `whole`: that the
-    whole run can have, with its warm-up."""
+    """The most requests that the window can have, for this share of the group's. `whole`: for the whole run,
+    warm-up included."""
     if load.duration_s is None:
         if load.role is Role.READ:
             return load.workers * load.runs
         return load.workers * math.ceil(load.events / load.events_per_request)
-    # A recording's events may be due at once in any part of its time.
+    # A recording's events may all be due at once, at any time.
     if load.rate_per_s is not None and load.arrivals is not Arrivals.RECORDED:
         due = load.count_due(0.0 if whole else load.warm_up_s, load.duration_s)
         mean = share * due / load.events_per_request
         chance = _DEVIATIONS * math.sqrt(mean) if load.arrivals is Arrivals.POISSON else 0.0
-        # Of each worker's requests, and of its turns, the last may be one more.
+        # Each worker may have one more request, and one more turn.
         return math.ceil(mean + chance) + 2 * load.workers
     done = latency.count
     if not done:

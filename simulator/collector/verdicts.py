@@ -1,5 +1,5 @@
-"""Whose limit a figure shows: what became of what was due in an open loop, and what the client cost. Pure:
-no I/O, no clock."""
+"""What limited a figure: the outcome of what was due in an open loop, and the client's own cost. Pure: no
+I/O, no clock."""
 
 from __future__ import annotations
 
@@ -30,27 +30,28 @@ from ..contract import (
 _CLOCK_S = 1e-6
 
 NOISE_DEVIATIONS = 3
-"""n independent arrivals vary by the root of n: up to this many times as much may be chance."""
+"""n independent arrivals vary by the square root of n; up to this many times that may be chance."""
 
 BOUND_CPU_SHARE = 0.8
 BOUND_CPU_SHARE_ONE_IN_FLIGHT = 0.5
 BOUND_THROTTLED_SHARE = 0.1
 BOUND_CEILING_SHARE = 0.5
-"""From these on, the figure is the client's, not the database's. With one request in flight the database
-waits while the client works, so half of the time is enough. A CPU limit that cuts in in a tenth of its
-periods can have cost a tenth of the time."""
+"""From these shares on, the figure is the client's, not the database's. With one request in flight the
+database waits while the client works, so half of the time is enough. A CPU limit that throttles a tenth of
+its periods can have cost a tenth of the time."""
 
 BOUND_OWN_DELAY_SHARE = 0.1
-"""How late one request in a hundred must leave, by the client's own doing, for the figure to be the client's:
-at least `LEAST_OWN_DELAY_MS`, and at least this share of the response time (p99) in which it shows."""
+"""How late one request in a hundred must be sent, through the client's fault, for the figure to be the
+client's: at least `LEAST_OWN_DELAY_MS`, and at least this share of the response time (p99) that includes
+it."""
 
 
 def judge_offer(
     group: GroupResult, load: Load, in_flight: int, achieved: int, window: tuple[float, float]
 ) -> None:
-    """Judge what became of what was due in an open loop, all in all and in each stage of its rate.
+    """Judge the outcome of what was due in an open loop, overall and for each stage of its rate.
 
-    `in_flight`: of each worker; `achieved`: within the window, which has this begin and end since the common
+    `in_flight`: of each worker. `achieved`: within the `window`, given as begin and end since the common
     start.
     """
     offered, places = group.offered, load.workers * in_flight * load.events_per_request
@@ -59,16 +60,16 @@ def judge_offer(
         group.offered = None
         return
     due_seconds, acknowledged = dict(offered.due_timeline), dict(group.timeline)
-    # A window's end is a difference of two clock readings: 9.9999999 s are ten.
+    # A window's end is a difference of two clock readings: 9.9999999 s means ten.
     end = int(window[1] + _CLOCK_S)
     backlog, waiting = [], 0
     for second in range(end):
         waiting += due_seconds.get(second, 0) - acknowledged.get(second, 0)
-        # A worker that started late reports its seconds a little early.
+        # A worker that started late reports its seconds slightly early.
         backlog.append((second, max(0, waiting)))
     expected, until = offered.due, end
     if load.duration_s is None:
-        # All that was due is done in the end, and the window lasts until then.
+        # Everything due is done in the end, and the window lasts until then.
         if load.arrivals is not Arrivals.RECORDED:
             expected = round(load.rate_per_s * (window[1] - window[0]))
         until = min(end, max(due_seconds, default=0))
@@ -78,7 +79,7 @@ def judge_offer(
     due_in_half = sum(due_seconds.get(second, 0) for second, _ in half[1:])
     caught_up = not half or min(count for _, count in half) <= 2 * places
     unit = "events" if load.role is Role.WRITE else "queries"
-    # What failed makes the run invalid; it isn't what the database had no time for.
+    # Failures make the run invalid; they don't show that the database lacked time.
     if is_missing(expected - achieved - offered.failed, expected, places, caught_up, load):
         offered.reason = (
             f"{expected:,} {unit} were due in the window, but only {achieved:,} were done"
@@ -89,7 +90,7 @@ def judge_offer(
     elif is_missing(growth, due_in_half, places, caught_up, load):
         offered.reason = f"the backlog grew by {growth:,} in the last half of the window"
     else:
-        # The database may have caught up in a later one.
+        # The database may have caught up in a later stage.
         for number, stage in enumerate(group.stages, 1):
             if stage.saturated:
                 offered.reason = (
@@ -110,8 +111,8 @@ def judge_offer(
 
 
 def extend_offers(parts: Mapping[int, WorkerFigures], load: Load) -> dict[int, WorkerFigures]:
-    """The workers' parts of a run that was given up, with what was due until the last of them ended. A worker
-    whose patience was over before has only reported what was due until then."""
+    """The workers' parts of a run that was given up, extended by what was due until the last of them ended. A
+    worker that lost patience earlier has only reported what was due until then."""
     until_s = max((part.end_s for part in parts.values()), default=0.0)
     extended = dict(parts)
     for worker, part in parts.items():
@@ -119,7 +120,7 @@ def extend_offers(parts: Mapping[int, WorkerFigures], load: Load) -> dict[int, W
         if offered is None or load.rate_per_s is None:
             continue
         seconds = Counter(dict(offered.due_timeline))
-        # No more than there was.
+        # Never more than there were.
         most = inf if load.duration_s is not None else max(0, load.events - seconds.total())
         added = 0
         for second in range(int(from_s), math.ceil(until_s)):
@@ -137,21 +138,20 @@ def extend_offers(parts: Mapping[int, WorkerFigures], load: Load) -> dict[int, W
 def is_missing(missing: int, due: int, places: int, caught_up: bool, load: Load) -> bool:
     """Whether so much of what was due was left that the database can't have kept up.
 
-    What is under way at any instant is no sign of that, so a request for each place in flight is allowed
-    for. Nor is what has gathered by chance, as it does behind arrivals that are independent of each other:
-    as long as it is no more than they vary by, it only counts if the database never `caught_up` in
-    the last half of the window.
+    Requests in flight are no sign of that, so one request for each place in flight is allowed. Neither is a
+    backlog that arises by chance, as behind independent arrivals: as long as it is no larger than they vary,
+    it only counts if the database never `caught_up` in the last half of the window.
     """
     if missing <= max((1 - MIN_ACHIEVED) * due, places):
         return False
-    # Without a duration it is the workers' last requests that say how long it took, and these vary.
+    # Without a duration, the workers' last requests determine how long it took, and these vary.
     series = load.workers if load.duration_s is None else 1
     chance = NOISE_DEVIATIONS * math.sqrt(due * load.events_per_request * series)
     return missing > chance or not caught_up
 
 
 def find_own_delay(offered: Offered, latency: LatencyMs | None) -> str | None:
-    """The sign that the client and not the database was late, if there is one."""
+    """Evidence that the client, not the database, was late; None if there is none."""
     late_ms = offered.own_delay_p99_ms
     if late_ms is None or latency is None or late_ms < LEAST_OWN_DELAY_MS:
         return None
@@ -167,7 +167,7 @@ _SHORTEST_S = 1e-3
 def _complete_stages(
     stages: Sequence[StageResult], load: Load, places: int, end_s: float
 ) -> list[StageResult]:
-    """The stages that a run came to, judged. `places`: events that may be under way at once; `end_s`: the
+    """The stages that a run reached, judged. `places`: events that may be in flight at once. `end_s`: the
     window's end since the common start."""
     results = []
     ends = accumulate(stage.duration_s for stage in load.stages)
@@ -176,7 +176,7 @@ def _complete_stages(
         result.begins_s = max(ended_s - stage.duration_s, load.warm_up_s)
         result.duration_s = min(ended_s, end_s) - result.begins_s
         result.rate_per_s = stage.rate_per_s
-        # What devices hold back while they are cut off isn't the database's fault.
+        # A backlog that devices hold while they are cut off isn't the database's fault.
         result.backlog = max(0, result.backlog - round(load.count_held(ended_s)))
         result.saturated = is_missing(result.backlog - before, result.due, places, True, load)
         before = result.backlog
@@ -194,10 +194,11 @@ def measure_client(
     offered: Offered | None = None,
     latency: LatencyMs | None = None,
 ) -> Client:
-    """What generating load (or asking) cost, and whether that was the bottleneck; `offered`: of an open loop.
+    """What generating load (or queries) cost, and whether that was the bottleneck. `offered`: for an open
+    loop.
 
-    The CPU shares are those of the worker that had the least left: one saturated worker is enough to
-    hold a run back, and an average would hide it.
+    The CPU shares are those of the busiest worker: one saturated worker is enough to hold a run back, and an
+    average would hide it.
     """
     spans = [part.end_s - part.start_s for part in parts]
     timed = [(part, span) for part, span in zip(parts, spans, strict=True) if span > 0]
@@ -236,8 +237,8 @@ def measure_client(
 def _find_clients_limit(
     client: Client, kind: str, offered: Offered | None, latency: LatencyMs | None
 ) -> str | None:
-    """The sign that a worker was the limit, if there is one. `kind`: what the text calls it."""
-    # Behind its schedule, a worker sends as soon as it can: as in a closed loop.
+    """Evidence that a worker was the limit; None if there is none. `kind`: what the text calls the worker."""
+    # A worker that is behind schedule sends as soon as it can, as in a closed loop.
     at_leisure = offered is not None and not offered.saturated
     busy = client.cpu_share >= BOUND_CPU_SHARE
     one_at_a_time = client.in_flight == 1 and not at_leisure
@@ -256,7 +257,7 @@ def _find_clients_limit(
     if throttled is not None and throttled >= BOUND_THROTTLED_SHARE:
         return f"a {kind} was throttled by its CPU limit in {throttled:.0%} of the periods"
     if at_leisure or client.ceiling_share < BOUND_CEILING_SHARE:
-        # What is sent at leisure is given, however fast it could be.
+        # A worker with time to spare isn't the limit, however fast it could be.
         return None
     if client.ceiling_share >= 1:
         # Neither figure of a tiny run is exact, so their ratio can be as much as 430 %.
@@ -265,13 +266,13 @@ def _find_clients_limit(
 
 
 COLLECTORS_STALL_S = 1.0
-"""The collector sends nothing itself, and hears of each worker once a second. One that stands still for less,
-as with many workers on a busy machine, holds nobody up."""
+"""The collector sends nothing itself, and hears from each worker once a second. If it stalls for less than
+this, as with many workers on a busy machine, it delays nobody."""
 
 
 def judge_stalls(group: GroupResult, load: Load) -> None:
-    """Mark a run in much of whose window a process of the client stood still. In a closed loop nothing was
-    sent meanwhile, and no latency shows it; in an open one the response times do."""
+    """Mark a run in much of whose window a process of the client was stopped. In a closed loop nothing was
+    sent meanwhile, and no latency shows it; in an open loop the response times do."""
     window_s = group.window_s or 0.0
     stalls = [
         stall

@@ -1,1 +1,1 @@
-"""Events (numpy columns) to bytes: rows, records, JSON, numerals."""
+"""From events (numpy columns) to bytes: rows, records, JSON, numerals."""

@@ -1,8 +1,8 @@
-"""Rows of binary values from columns, for all rows at once, and the numpy records that rows of bytes are made
-in, some at a time.
+"""Rows of binary values, made from columns for all rows at once; and the numpy records that hold rows of
+bytes, some at a time.
 
-Nothing is done per event in Python: numpy fills records, and what is of different length in each row is
-joined with them, or picked out of them.
+Nothing is done per event in Python: numpy fills records, and values whose length varies by row are joined
+with them or picked out of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from ..workloads.schema import ColumnType
 from .columns import BIG_ENDIAN, Columns, is_constant, octets_of
 
 WINDOW_BYTES = 1 << 18
-"""Rows made at once: this many bytes stay in a core's own cache until they have been copied into requests."""
+"""How many bytes of rows are made at once: they stay in a core's own cache until they are copied into
+requests."""
 
 
 class Run:
@@ -30,16 +31,16 @@ class Run:
     def __init__(self) -> None:
         self._fields: list[tuple[str, bytes]] = []
         self.moving: list[tuple[str, NDArray[Any]]] = []
-        """Name and values of each field that differs from row to row."""
+        """Name and values of each field that differs by row."""
         self.bytes = 0
 
     def keep(self, constant: bytes) -> None:
-        """A field that is the same in each row."""
+        """Add a field that is the same in each row."""
         if constant:
             self._add(f"V{len(constant)}", constant)
 
     def take(self, kind: str, data: NDArray[Any]) -> None:
-        """A field with a value for each row."""
+        """Add a field with a value for each row."""
         self.moving.append((f"f{len(self._fields)}", data))
         self._add(kind, b"")
 
@@ -48,8 +49,8 @@ class Run:
         self.bytes += np.dtype(kind).itemsize
 
     def records(self, count: int, place: int) -> NDArray[np.void]:
-        """Records in which everything is filled in that is the same in each row; `place`: the run's place
-        among the runs of the rows, which may have the same fields."""
+        """Records with all constant fields filled in. `place`: the run's position among the runs of the rows,
+        as several may have the same fields."""
         return _kept_records(tuple(self._fields), count, place, get_ident())
 
     def fill(self, count: int) -> NDArray[np.void]:
@@ -61,7 +62,7 @@ class Run:
 
 
 class RowWindows(ABC):
-    """Rows, made some at a time in arrays that are kept: a window of all rows."""
+    """Rows made some at a time in reused arrays: a window onto all rows."""
 
     def __init__(
         self,
@@ -70,19 +71,20 @@ class RowWindows(ABC):
         separator_bytes: int,
         moving: Sequence[tuple[NDArray[Any], NDArray[Any]]],
     ) -> None:
-        """`window`: the rows that are made at once; `separator_bytes`: what each row begins with; `moving`:
-        the fields of records that differ from row to row, and their values."""
+        """`window`: how many rows are made at once. `separator_bytes`: the length of what each row begins
+        with. `moving`: the fields of records that differ by row, and their values."""
         self._count = count
         self._window = window
         self._separator_bytes = separator_bytes
         self._moving = moving
         self._begin = self._end = 0
-        """The rows that are in the records now."""
+        """Which rows the records hold now."""
 
     def parts(self, start: int, stop: int) -> list[bytes | memoryview]:
-        """Rows [start, stop) with the separator between them, to be joined before others are asked for."""
+        """Rows [start, stop) with the separator between them; must be joined before other rows are
+        requested."""
         parts: list[bytes | memoryview] = []
-        # The first row is to be without the separator.
+        # The first row must have no separator.
         skip = self._separator_bytes
         while start < stop:
             if not self._begin <= start < self._end:
@@ -95,10 +97,10 @@ class RowWindows(ABC):
 
     @abstractmethod
     def _join(self, start: int, stop: int, skip: int) -> bytes | memoryview:
-        """Rows [start, stop), all in the window, without their first `skip` bytes."""
+        """Rows [start, stop), all within the window, without the first `skip` bytes."""
 
     def fill(self, start: int) -> None:
-        """Make rows from `start` on, as many as there is room for."""
+        """Make rows from `start` on, as many as fit."""
         count = min(self._window, self._count - start)
         self._begin, self._end = start, start + count
         for field, data in self._moving:
@@ -121,23 +123,22 @@ def _make_records(fields: Sequence[tuple[str, bytes]], count: int) -> NDArray[np
 
 
 NULL_LENGTH = -1
-"""The length of a value that isn't there: what PostgreSQL and CQL call NULL."""
+"""The length of a missing value: NULL in PostgreSQL and CQL."""
 
 _PIECE_BYTES = 28
-"""Joining a row with one more piece costs as much as picking this many bytes out of it."""
+"""Joining a row with another piece costs as much as picking this many bytes out of it."""
 
 
 class BinaryRows:
     """Each row: a prefix; for each value its length (an int32) and the value, both big-endian; a suffix.
 
-    PostgreSQL's binary COPY wants rows like that, and CQL's binary protocol a query's values.
-    `prefix` is one for all rows, or an array with one for each, which is read when rows are asked for.
-    `json_prefix` is part of the value. A TEXT column of numpy's type `V` holds arbitrary bytes, all values
-    of the same length. A value that is `missing` has no bytes, and `missing_length` for a length.
+    PostgreSQL's binary COPY takes rows like these, and so does CQL's binary protocol for a query's values.
+    `prefix` is one for all rows, or an array with one for each, which is read when rows are requested.
+    `json_prefix` is part of the value. A TEXT column of numpy's type `V` holds arbitrary bytes, all values of
+    the same length. A value that is `missing` has no bytes, and `missing_length` for a length.
 
-    Rows are made when they are asked for, some at a time, in arrays that are kept, as filling fresh memory
-    would cost twice as much. So a thread must be done with one object's rows before it asks another one
-    for some.
+    Rows are made on request, some at a time, in reused arrays: filling fresh memory would cost twice as much.
+    So a thread must be done with one object's rows before it requests more from it.
     """
 
     def __init__(
@@ -154,7 +155,7 @@ class BinaryRows:
         self._count = len(values[names[0].name])
         fields = [_keep(prefix) if isinstance(prefix, bytes) else _take(prefix.dtype.str, prefix)]
         self.lengths: NDArray[np.int64] | int = 0
-        """Bytes of each row; one number if all have the same."""
+        """Bytes of each row; one number if all are the same."""
         for column in names:
             data = values[column.name]
             kind = BIG_ENDIAN.get(column.type) or data.dtype.str
@@ -197,7 +198,7 @@ class BinaryRows:
         return b"".join((head, *self._made.parts(start, stop), tail))
 
     def singles(self) -> list[bytes]:
-        """Each row on its own."""
+        """Each row by itself."""
         rows: list[bytes] = []
         for start in range(0, self._count, self._window):
             self._made.fill(start)
@@ -212,9 +213,9 @@ class _Field(NamedTuple):
     constant: bytes = b""
     """The bytes, if they are the same in each row."""
     data: NDArray[Any] | None = None
-    """The values of the rows, if they aren't."""
+    """The values of the rows, if they differ."""
     varies: bool = False
-    """Whether it is of different lengths: a text, which numpy pads with NUL, or a value that may be gone."""
+    """Whether its length varies: a text, which numpy pads with NUL, or a value that may be missing."""
     gone: NDArray[np.bool_] | None = None
 
 
@@ -227,8 +228,7 @@ def _take(kind: str, data: NDArray[Any]) -> _Field:
 
 
 class _Picked(RowWindows):
-    """Rows in one array of records, in which texts are padded: the bytes that belong to a row are picked
-    out of it."""
+    """Rows in one array of records in which texts are padded; the bytes of each row are picked out of it."""
 
     def __init__(self, fields: Sequence[_Field], count: int, window: int) -> None:
         run = Run()
@@ -246,7 +246,7 @@ class _Picked(RowWindows):
         super().__init__(count, window, 0, moving)
         self._octets = self._records.view(np.uint8).reshape(window, run.bytes)
         self._is_there = np.ones((window, run.bytes), dtype=bool) if self._varying else None
-        """Which bytes belong to a row; None: all do."""
+        """Which bytes belong to a row; None: all of them."""
 
     def fill(self, start: int) -> None:
         super().fill(start)
@@ -269,7 +269,7 @@ class _Picked(RowWindows):
         return np.compress(self._is_there[some].reshape(-1), octets).data
 
     def singles(self) -> list[bytes]:
-        """Each row in the window on its own."""
+        """Each row in the window by itself."""
         count = self._end - self._begin
         if self._is_there is None:
             return _blobs(self._records, count)
@@ -279,13 +279,13 @@ class _Picked(RowWindows):
 
 
 class _Joined(RowWindows):
-    """Rows in several arrays of records: what is of different lengths stands between two of them, and is
-    joined with them. For long texts, which take longer to be picked out of a record."""
+    """Rows in several arrays of records; values of varying length stand between two of them, and are joined
+    with them. For long texts, which take longer to pick out of a record."""
 
     def __init__(self, fields: Sequence[_Field], count: int, window: int) -> None:
         runs = [Run()]
         self._varying: list[_Field] = []
-        """What stands behind each run but the last."""
+        """What follows each run but the last."""
         for field in fields:
             if field.varies:
                 self._varying.append(field)
@@ -325,7 +325,7 @@ class _Joined(RowWindows):
         return b"".join(self._pieces[first:last])
 
     def singles(self) -> list[bytes]:
-        """Each row in the window on its own."""
+        """Each row in the window by itself."""
         width = self._width
         return [
             b"".join(self._pieces[at : at + width]) for at in range(0, len(self._pieces), width)

@@ -1,7 +1,7 @@
-"""Bytes from columns, in bulk: what the modules' encoders are made of. Nothing here is done per event in
-Python: numpy fills records, or one `%` formats a whole request.
+"""Bytes from columns, in bulk: the building blocks of the modules' encoders. Nothing here is done per event
+in Python: numpy fills records, or one `%` formats a whole request.
 
-Numbers as texts, many at once, come from tables of what their digits are.
+Numbers are turned into text many at once, by tables of digits.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Columns = tuple[Sequence[Column], Mapping[str, NDArray[Any]]]
 
 
 def quote_name(name: str) -> str:
-    """An identifier as SQL and CQL write it, whatever characters it has."""
+    """An identifier quoted for SQL and CQL, whatever characters it has."""
     return '"' + name.replace('"', '""') + '"'
 
 
@@ -40,7 +40,7 @@ def digits(numbers: NDArray[np.int64], width: int) -> NDArray[np.uint8]:
 
 def iso_times(times_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
     """Milliseconds since 1970 as texts like 2024-01-01T00:00:00.450Z. Takes a tenth of the time of
-    `numpy.datetime_as_string`, which computes each date again."""
+    `numpy.datetime_as_string`, which computes each date separately."""
     days, rest = np.divmod(times_ms, 86_400_000)
     text = np.empty((len(times_ms), 24), dtype=np.uint8)
     kinds, which = np.unique(days, return_inverse=True)
@@ -59,8 +59,8 @@ def iso_times(times_ms: NDArray[np.int64]) -> NDArray[np.bytes_]:
 
 
 def client_keys(block: EventBlock) -> NDArray[np.bytes_]:
-    """A key per event from its natural key: device id, timestamp and sequence number if there is one. All of
-    one width, so that text order is the order of device, then time."""
+    """A key per event from its natural key: device id, timestamp, and sequence number if there is one. All
+    have the same width, so text order is the order of device, then time."""
     is_row = block.schema.tags is Tags.ROW
     parts = [octets_of(block.devices) if is_row else digits(block.device_ids, 11)]
     parts.append(digits(block.columns[block.schema.time], 13))
@@ -96,23 +96,23 @@ BIG_ENDIAN = {
     ColumnType.FLOAT64: ">f8",
     ColumnType.BOOL: "?",
 }
-"""Numpy's types of values that binary protocols have in network order; texts have none."""
+"""Numpy's types for values in network byte order, for binary protocols; texts have none."""
 
 TEXTS = (ColumnType.TEXT, ColumnType.JSON)
 _BOOLS = np.array([b"false", b"true"])
 
 
 def bool_texts(values: NDArray[np.bool_]) -> NDArray[np.bytes_]:
-    """true and false: what JSON, SQL, CSV and line protocol call them."""
+    """true and false, as in JSON, SQL, CSV and line protocol."""
     return _BOOLS[values.view(np.uint8)]
 
 
 _LEAST_REPEATED = 64
-"""With fewer texts it isn't worth looking for those that repeat."""
+"""With fewer texts it isn't worth looking for repetitions."""
 
 
 def escape(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) -> NDArray[Any]:
-    """A bytes column with `replacements` made, in order; the column itself if it needs none."""
+    """A bytes column with `replacements` made in order; the column itself if there is nothing to replace."""
     if is_constant(values):
         return np.broadcast_to(escape(values[:1].copy(), replacements), values.shape)
     content = values.tobytes()
@@ -127,8 +127,8 @@ def escape(values: NDArray[Any], replacements: Sequence[tuple[bytes, bytes]]) ->
 
 
 def find_period(values: NDArray[np.bytes_]) -> int:
-    """After how many texts they begin again, as those do that describe devices taking turns; 0 if they
-    don't, or not even twice."""
+    """After how many texts the sequence repeats, as it does if devices take turns; 0 if it doesn't repeat, or
+    not even once in full."""
     octets = octets_of(values)
     count, width = octets.shape
     if count < _LEAST_REPEATED:
@@ -137,7 +137,7 @@ def find_period(values: NDArray[np.bytes_]) -> int:
     first, content = octets[0].tobytes(), octets[: count // 2 + 1].tobytes()
     place = content.find(first, width)
     while place > 0 and place % width:
-        # It lies across two texts: on with the next whole one.
+        # The match spans two texts: continue at the next whole one.
         place = content.find(first, place - place % width + width)
     if place < 0:
         return 0
@@ -146,7 +146,7 @@ def find_period(values: NDArray[np.bytes_]) -> int:
 
 def count_turns(devices: NDArray[np.bytes_], batch: int) -> int:
     """How many devices take turns throughout, if each request of `batch` events ends with the last of them;
-    0: they don't."""
+    otherwise 0."""
     if len(devices) % batch or (devices[1:2] == devices[:1]).all():
         return 0
     turns = find_period(devices)
@@ -156,18 +156,18 @@ def count_turns(devices: NDArray[np.bytes_], batch: int) -> int:
 
 
 SHORT_NUMBERS = 1 << 16
-"""Numbers of 16 bits are sorted fastest."""
+"""16-bit numbers are sorted fastest."""
 _MOST_NUMBERS = 1 << 31
 
 
 def number_names(devices: NDArray[np.bytes_]) -> tuple[NDArray[Any], int]:
-    """A number for each event's device, in the order of names, and a bound that all of them are below; 1:
-    there is one device."""
+    """A number for each event's device, in the order of names, and an exclusive upper bound; 1 means a single
+    device."""
     numbers: NDArray[Any] = np.zeros(len(devices), np.uint16)
     kinds = 1
     if is_constant(devices) or all_alike(devices):
         return numbers, kinds
-    # The places in which names differ, as digits.
+    # The positions in which names differ, as digits.
     for octets in octets_of(devices).T:
         least = int(octets.min())
         span = int(octets.max()) - least + 1
@@ -184,12 +184,12 @@ def number_names(devices: NDArray[np.bytes_]) -> tuple[NDArray[Any], int]:
     return numbers, kinds
 
 
-# What has to be escaped within a JSON string (RFC 8259, section 7).
+# What must be escaped within a JSON string (RFC 8259, section 7).
 _JSON_SPECIAL = b'"\\' + bytes(range(1, 0x20))
 
 
 def escape_json(values: NDArray[Any]) -> NDArray[Any]:
-    """UTF-8 texts as the inside of JSON strings; the column itself if nothing is to be escaped."""
+    """UTF-8 texts escaped for JSON strings; the column itself if nothing needs escaping."""
     if is_constant(values):
         return np.broadcast_to(escape_json(values[:1].copy()), values.shape)
     content = values.tobytes()
@@ -212,13 +212,13 @@ def is_constant(data: NDArray[Any]) -> bool:
 
 
 def all_alike(data: NDArray[np.generic]) -> bool:
-    """Whether all values are the same. On texts, numpy's own comparison takes ten times as long."""
+    """Whether all values are the same. For texts, numpy's own comparison takes ten times as long."""
     octets, width = octets_of(data).reshape(-1), data.dtype.itemsize
     return bool((octets[width:] == octets[:-width]).all())
 
 
 def octets_of(data: NDArray[np.generic]) -> NDArray[np.uint8]:
-    """The values' bytes: shape (values, bytes of one)."""
+    """The values' bytes, in the shape (values, bytes of one value)."""
     data = np.ascontiguousarray(data)
     return data.view(np.uint8).reshape(len(data), data.dtype.itemsize)
 
@@ -227,25 +227,25 @@ PADDING = b"\0"
 
 
 class Text(NamedTuple):
-    """A part of each row: texts that are filled up with NUL characters."""
+    """A part of each row: texts padded with NUL characters."""
 
     values: NDArray[Any]
     measure: Callable[[], NDArray[np.uint8]] | None = None
-    """Tells how many bytes each has, if all its padding is behind them."""
+    """Returns how many bytes each has, if all its padding is at the end."""
     fixed: bool = False
     """Whether none has padding."""
 
 
 _SMALL = 10_000
-"""Numbers below have texts of their own in a table: four digits."""
+"""Smaller numbers are looked up as texts in a table: four digits."""
 
 _DECIMALS = {b".%df" % places: places for places in range(7)}
-"""Formats of floats that numpy can do, and how many places each has."""
+"""Formats of floats that numpy can do, with their number of places."""
 
 
 def write_values(spec: bytes, data: NDArray[Any]) -> list[bytes | Text] | None:
-    """Each value as text by the conversion of a %-format, in parts, one behind the other; a part that is the
-    same in each is bytes. None if numpy can't do it."""
+    """Each value as text by a %-format's conversion, in parts that follow each other; a part that is the same
+    in every row is bytes. None if numpy can't do it."""
     if spec == b"b" and data.dtype.kind == "S":
         octets = data.view(np.uint8).reshape(len(data), -1) if data.flags.c_contiguous else None
         return [Text(data, fixed=octets is not None and bool(octets[:, -1].all()))]
@@ -261,7 +261,7 @@ def write_values(spec: bytes, data: NDArray[Any]) -> list[bytes | Text] | None:
 def _integers(data: NDArray[np.integer[Any]]) -> list[bytes | Text] | None:
     least, most = int(data.min()), int(data.max())
     if least < 0:
-        # The opposite of this number doesn't fit into 64 bits.
+        # The negative of this number doesn't fit into 64 bits.
         if least == -(2**63):
             return None
         return [_sign(data < 0), _digits(np.abs(data.astype(np.int64)))]
@@ -274,7 +274,7 @@ def _integers(data: NDArray[np.integer[Any]]) -> list[bytes | Text] | None:
 
 
 def _equally_wide(data: NDArray[np.integer[Any]], least: int, most: int) -> list[bytes | Text]:
-    """Numbers with the same number of digits: first the digits that all have in common."""
+    """Numbers with the same number of digits: the common leading digits come first."""
     places = 0
     while least // 10**places != most // 10**places:
         places += 4
@@ -291,7 +291,7 @@ def _equally_wide(data: NDArray[np.integer[Any]], least: int, most: int) -> list
         # 32 bits are divided in half the time.
         rest = rest.astype(np.uint32, copy=False)
     groups: list[bytes | Text] = []
-    # Numpy has no numbers of three bytes, whose tables are read as fast.
+    # Numpy has no three-byte integers, so three digits are read from two tables.
     for size in [4] * (places // 4) + {0: [], 1: [1], 2: [2], 3: [2, 1]}[places % 4]:
         above = rest // 10**size
         index = rest - above * 10**size
@@ -302,9 +302,8 @@ def _equally_wide(data: NDArray[np.integer[Any]], least: int, most: int) -> list
 
 def _decimals(data: NDArray[np.floating[Any]], places: int) -> list[bytes | Text] | None:
     """Floats with `places` decimals, rounded as `%` does it. A float32 has 24 bits, so its product with
-    10**places is exact in a float64, and `rint` decides ties as `%` does: for the even one. The product of a
-    float64 is rounded itself, by half of its last bit at most: where that might matter, nothing is decided
-    here."""
+    10**places is exact in a float64, and `rint` breaks ties as `%` does: to even. The product of a float64 is
+    rounded itself, by at most half of its last bit: where that might matter, this returns None."""
     unit = 10**places
     exact = np.abs(data).astype(np.float64, copy=False) * unit
     units = np.rint(exact)
@@ -342,7 +341,7 @@ def _sign(negative: NDArray[np.bool_]) -> Text:
 
 
 def _digits(numbers: NDArray[np.integer[Any]]) -> Text:
-    """Decimal digits of numbers that aren't negative: three in each group of four bytes."""
+    """Decimal digits of non-negative numbers: three in each group of four bytes."""
     least, most = int(numbers.min()), int(numbers.max())
     groups = -(-len(str(most)) // 3)
     text = np.empty((len(numbers), groups), dtype=np.uint32)
@@ -362,7 +361,7 @@ def _digits(numbers: NDArray[np.integer[Any]]) -> Text:
 
 
 _MOST_PLACES = 5
-"""With so many, the longest text of a small number has eight bytes: -0.09999."""
+"""With this many places, the longest text of a small number has eight bytes: -0.09999."""
 
 
 @lru_cache(maxsize=1)
@@ -376,8 +375,8 @@ def _small() -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.uint8]]:
 def _small_decimals(
     places: int,
 ) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[np.uint8]]:
-    """Numbers with `places` decimals that are below `_SMALL` without their point, and how long each is; then
-    the same with a minus sign."""
+    """Numbers with `places` decimals that are below `_SMALL` without their point, and their lengths; then the
+    same with a minus sign."""
     plain = []
     for number in range(_SMALL):
         whole, part = divmod(number, 10**places)
@@ -388,15 +387,15 @@ def _small_decimals(
 
 @lru_cache(maxsize=9)
 def _all_with(places: int, size: int = 4, before: bytes = b"") -> NDArray[np.unsignedinteger[Any]]:
-    """The numbers with so many digits, leading zeros among them, as texts of `size` bytes (1, 2 or 4)."""
+    """All numbers with `places` digits, leading zeros included, as texts of `size` bytes (1, 2 or 4)."""
     texts = [before + b"%0*d" % (places, number) for number in range(10**places)]
     return _table(texts, size)
 
 
 @lru_cache(maxsize=2)
 def _triples(are_last: bool) -> NDArray[np.unsignedinteger[Any]]:
-    """0 to 999 with leading zeros, then without, for the beginning of a number; 0 is no beginning unless
-    it is all there is."""
+    """0 to 999 with leading zeros; then without, for the beginning of a number. 0 begins a number only if it
+    is the whole number."""
     begins = [b"%d" % number for number in range(1000)]
     if not are_last:
         begins[0] = b""

@@ -1,4 +1,4 @@
-"""Rows as PostgreSQL's protocol has them: binary and text COPY, lists of values, prepared INSERTs, which are
+"""Rows in PostgreSQL's protocol: binary and text COPY, lists of values, and prepared INSERTs, which are
 messages with binary values (Bind, Execute)."""
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TYPE_OIDS = {
     ColumnType.TEXT: 1043,
     ColumnType.JSON: 3802,
 }
-"""The type of each column, as the server numbers types."""
+"""The type of each column, by the server's numbers of types."""
 
 # https://www.postgresql.org/docs/current/sql-copy.html, "Binary Format"
 _BINARY_HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)
@@ -35,16 +35,16 @@ _BINARY_TRAILER = b"\xff\xff"
 _JSONB_VERSION = b"\x01"
 
 Missing = Mapping[str, NDArray[np.bool_]]
-"""Where columns have no value, as `EventBlock.missing` has it."""
+"""Where columns have no value, as in `EventBlock.missing`."""
 
 _NONE_MISSING: Missing = {}
 
 
 # https://www.postgresql.org/docs/current/protocol-message-formats.html
 HEADER = struct.Struct("!cI")
-"""Of a message: kind, and length of what follows together with the length's own four bytes."""
+"""A message's header: its kind, and the length of the rest including these four bytes."""
 _TAIL = bytes(2)
-"""The end of a Bind: no result has columns whose format could be asked for."""
+"""The end of a Bind: it requests no format for columns of a result."""
 _EXECUTE = b"E\0\0\0\x09\0\0\0\0\0"
 SYNC = HEADER.pack(b"S", 4)
 
@@ -52,9 +52,9 @@ SYNC = HEADER.pack(b"S", 4)
 def bind_rows(
     columns: Columns, size: int, name: bytes, missing: Missing = _NONE_MISSING
 ) -> list[bytes]:
-    """Bind of the prepared statement and Execute for each row, and behind `size` rows Sync."""
+    """For each row Bind (of the prepared statement) and Execute, and Sync after every `size` rows."""
     names, values = columns
-    # A Bind of the statement up to its parameters, which are binary, without its length.
+    # The Bind's beginning, up to the parameters, which are binary; its length is filled in later.
     head = HEADER.pack(b"B", 0) + b"\0" + name + struct.pack("!xhhh", 1, 1, len(names))
     end = _EXECUTE + SYNC if size == 1 else _EXECUTE
     count = len(values[names[0].name])
@@ -69,18 +69,17 @@ def bind_rows(
 
 
 class ValueCutter:
-    """Takes apart what `bind_rows` has made, for libpq's own functions. Mostly, values are as long as those
-    of the row before."""
+    """Takes the messages of `bind_rows` apart again for libpq's own functions. Most values are as long as the
+    previous row's."""
 
     def __init__(self) -> None:
         self._length = 0
-        """The length of the last Bind whose values were all there; `_layout` and `_sizes` are those of its
-        values."""
+        """The length of the last Bind without missing values; `_layout` and `_sizes` describe its values."""
         self._layout = struct.Struct("")
         self._sizes: tuple[int, ...] = ()
 
     def cut(self, messages: bytes) -> Iterator[tuple[bytes, Sequence[bytes | None]]]:
-        """The prepared statement's name, and the values of each row, in their binary form, or None."""
+        """The prepared statement's name, and the values of each row in binary form, or None."""
         name = messages[HEADER.size + 1 : messages.index(b"\0", HEADER.size + 1)]
         head = HEADER.size + 1 + len(name) + 7
         at = 0
@@ -110,7 +109,7 @@ class ValueCutter:
 def _make_text_format(
     quoted: bytes, escapes: Sequence[tuple[bytes, bytes]], null: bytes
 ) -> TextFormat:
-    """Values as text; `quoted`: the %-format of texts, and of NaN and infinite numbers."""
+    """Values as text. `quoted`: the %-format of texts, and of NaN and infinities."""
 
     def find_form(column: Column) -> bytes:
         if column.type in TEXTS:
@@ -139,7 +138,7 @@ def value_rows(
     separator: bytes,
     missing: Missing = _NONE_MISSING,
 ) -> list[bytes]:
-    """`before` (v, …) rows joined by `separator`, `size` rows to each result."""
+    """Rows `before` (v, …), joined by `separator`, `size` rows to each result."""
     names, values = columns
     row = before.replace(b"%", b"%%") + b"(" + b",".join(_LITERALS.list_forms(names)) + b")"
     return format_requests(row, separator, _LITERALS.write(names, values, missing), size)

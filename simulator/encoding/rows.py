@@ -1,7 +1,7 @@
-"""Rows of text from columns, by a %-format, for all rows at once.
+"""Rows of text, made from columns by a %-format for all rows at once.
 
-Nothing here is done per event in Python: numpy fills records, in which what is of different length in each
-row is padded, and the padding is deleted.
+Nothing here is done per event in Python: numpy fills records in which values of varying length are padded,
+and the padding is deleted.
 """
 
 from __future__ import annotations
@@ -30,29 +30,29 @@ from .columns import (
     write_values,
 )
 
-# No UTF-8 has this byte.
+# UTF-8 doesn't use this byte.
 ROW_SEPARATOR = b"\xff"
-"""Stands between rows that are taken apart again."""
+"""Separates rows that will be split again."""
 
 # Nor this one.
 _MARK = b"\xfe"
-"""Stands for the longest of the texts that are the same in each row, while padding is deleted: looking
-through it for padding costs some 0.6 ns a byte, putting it in a tenth of that."""
+"""Stands for the longest constant text of a row while padding is deleted: looking for padding costs some 0.6
+ns a byte, and inserting the text a tenth of that."""
 
 _MARKED_BYTES = 48
-"""A shorter text isn't worth it."""
+"""Shorter texts aren't worth it."""
 
-# Fewer rows are formatted by `%`: what numpy takes for each of its many operations would be as much.
+# Fewer rows are formatted by `%`: numpy's cost for its many operations would be as high.
 _FEW_ROWS = 400
 
-# Rows formatted by one operation, during which no other thread runs: some 70 µs.
+# How many rows one operation formats: no other thread runs meanwhile, for some 70 µs.
 _ROWS_AT_ONCE = 256
 
 
 def format_rows(row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]) -> bytes:
     """`row` % the values, once per row, joined by `separator`. `row` has %b for texts, %d for integers, %.2f
-    or the like for floats. All columns are of the same length. Texts are UTF-8 without NUL characters, or
-    those of `text_values`."""
+    or similar for floats. All columns have the same length. Texts are UTF-8 without NUL characters, or those
+    of `text_values`."""
     (text,) = format_requests(row, separator, columns, max(1, len(columns[0]))) or [b""]
     return text
 
@@ -63,12 +63,12 @@ def format_singles(row: bytes, columns: Sequence[NDArray[Any]]) -> list[bytes]:
 
 
 def format_lines(line: bytes, columns: Sequence[NDArray[Any]], batch: int) -> list[bytes]:
-    """Requests of `batch` lines each; 0: of one line each, without an end of line."""
+    """Requests of `batch` lines each; 0: single lines without a line break."""
     return format_requests(line, b"\n", columns, batch) if batch else format_singles(line, columns)
 
 
 def text_form(column: Column, form: bytes) -> bytes:
-    """The %-format, within a row, of a column whose values `text_values` writes in `form`."""
+    """The %-format within a row for a column whose values `text_values` writes in `form`."""
     return b"%b" if column.nullable else form
 
 
@@ -79,8 +79,8 @@ def text_values(
     missing: NDArray[np.bool_] | None,
     null: bytes,
 ) -> NDArray[Any]:
-    """A column's values for `text_form`: texts if it is nullable, `null` where a value is missing. They
-    are of numpy's type `V` if NUL characters among their bytes don't belong to the texts."""
+    """A column's values for `text_form`: texts if it is nullable, with `null` for missing values. They are of
+    numpy's type `V` if NUL characters in them don't belong to the texts."""
     if column.type is ColumnType.BOOL:
         data = bool_texts(data)
     if not column.nullable or not len(data):
@@ -98,17 +98,17 @@ def text_values(
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How a format of rows of text writes its columns."""
+    """How a text format writes its columns."""
 
     form: Callable[[Column], bytes]
-    """The %-format of a value that is there."""
+    """The %-format of a present value."""
     prepare: Callable[[Column, NDArray[Any]], NDArray[Any]]
-    """A column's values as the %-format takes them: escaped, for one."""
+    """A column's values as the %-format takes them, for example escaped."""
     null: bytes
     """Stands for a missing value."""
 
     def list_forms(self, columns: Sequence[Column]) -> list[bytes]:
-        """The %-formats of columns as `write` gives them."""
+        """The %-formats of columns written by `write`."""
         return [text_form(column, self.form(column)) for column in columns]
 
     def write(
@@ -117,7 +117,7 @@ class TextFormat:
         values: Mapping[str, NDArray[Any]],
         missing: Mapping[str, NDArray[np.bool_]],
     ) -> list[NDArray[Any]]:
-        """The columns' values, from `values` by name; `missing` as in `EventBlock`."""
+        """The columns' values, taken from `values` by name. `missing` as in `EventBlock`."""
         written = []
         for column in columns:
             own = self.prepare(column, values[column.name])
@@ -127,8 +127,8 @@ class TextFormat:
 
 
 def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:
-    """`form` % each value, of numpy's type `V`: NUL characters among its bytes are none of the text's.
-    None if only Python can format them."""
+    """`form` % each value, of numpy's type `V`: NUL characters in it don't belong to the text. None if only
+    Python can format the values."""
     (before, behind), (spec,) = _parse(form)
     pieces = write_values(spec, data)
     if pieces is None:
@@ -145,7 +145,7 @@ def _pad(form: bytes, data: NDArray[Any]) -> NDArray[np.void] | None:
 def format_requests(
     row: bytes, separator: bytes, columns: Sequence[NDArray[Any]], size: int
 ) -> list[bytes]:
-    """What `format_rows` makes, for `size` rows at a time."""
+    """The result of `format_rows` for `size` rows at a time."""
     spans = bounds(len(columns[0]), size)
     count = len(columns[0])
     if count >= _FEW_ROWS and (pieces := find_pieces(row, separator, columns)) is not None:
@@ -182,7 +182,7 @@ def _repeat(row: bytes, separator: bytes, count: int) -> bytes:
 def find_pieces(
     row: bytes, separator: bytes, columns: Sequence[NDArray[Any]]
 ) -> list[bytes | Text] | None:
-    """What a row consists of, the separator first; None if there is a value that only Python can format."""
+    """The parts of a row, the separator first; None if there is a value that only Python can format."""
     literals, specs = _parse(row)
     pieces: list[bytes | Text] = [separator]
     constant = literals[0]
@@ -204,12 +204,12 @@ def find_pieces(
 
 
 class TextRows(RowWindows):
-    """Rows of text: records in which each value has as much room as the longest may need, filled up with NUL
-    characters, which are deleted when the rows are fetched. As with `BinaryRows`, rows are made some at a
-    time, and in arrays that are kept."""
+    """Rows of text: records in which each value has as much room as the longest may need, padded with NUL
+    characters that are deleted when rows are fetched. As in `BinaryRows`, rows are made some at a time in
+    reused arrays."""
 
     def __init__(self, pieces: Sequence[bytes | Text], count: int) -> None:
-        """`pieces` of a row: what is the same in each, the separator first, and columns of texts."""
+        """`pieces` of a row: constant texts, the separator first, and columns of texts."""
         constants = [piece for piece in pieces if isinstance(piece, bytes)]
         longest = max(constants[1:], key=len)
         self._marked = longest if len(longest) >= _MARKED_BYTES else b""
@@ -237,7 +237,7 @@ _SPEC = re.compile(rb"%(b|d|\.[0-9]+[fg]|%)")
 
 @lru_cache(maxsize=64)
 def _parse(row: bytes) -> tuple[list[bytes], list[bytes]]:
-    """What stands around the values of a %-format (one more than values), and how each is formatted."""
+    """The constant parts around the values of a %-format (one more than values), and each value's format."""
     literals, specs = [b""], []
     for position, part in enumerate(_SPEC.split(row)):
         if position % 2 == 0:
@@ -263,7 +263,7 @@ def _prepare_json(column: Column, values: NDArray[Any]) -> NDArray[Any]:
     if column.type is ColumnType.TEXT:
         return escape_json(values)
     if column.type is ColumnType.JSON:
-        # Line breaks mean nothing outside of strings, and within strings they are escaped.
+        # Line breaks mean nothing outside strings; within strings they are escaped.
         return escape(values, ((b"\n", b" "), (b"\r", b" ")))
     return values
 
@@ -272,8 +272,8 @@ JSON_FORMAT = TextFormat(_json_form, _prepare_json, b"null")
 
 
 def json_object_format(columns: Sequence[Column]) -> bytes:
-    """The %-format of an object with the columns as members, on one line. Takes the columns as `json_columns`
-    gives them."""
+    """The %-format of an object with the columns as members, on one line. Takes the columns in the form of
+    `json_columns`."""
     members = [
         orjson.dumps(column.name).replace(b"%", b"%%") + b":" + form
         for column, form in zip(columns, JSON_FORMAT.list_forms(columns), strict=True)
@@ -282,13 +282,12 @@ def json_object_format(columns: Sequence[Column]) -> bytes:
 
 
 def json_columns(block: EventBlock) -> list[NDArray[Any]]:
-    """The columns of the events' rows, in order, as `json_object_format` takes them; `null` where a value
-    is missing."""
+    """The columns of the events' rows, in order, for `json_object_format`; `null` for missing values."""
     return JSON_FORMAT.write(block.schema.row, block.row_columns, block.missing)
 
 
 _MOST_UNEVEN = 2
-"""With more parts that differ in length, `TextRows` is as fast as `PlacedRows`."""
+"""With more parts of varying length, `TextRows` is as fast as `PlacedRows`."""
 
 
 class _Segment(NamedTuple):
@@ -296,9 +295,9 @@ class _Segment(NamedTuple):
 
     run: Run
     widths: NDArray[np.uint8] | None
-    """The bytes of the last part; None if there is no padding."""
+    """How many bytes the last part has in each row; None if it has no padding."""
     fixed_bytes: int
-    """The bytes of the other parts."""
+    """How many bytes the other parts have."""
 
     @property
     def least_bytes(self) -> int:
@@ -306,20 +305,20 @@ class _Segment(NamedTuple):
 
 
 class PlacedRows(RowWindows):
-    """Rows of text with few parts that differ in length: each is put where it belongs, with its padding
-    behind it, and what follows is written over that. Copying a part takes some 5 ns, looking through a row
-    for padding 0.3 to 0.6 ns a byte."""
+    """Rows of text with few parts of varying length: each part is copied to its place with its padding, which
+    the next part overwrites. Copying a part takes some 5 ns, looking for padding in a row 0.3 to 0.6 ns a
+    byte."""
 
     @classmethod
     def of(cls, pieces: Sequence[bytes | Text], count: int) -> PlacedRows | None:
-        """The rows; None if it can't be done, or isn't worth it. `pieces`: of a row, the separator first."""
+        """The rows; None if it is impossible or not worth it. `pieces`: of a row, the separator first."""
         uneven = sum(isinstance(piece, Text) and not piece.fixed for piece in pieces)
         segments = _divide(pieces) if uneven <= _MOST_UNEVEN else None
         if segments is None:
             return None
         following_bytes = 0
         for place, segment in reversed(list(enumerate(segments))):
-            # The first segment of the next row is written earlier than all others.
+            # The next row's first segment is written before all others.
             if place and segment.run.bytes - segment.least_bytes > following_bytes:
                 return None
             following_bytes += segment.least_bytes
@@ -350,7 +349,7 @@ class PlacedRows(RowWindows):
         self._starts = self._ends - lengths
         longest = max(segment.run.bytes for segment in segments)
         self._text = np.empty(window * row_bytes + longest, dtype=np.uint8)
-        # What begins at each byte and has a segment's length.
+        # Views of the buffer: at each byte begins an item as long as the segment.
         self._places = [
             np.ndarray(
                 (len(self._text) - segment.run.bytes + 1,),
@@ -378,7 +377,7 @@ class PlacedRows(RowWindows):
 
 
 def _divide(pieces: Sequence[bytes | Text]) -> list[_Segment] | None:
-    """The row in segments; None if there is padding that nobody knows."""
+    """The row in segments; None if the padding of some part isn't known."""
     segments, run = [], Run()
     for piece in pieces:
         if isinstance(piece, bytes):

@@ -1,5 +1,4 @@
-"""The right answers, computed from the generator; whether an answer is the right one, and if not, which row
-differs first."""
+"""Computes the right answers from the generator, and compares answers with them: which row differs first."""
 
 from __future__ import annotations
 
@@ -32,10 +31,10 @@ class Answer:
     kinds: tuple[ColumnType, ...]
     """The type of each value."""
     columns: Sequence[Values]
-    """The values of all rows, in the query's order if it has one, and without its limit."""
+    """The values of all rows, without the query's limit; in its order if it has one."""
 
     def __len__(self) -> int:
-        """The number of its rows."""
+        """The number of rows."""
         count = len(self.columns[0])
         return count if self.query.limit is None else min(count, self.query.limit)
 
@@ -45,7 +44,7 @@ class Answer:
 
     @property
     def all_rows(self) -> list[Row]:
-        """The rows without the limit, in plain values."""
+        """The rows without the limit, as plain values."""
         return list(zip(*(column.plain() for column in self.columns), strict=True))
 
     @property
@@ -55,13 +54,13 @@ class Answer:
 
 
 def read_row(columns: Sequence[Values], place: int) -> Row:
-    """A row in plain values."""
+    """A row as plain values."""
     rows = slice(place, place + 1)
     return tuple(column.take(rows).plain()[0] for column in columns)
 
 
 def answer(bound: BoundQuery, stored: Stored, exactness: Exactness = EXACT) -> Answer:
-    """The right answer. Memory grows with its rows, and with the groups it is computed of."""
+    """The right answer. Memory grows with its rows, and with the groups it is computed from."""
     return answer_all([bound], stored, exactness=exactness)[0]
 
 
@@ -71,9 +70,9 @@ def answer_all(
     note: Callable[[int], object] = lambda _: None,
     exactness: Exactness = EXACT,
 ) -> list[Answer]:
-    """The right answers of several queries: events are generated once, those that no query is about not at
-    all. `note` is called with how many have been generated, each time that there are more. `exactness`: how
-    exactly the database computes, whose answers are compared with these."""
+    """The right answers of several queries. Events are generated once, and only those that some query covers.
+    `note` is called with the number generated so far, whenever it grows. `exactness`: of the database whose
+    answers are compared with these."""
     evaluations = [evaluate(bound, stored.workload.schema, exactness) for bound in bounds]
     devices = Devices()
     done = 0
@@ -95,7 +94,7 @@ def answer_blocks(bound: BoundQuery, schema: Schema, blocks: Iterable[EventBlock
 
 
 def _finish(evaluation: Evaluation) -> Answer:
-    """The answer of what has been computed."""
+    """The answer from a finished computation."""
     query = evaluation.query
     names, kinds = zip(*describe_answer(query, evaluation.schema), strict=True)
     columns = [
@@ -104,7 +103,7 @@ def _finish(evaluation: Evaluation) -> Answer:
         else column
         for kind, column in zip(kinds, evaluation.collect(kinds), strict=True)
     ]
-    # Sorted without an order, too: keys make it easy to find a row.
+    # Sorted even if the query has no order: keys make it easy to find a row.
     rows = np.argsort(rank_rows(columns, len(columns[0])), kind="stable")
     if query.order is not None:
         values = columns[query.order.by].take(rows)
@@ -124,10 +123,10 @@ def find_needed(bounds: Iterable[BoundQuery], stored: Stored) -> list[Range]:
 
 
 _GROUP_BYTES, _VALUE_BYTES = 200, 200
-"""What a group takes at most, and each of its values besides: 320 to 400 bytes were measured of one or
-two."""
+"""The most bytes that a group takes, and each of its values in addition: 320 to 400 bytes were measured for
+one or two values."""
 _SAMPLE_BYTES = 64
-"""What each value of a percentile takes at most: it is kept with its group, and sorted by both."""
+"""The most bytes that each value of a percentile takes: it is stored with its group, and sorted by both."""
 
 
 def estimate_memory(bound: BoundQuery, stored: Stored) -> int:
@@ -177,13 +176,13 @@ def describe_answer(query: Query, schema: Schema) -> list[tuple[str, ColumnType]
 
 
 class Malformed(ValueError):
-    """An answer without the form of the right one; the text names the row."""
+    """An answer that doesn't have the right one's form; the text names the row."""
 
 
 def compare_answers(right: Answer, rows: Sequence[Sequence[Any]]) -> str | None:
-    """What is wrong with the answer that was found, naming the first row that differs; None: nothing. Rows,
-    keys, counts, extrema and values of events must be right exactly (in float32 if the column is of that
-    type), sums and means of numbers to the column's precision."""
+    """What is wrong with an answer, naming the first row that differs; None: nothing. Rows, keys, counts,
+    extrema and values of events must match exactly (in float32 if the column is of that type), sums and means
+    of numbers to the column's precision."""
     try:
         columns = normalize(right.kinds, rows)
     except Malformed as error:
@@ -192,8 +191,8 @@ def compare_answers(right: Answer, rows: Sequence[Sequence[Any]]) -> str | None:
 
 
 def normalize(kinds: Sequence[ColumnType], rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
-    """The columns of an answer's rows as plain numbers, truths and texts. Malformed if they aren't of these
-    kinds."""
+    """The columns of an answer's rows as plain numbers, booleans and texts. Malformed if they have other
+    types."""
     for number, row in enumerate(rows, 1):
         if len(row) != len(kinds):
             raise Malformed(
@@ -231,7 +230,7 @@ def compare_columns(right: Answer, answer_columns: Sequence[Sequence[Any]]) -> s
 
 
 def _compare_keyed(right: Answer, columns: Sequence[Values]) -> str | None:
-    """Compare rows that their first values tell apart."""
+    """Compare rows that are identified by their first values."""
     keys = right.query.keys
     right_ranks, ranks = _rank_both(right.columns[:keys], columns[:keys])
     places = np.full(max(right_ranks.max(initial=-1), ranks.max(initial=-1)) + 1, -1)
@@ -243,7 +242,7 @@ def _compare_keyed(right: Answer, columns: Sequence[Values]) -> str | None:
     twice = np.append(False, numbers[1:] == numbers[:-1])[: len(numbers)]
     wrong = strange | twice
     if len(right_ranks):
-        # A row that shouldn't be there may be compared with any: it is named anyway.
+        # An unexpected row may be compared with any: it is named anyway.
         at = np.where(strange, 0, expected)
         for right_values, values in zip(right.columns, rows, strict=True):
             wrong |= _differ(right_values.take(at), values)
@@ -265,7 +264,7 @@ def _compare_keyed(right: Answer, columns: Sequence[Values]) -> str | None:
 
 
 def _compare_whole(right: Answer, columns: Sequence[Values]) -> str | None:
-    """Compare rows that nothing tells apart but their values, all of which must be right."""
+    """Compare rows without a key: all of their values must be right."""
     right_ranks, ranks = _rank_both(right.columns, columns)
     most = int(max(right_ranks.max(initial=-1), ranks.max(initial=-1))) + 1
     lacking = np.bincount(right_ranks, minlength=most) - np.bincount(ranks, minlength=most)
@@ -282,7 +281,7 @@ def _compare_whole(right: Answer, columns: Sequence[Values]) -> str | None:
 def _rank_both(
     right: Sequence[Values], columns: Sequence[Values]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Numbers for the rows of both, the same for equal ones and in the rows' order."""
+    """Ranks of the rows of both, equal for equal rows and in the rows' order."""
     count = len(right[0])
     joined = [join([expected, values]) for expected, values in zip(right, columns, strict=True)]
     ranks = rank_rows(joined, count + len(columns[0]))
@@ -290,7 +289,7 @@ def _rank_both(
 
 
 def _compare_order(right: Answer, columns: Sequence[Values]) -> str | None:
-    """Compare the values by which rows are ordered: which of several equal rows come first is open."""
+    """Compare the values by which rows are ordered; equal rows may come in any order."""
     if right.query.order is None:
         return None
     by = right.query.order.by
@@ -304,8 +303,8 @@ def _compare_order(right: Answer, columns: Sequence[Values]) -> str | None:
 
 
 def _spread(values: Values, descending: bool) -> Values:
-    """What values in order may be: where each may be off, the n-th of them lies between the n-th of the
-    lowest and the n-th of the highest that they may be, whichever row that is."""
+    """The possible ranges of sorted values. If each may be off, the n-th lies between the n-th smallest lower
+    bound and the n-th smallest upper bound, whichever row that is."""
     if values.slack is None:
         return values
     count = len(values) if values.missing is None else int(np.count_nonzero(~values.missing))
@@ -318,13 +317,13 @@ def _spread(values: Values, descending: bool) -> Values:
 
 
 def _differ(right: Values, actual: Values) -> NDArray[np.bool_]:
-    """Which values aren't the right ones."""
+    """Which values differ from the right ones."""
     if right.slack is None:
         wrong = np.asarray(right.array != actual.array, dtype=bool)
         if right.array.dtype.kind == "f" and actual.array.dtype.kind == "f":
             wrong &= ~(np.isnan(right.array) & np.isnan(actual.array))
     else:
-        # Whole numbers as floats: where these aren't exact, the slack is larger than that.
+        # Whole numbers as floats: where these aren't exact, the slack is larger than the error.
         numbers, right_numbers = (side.array.astype(np.float64) for side in (actual, right))
         with np.errstate(invalid="ignore"):
             wrong = ~(np.abs(numbers - right_numbers) <= right.slack)
@@ -336,7 +335,7 @@ def _differ(right: Values, actual: Values) -> NDArray[np.bool_]:
 
 
 def _find_value(right: Answer, columns: Sequence[Values], place: int) -> str | None:
-    """The first value of a row that isn't that of the right row at this place."""
+    """The first value of a row that differs from the right row at this place."""
     for name, expected, value in zip(right.names, right.columns, columns, strict=True):
         right_value = expected.take(slice(place, place + 1))
         if _differ(right_value, value)[0]:
@@ -362,7 +361,7 @@ def _to_whole(value: Any) -> int:
 
 
 def _to_time(value: Any) -> int:
-    """A time in ms since 1970: a workload's own statement may give it as the driver has times."""
+    """A time in ms since 1970: a workload's own statement may return it in the driver's type."""
     if isinstance(value, datetime):
         return round(value.replace(tzinfo=value.tzinfo or UTC).timestamp() * 1000)
     return _to_whole(value)

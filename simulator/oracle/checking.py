@@ -1,4 +1,4 @@
-"""Whether the answers that readers got are right."""
+"""Checks whether the answers that readers got are right."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from .answers import answer_all, compare_columns, estimate_memory, find_needed
 from .survey import RecognizedEvents
 
 MOST_EVENTS = 100_000_000
-"""The most events that are generated for right answers: that takes a minute of CPU."""
+"""The most events generated for right answers: that takes a minute of CPU."""
 
 _MOST_WORK = 10 * MOST_EVENTS
-"""The most events that are looked at, each counted once for each query that it is looked at for."""
+"""The most events examined, each counted once for every query it is examined for."""
 
 MOST_VALUES = 2_000_000
-"""The most values of answers that are kept, of all readers together: equal answers are kept once."""
+"""The most values of answers kept, over all readers: equal answers are kept once."""
 
 _MEMORY_SHARE = 0.5
 """The share of the free memory that right answers may take while they are computed."""
 
 _MOST_NAMED = 3
-"""The most devices that are named in one text."""
+"""The most devices named in one text."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass
 class _AnswerToCheck:
-    """The same answer to the same question, whoever got it."""
+    """The same answer to the same question, from all readers that got it."""
 
     query: str
     bound: BoundQuery
@@ -54,7 +54,7 @@ class Checker:
         self._given: dict[tuple[str, BoundQuery], list[_AnswerToCheck]] = {}
         self._left = MOST_VALUES
         self._left_out = Answers(checked=0)
-        """What was known to stay unchecked when the answers came."""
+        """Answers that were known to stay unchecked when they came."""
         self._found = self._left_out
 
     def add(self, message: WorkerAnswers) -> None:
@@ -96,8 +96,8 @@ class Checker:
         kept_from_ms: int | None = None,
     ) -> Answers:
         """Compare all answers with the right ones. `events`: the stored events, or why they aren't known.
-        `frontier_ms`: from this time on events were added meanwhile; None: none were. `note` is told how many
-        events have been generated of how many. `kept_from_ms`: older events were being deleted."""
+        `frontier_ms`: events were added from this time on; None: none were. `note` is called with how many
+        events have been generated, and of how many. `kept_from_ms`: events before this were being deleted."""
         self._found = self._left_out.model_copy(deep=True)
         answers = [answer for same in self._given.values() for answer in same]
         if isinstance(events, str):
@@ -139,7 +139,7 @@ class Checker:
         frontier_ms: int | None,
         kept_from_ms: int | None,
     ) -> list[_AnswerToCheck]:
-        """The answers that can be checked at a reasonable cost; those about few events come first."""
+        """The answers that can be checked at a reasonable cost; those about few events first."""
         free = free_memory_bytes()
         memory = _MEMORY_SHARE * free if free is not None else inf
         costs: list[tuple[int, _AnswerToCheck]] = []
@@ -196,7 +196,7 @@ def describe_parameters(bound: BoundQuery) -> str:
 
 
 def add_answers(readers: GroupResult, answers: Answers) -> None:
-    """Add what was checked to what readers measured. Wrong answers make it invalid."""
+    """Add the outcome of checking to the readers' result. Wrong answers make it invalid."""
     readers.answers = answers
     for query in dict.fromkeys(answer.query for answer in answers.wrong):
         wrong = [answer for answer in answers.wrong if answer.query == query]

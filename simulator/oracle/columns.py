@@ -1,5 +1,5 @@
-"""Columns of values that may be missing, in which answers are computed and compared; and what is known of
-groups of events, in arrays: a million groups take as much memory as their values."""
+"""Columns of values, some of which may be missing, for computing and comparing answers. Groups of events are
+kept in arrays: a million groups take as much memory as their values."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WHOLE = (ColumnType.TIMESTAMP_MS, ColumnType.INT32, ColumnType.INT64)
 """The types of whole numbers."""
 
 _WORD = 8
-"""Bytes of a text that are compared at once."""
+"""How many bytes of a text are compared at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +28,9 @@ class Values:
 
     array: NDArray[Any]
     missing: NDArray[np.bool_] | None = None
-    """Where there is no value, whatever the array holds there; None: all are there."""
+    """Where there is no value, whatever the array holds there; None: no value is missing."""
     slack: NDArray[np.float64] | None = None
-    """How far each may be off and still be right; None: not at all."""
+    """How far each value may be off and still be right; None: not at all."""
 
     def __len__(self) -> int:
         return len(self.array)
@@ -42,7 +42,7 @@ class Values:
         return Values(self.array[rows], missing, slack)
 
     def plain(self) -> list[Any]:
-        """As Python's own values, None where there is none."""
+        """As Python values; None for a missing one."""
         values: list[Any] = self.array.tolist()
         if self.array.dtype.kind == "S":
             values = [value.decode() for value in values]
@@ -63,7 +63,7 @@ _DTYPES: dict[ColumnType, type[np.generic]] = {
 
 
 def to_values(kind: ColumnType, plain: Sequence[Any]) -> Values:
-    """Plain values of a kind, None where there is none, as a column."""
+    """Plain values of a kind as a column; None for a missing one."""
     dtype = _DTYPES[kind]
     is_missing = np.array([value is None for value in plain], dtype=bool)
     nothing: Any = b"" if dtype is np.bytes_ else 0
@@ -79,7 +79,7 @@ def to_values(kind: ColumnType, plain: Sequence[Any]) -> Values:
 
 
 def join(parts: Sequence[Values]) -> Values:
-    """One column after the other."""
+    """Columns joined one after the other."""
     missing = None
     if any(part.missing is not None for part in parts):
         missing = np.concatenate(
@@ -89,8 +89,7 @@ def join(parts: Sequence[Values]) -> Values:
 
 
 def rank(values: Values) -> NDArray[np.intp]:
-    """A number for each value: the same for equal ones, a higher for higher, the highest for missing
-    ones."""
+    """A number for each value: equal for equal values, higher for higher ones, highest for missing ones."""
     array = values.array
     ranks = _rank_texts(array) if array.dtype.kind == "S" else _rank_distinct(array)
     if values.missing is not None and values.missing.any():
@@ -99,8 +98,8 @@ def rank(values: Values) -> NDArray[np.intp]:
 
 
 def rank_rows(columns: Sequence[Values], count: int) -> NDArray[np.intp]:
-    """A number for each row of values, the first of which count most: from 0 on, without gaps. `count`: how
-    many rows there are, which may have no values at all."""
+    """A number for each row of values, from 0 without gaps; first values count most. `count`: how many rows
+    there are, as they may have no values at all."""
     ranks = np.zeros(count, dtype=np.intp)
     for column in columns:
         ranks = combine(ranks, rank(column))
@@ -115,7 +114,7 @@ def combine(first: NDArray[np.intp], second: NDArray[np.intp]) -> NDArray[np.int
 
 
 def densify(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], int]:
-    """Codes from 0 on without gaps, in the same order; and how many there are."""
+    """The codes renumbered from 0 without gaps, in the same order; and how many there are."""
     if not len(codes):
         return codes, 0
     most = int(codes.max()) + 1
@@ -129,7 +128,8 @@ def densify(codes: NDArray[np.intp]) -> tuple[NDArray[np.intp], int]:
 
 
 def _rank_texts(texts: NDArray[np.bytes_]) -> NDArray[np.intp]:
-    """Rank by numbers made of eight bytes each: numpy compares texts an order of magnitude more slowly."""
+    """Rank texts eight bytes at a time, as numbers: numpy's comparison of texts is an order of magnitude
+    slower."""
     words = max(1, -(-texts.dtype.itemsize // _WORD))
     padded = texts.astype(f"S{words * _WORD}").view(">u8").reshape(len(texts), words)
     ranks = _rank_distinct(padded[:, 0].astype(np.uint64))
@@ -150,53 +150,54 @@ PRECISION = {
     ColumnType.INT32: 1e-12,
     ColumnType.INT64: 1e-12,
 }
-"""How far each value may be off in what a database computes of many, relative to its size. That a
-database computes means of float32 columns in that type is no wrong answer."""
+"""How far a value that a database computes from many may be off, relative to its size. A database may compute
+means of float32 columns in float32."""
 DIGITS = 1e-9
-"""How far any mean may be off besides: databases give decimal fractions with so many digits."""
+"""How far any mean may be off in addition: databases return decimal fractions with this many digits."""
 
 _EXACT = 2.0**53
-"""Up to this size, floats of 64 bits have all whole numbers."""
+"""64-bit floats represent all whole numbers up to this size."""
 _ROUNDING = 2.0**-53
-"""How far one operation on such floats may be off, relative to its result (IEEE 754, to nearest)."""
+"""The relative error of one operation on such floats (IEEE 754, to nearest)."""
 
 
 def round_off(
     size: NDArray[np.float64], operations: NDArray[np.int64] | int
 ) -> NDArray[np.float64]:
-    """How far whole numbers of this size may be off after so many operations in floats of 64 bits: not at
-    all, as long as all of them are exact. A sum of n numbers, in any order, takes n (Higham, "Accuracy and
-    Stability of Numerical Algorithms", 4.2, with the conversion of each)."""
+    """How far whole numbers of this size may be off after this many operations in 64-bit floats: not at all
+    while all of them are exact. A sum of n numbers, in any order, takes n (Higham, "Accuracy and Stability of
+    Numerical Algorithms", 4.2, including the conversion of each)."""
     return np.where(size <= _EXACT, 0.0, size * (_ROUNDING * operations))
 
 
 # --- groups of events -----------------------------------------------------------------------------
 
 _FEWEST_MERGED = 262_144
-"""Groups of blocks are merged when there are so many, or as many as have been merged before."""
+"""Groups of blocks are merged when there are this many, or as many as were merged before."""
 
 _LOW_BITS = 0xFFFF_FFFF
 
 
 @dataclass(frozen=True)
 class Sums:
-    """What is known of a column's values in each group."""
+    """Sums of a column's values in each group."""
 
     count: NDArray[np.int64]
     total: NDArray[np.float64]
-    """For whole numbers `upper` and `lower` stand for it."""
+    """Whole numbers use `upper` and `lower` instead."""
     size: NDArray[np.float64]
-    """Sum of the values' sizes, without their signs."""
+    """Sum of the absolute values."""
     upper: NDArray[np.int64]
     lower: NDArray[np.int64]
-    """Sums of 64-bit numbers need more bits: both halves of each number are summed up."""
+    """Sums of 64-bit numbers need more bits, so both halves of each number are summed."""
     low: NDArray[Any]
     high: NDArray[Any]
 
     def merge(
         self, others: Sequence[Sums], starts: NDArray[np.intp], order: NDArray[np.intp]
     ) -> Sums:
-        """The sums of groups of these and the others' groups, in this order, from each start to the next."""
+        """The sums of these groups and the others', taken in this order and added up from each start to the
+        next."""
 
         def merged(read: Callable[[Sums], NDArray[Any]], how: np.ufunc) -> NDArray[Any]:
             whole = np.concatenate([read(sums) for sums in (self, *others)])
@@ -214,7 +215,7 @@ class Sums:
         )
 
     def totals(self) -> NDArray[Any]:
-        """The sums of whole numbers, exactly: in Python's own if they need more than 64 bits."""
+        """The exact sums of whole numbers: Python integers if they need more than 64 bits."""
         totals = [
             (upper << 32) + lower
             for upper, lower in zip(self.upper.tolist(), self.lower.tolist(), strict=True)
@@ -224,7 +225,7 @@ class Sums:
 
 
 def sum_up(values: Values, groups: NDArray[np.intp], count: int) -> Sums:
-    """`groups`: the group of each value, from 0 to before `count`. Texts and the like can only be counted."""
+    """`groups`: the group of each value, below `count`. Texts and other types can only be counted."""
     array = values.array
     if array.dtype.kind not in "iuf":
         array = np.zeros(len(array), dtype=np.int64)
@@ -246,7 +247,7 @@ def sum_up(values: Values, groups: NDArray[np.intp], count: int) -> Sums:
     upper = lower = np.zeros(count, dtype=np.int64)
     if not is_float:
         whole = array.astype(np.int64)
-        # A block's halves, summed up, are whole numbers that a float64 holds.
+        # The sums of a block's halves are whole numbers that a float64 represents.
         upper = added(whole >> 32).astype(np.int64)
         lower = added(whole & _LOW_BITS).astype(np.int64)
     counts = np.bincount(groups, minlength=count)
@@ -255,28 +256,28 @@ def sum_up(values: Values, groups: NDArray[np.intp], count: int) -> Sums:
 
 @dataclass(frozen=True)
 class Samples:
-    """A column's values, one by one, each with the place of its group."""
+    """A column's values, each with the number of its group."""
 
     values: NDArray[Any]
     groups: NDArray[np.intp]
 
     @classmethod
     def of(cls, values: Values, groups: NDArray[np.intp]) -> Samples:
-        """All values that there are."""
+        """All values that aren't missing."""
         if values.missing is None:
             return cls(values.array, groups)
         return cls(values.array[~values.missing], groups[~values.missing])
 
     @classmethod
     def merge(cls, parts: Sequence[Samples], places: Sequence[NDArray[np.intp]]) -> Samples:
-        """The samples of several parts; `places`: where each part's groups are among all."""
+        """The samples of several parts. `places`: each part's groups as numbers among all groups."""
         moved = [place[part.groups] for part, place in zip(parts, places, strict=True)]
         return cls(np.concatenate([part.values for part in parts]), np.concatenate(moved))
 
     def find_percentile(
         self, percent: float, how: Percentiles, count: int, precision: float
     ) -> Values:
-        """A percentile of each of so many groups. `precision`: how far a value may be off, relative to
+        """A percentile of each of `count` groups. `precision`: how far a value may be off, relative to
         itself."""
         order = np.lexsort((self.values, self.groups))
         ranked = self.values[order].astype(np.float64)
@@ -288,7 +289,7 @@ class Samples:
         starts = np.minimum(np.cumsum(sizes) - sizes, len(ranked) - 1)
 
         def find(places: NDArray[np.float64]) -> NDArray[np.float64]:
-            """The values at these places of their groups, the first of which is 0, or between them."""
+            """The values at these places of their groups, counted from 0, interpolated between places."""
             places = np.clip(places, 0, last)
             lower = np.floor(places)
             low, high = (
@@ -314,14 +315,14 @@ class Samples:
 
 @dataclass(frozen=True)
 class Part:
-    """Groups, each with its key."""
+    """Groups with their keys."""
 
     keys: Sequence[Values]
     events: NDArray[np.int64]
     sums: Mapping[str, Sums] = field(default_factory=dict)
     samples: Mapping[str, Samples] = field(default_factory=dict)
     newest: NDArray[np.int64] | None = None
-    """The time of each group's newest event, if `last` holds anything."""
+    """The time of each group's newest event, if `last` has any columns."""
     last: Mapping[str, Values] = field(default_factory=dict)
     """Values of that event."""
 
@@ -330,14 +331,14 @@ class Part:
 
 
 class Groups:
-    """Groups of events that come in parts."""
+    """Groups of events that arrive in parts."""
 
     def __init__(self) -> None:
         self._parts: list[Part] = []
         self._waiting = 0
 
     def add(self, part: Part) -> None:
-        """Take more events into account; of the same time, they are later than those before."""
+        """Add more events; of events at the same time, later additions count as newer."""
         self._parts.append(part)
         if len(self._parts) > 1:
             self._waiting += len(part)
@@ -345,7 +346,7 @@ class Groups:
             self._merge()
 
     def finish(self) -> Part | None:
-        """All groups, in the order of their keys; None if there is none."""
+        """All groups in the order of their keys; None if there are none."""
         if not self._parts:
             return None
         self._merge()
@@ -359,10 +360,10 @@ class Groups:
         newest = None
         if first.newest is not None:
             newest = np.concatenate([part.newest for part in parts if part.newest is not None])
-        # Where each part's groups are among all, which are in this order.
+        # Each part's groups as numbers among all groups, which are in this order.
         ends_of_parts = np.cumsum([len(part) for part in parts])[:-1]
         places = np.split(numbers, ends_of_parts)
-        # Of events of the same time, the one that came last is the newest: both sorts are stable.
+        # Of events at the same time the last added is the newest: both sorts are stable.
         order = (
             np.argsort(numbers, kind="stable") if newest is None else np.lexsort((newest, numbers))
         )

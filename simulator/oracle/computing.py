@@ -1,4 +1,4 @@
-"""A query's answer computed of blocks of events, group by group."""
+"""Computes a query's answer from blocks of events, group by group."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from .columns import (
 
 
 class Devices:
-    """The devices of blocks. If a block has the same as the one before, they needn't be sorted again."""
+    """The devices of blocks. They are sorted again only if they differ from the last block's."""
 
     def __init__(self) -> None:
         self._last: NDArray[np.bytes_] | None = None
         self._known: tuple[NDArray[np.bytes_], NDArray[np.intp]]
 
     def number(self, devices: NDArray[np.bytes_]) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
-        """The distinct names in order, and the place of each event's device among them."""
+        """The distinct names in order, and the index of each event's device among them."""
         if self._last is None or not np.array_equal(self._last, devices):
             places = rank(Values(devices))
             names = np.empty(int(places.max()) + 1, dtype=devices.dtype)
@@ -51,7 +51,7 @@ class Devices:
 
 
 class Block:
-    """Events, and what several queries want to know of them."""
+    """Events, and derived values that several queries share."""
 
     def __init__(self, block: EventBlock, devices: Devices) -> None:
         self.events = block
@@ -63,12 +63,12 @@ class Block:
 
     @cached_property
     def span_ms(self) -> tuple[int, int]:
-        """The times of the first and of the last event in time."""
+        """The earliest and the latest time of the events."""
         return int(self.times.min()), int(self.times.max())
 
     @cached_property
     def devices(self) -> tuple[NDArray[np.bytes_], NDArray[np.intp]]:
-        """What `Devices.number` gives for the events' devices."""
+        """`Devices.number` of the events' devices."""
         return self._devices.number(self.events.devices)
 
     def values(self, name: str, rows: Rows) -> Values:
@@ -81,7 +81,7 @@ class Block:
         return Values(array[rows], None if missing is None else missing[rows])
 
     def _read_documents(self, column: Column) -> Values:
-        """What is at a path in all events' documents, of which there are few different ones."""
+        """The values at a path in all events' documents; few of these are different."""
         documents = np.array([text.encode() for text in column.texts])
         order = np.argsort(documents)
         stored = self.values(column.stored_as, slice(None))
@@ -98,7 +98,7 @@ class Block:
 
 
 class Evaluation(ABC):
-    """A query's answer as far as blocks have been added."""
+    """A query's answer, from the blocks added so far."""
 
     def __init__(self, bound: BoundQuery, schema: Schema) -> None:
         self._bound = bound
@@ -109,13 +109,13 @@ class Evaluation(ABC):
             self._names = np.array([name.encode() for name in bound.devices])
 
     def add(self, block: Block) -> None:
-        """Take the events that are asked about into account."""
+        """Add the events that the query covers."""
         rows = self._select(block)
         if isinstance(rows, slice) or len(rows):
             self._take(block, rows)
 
     def _select(self, block: Block) -> Rows:
-        """The events that are asked about."""
+        """The events that the query covers."""
         bound, where = self._bound, self.query.where
         conditions: list[NDArray[np.bool_]] = []
         start, end = bound.start_ms, bound.end_ms
@@ -139,15 +139,15 @@ class Evaluation(ABC):
 
     @abstractmethod
     def _take(self, block: Block, rows: Rows) -> None:
-        """Take these events into account."""
+        """Add these events."""
 
     @abstractmethod
     def collect(self, kinds: Sequence[ColumnType]) -> list[Values]:
-        """The columns of all rows, in any order; `kinds`: the types of their values."""
+        """The columns of all rows, in any order. `kinds`: the types of their values."""
 
 
 def _fulfil(where: Where, values: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which values, taken as present, fulfil a condition."""
+    """Which values fulfil a condition, if they are all taken as present."""
     if where.texts:
         found = np.isin(values, np.array([text.encode() for text in where.texts]))
         return found if where.one_of is not None else ~found
@@ -174,7 +174,7 @@ class _Events(Evaluation):
 
 
 class _Grouped(Evaluation):
-    """Values computed of groups of events; of each device's newest event, that event's."""
+    """Values computed from groups of events; or values of each device's newest event."""
 
     def __init__(self, bound: BoundQuery, schema: Schema, exactness: Exactness) -> None:
         super().__init__(bound, schema)
@@ -205,7 +205,7 @@ class _Grouped(Evaluation):
             keys.append(values)
             groups = combine(groups, numbers)
         count = int(groups.max()) + 1
-        # Any event of a group tells its key.
+        # Any event of a group has its key.
         examples = np.empty(count, dtype=np.intp)
         examples[groups] = np.arange(len(groups))
         newest = None
@@ -214,7 +214,7 @@ class _Grouped(Evaluation):
             newest = np.full(count, np.iinfo(np.int64).min)
             np.maximum.at(newest, groups, times)
             newest_rows = np.flatnonzero(times == newest[groups])
-            # Of several at that time, the last is assigned last.
+            # Of several events at that time, the last is assigned last.
             places = np.empty(count, dtype=np.intp)
             places[groups[newest_rows]] = newest_rows
             last = {name: block.values(name, rows).take(places) for name in self._last}
@@ -232,7 +232,7 @@ class _Grouped(Evaluation):
     def _read_key(
         self, block: Block, part: str | Every, rows: Rows
     ) -> tuple[Values, NDArray[np.intp]]:
-        """Part of each event's key, and a number for it."""
+        """A part of each event's key, and a number for it."""
         if isinstance(part, Every):
             buckets = block.times[rows] // part.every
             return Values(buckets * part.every), buckets - buckets.min()
@@ -247,7 +247,8 @@ class _Grouped(Evaluation):
         if groups is not None:
             computed = (self._compute_one(groups, *what) for what in self._compute)
             return [*groups.keys, *computed]
-        # No events make no groups, but for that of all events: its count is 0, and it has no values.
+        # Without events there are no groups, except the one of all events: its count is 0, and it has no
+        # values.
         columns = [to_values(kind, []) for kind in kinds]
         if self._per:
             return columns
@@ -259,7 +260,7 @@ class _Grouped(Evaluation):
         ]
 
     def _compute_one(self, groups: Part, function: Function, name: str | None) -> Values:
-        """A value of each group."""
+        """One value of each group."""
         if name is None:
             return Values(groups.events)
         if function is Function.LAST:
@@ -291,7 +292,7 @@ class _Grouped(Evaluation):
 
 
 def evaluate(bound: BoundQuery, schema: Schema, exactness: Exactness) -> Evaluation:
-    """What computes the answer to a query."""
+    """The evaluation that computes a query's answer."""
     query = bound.query
     if query.compute or query.newest:
         return _Grouped(bound, schema, exactness)

@@ -1,5 +1,5 @@
-"""Which events are in the database, before a run and after its prefill, so that queries can be drawn for them
-and answers be checked."""
+"""Finds out which events a database holds, before a run and after its prefill, so that queries can be drawn
+for them and answers checked."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from .answers import answer, compare_answers
 
 @dataclass(frozen=True)
 class Beginning:
-    """The number of the first event of each writer of a run, and how many events it prefills."""
+    """The number of each writer's first event in a run, and how many events it prefills."""
 
     settings: RunSettings
     workload: Workload
     first_event: int = 0
     """Without a history: the number of every writer's first event."""
     next_events: Mapping[int, int] = field(default_factory=dict)
-    """With a history: the numbers with which those workers go on that have stored something."""
+    """With a history: from which number each worker continues that has stored something."""
     is_certain: bool = True
     """With a history: whether all events before these numbers are stored, and nothing else."""
 
@@ -50,8 +50,8 @@ class Beginning:
         return self.next_events.get(worker, 0) if self.has_history else self.first_event
 
     def prefill_of(self, worker: int) -> int:
-        """How many events a worker inserts before the start: what isn't there yet of a history, and its part
-        of the prefill."""
+        """How many events a worker inserts before the start: the missing part of a history, and its share of
+        the prefill."""
         group = self.settings.group_of(worker)
         if group.load.role not in (Role.WRITE, Role.FILL):
             return 0
@@ -62,11 +62,11 @@ class Beginning:
 
     @property
     def prefill(self) -> int:
-        """How many events all writers prefill together."""
+        """How many events all writers prefill."""
         return sum(map(self.prefill_of, self.writers))
 
     def list_prefilled(self) -> list[StoredPart]:
-        """What is stored once the prefill is, as far as this run knows: with a history, all."""
+        """What is stored after the prefill, as far as this run knows: with a history, everything."""
         if not self.has_history:
             return [
                 StoredPart(worker, self.first_event, count)
@@ -80,13 +80,13 @@ class Beginning:
         return [StoredPart(worker, 0, count) for worker, count in sorted(until.items())]
 
     def find_next(self, counts: Mapping[int, int]) -> dict[int, int]:
-        """With a history: where each worker goes on, once writers have stored so many events of this run."""
+        """With a history: from which number each worker continues, after writers have stored this many events
+        of this run."""
         until = {part.worker: part.count for part in self.list_prefilled()}
         return {worker: count + counts.get(worker, 0) for worker, count in until.items()}
 
     def find_frontier(self) -> int | None:
-        """The first time, in ms since 1970, of the events behind the prefill; None if there are no
-        writers."""
+        """The earliest time, in ms since 1970, of events after the prefill; None if there are no writers."""
         time, count = self.workload.schema.time, self.workload.disorder + 1
         blocks = (
             self.workload.block(worker, self.first_of(worker) + self.prefill_of(worker), count)
@@ -98,18 +98,18 @@ class Beginning:
 # --- what is stored -------------------------------------------------------------------------------
 
 MOST_SHARING = 32
-"""The most workers among which it's found out how many shared the devices in all."""
+"""The highest number of sharing workers that is tried."""
 
 _SAMPLED = 3
-"""Events whose values are looked at: if those of one are right, so is the seed."""
+"""How many events' values are checked: if those of one are right, so is the seed."""
 
 
 class UnknownEvents(SimulatorError):
-    """It isn't known which events are stored; the text is the reason."""
+    """It isn't known which events are stored; the text says why."""
 
 
 class OtherEvents(UnknownEvents):
-    """The stored events aren't those of this seed and these options."""
+    """The stored events don't belong to this seed and these options."""
 
 
 @dataclass(frozen=True)
@@ -117,18 +117,18 @@ class RecognizedEvents:
     """The events that are stored."""
 
     workload: Workload
-    """As it was when they were inserted: with the workers that shared its devices."""
+    """With the number of workers that shared its devices when the events were inserted."""
     parts: list[StoredPart]
 
     @property
     def sharing_workers(self) -> int | None:
-        """How many workers these were, if the workload has devices that are shared."""
+        """How many workers shared the workload's devices; None if it has none that are shared."""
         workers = self.workload.options.model_dump().get(SHARING_WORKERS)
         return None if workers is None else int(workers)
 
 
 def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:
-    """The events that are there when readers begin: those of the prefill, or what the database says.
+    """The events stored when readers begin: those of the prefill, or what the database reports.
     UnknownEvents, with the reason, if that isn't known."""
     workload = begin.workload
     if not begin.settings.groups_of(Role.WRITE, Role.FILL):
@@ -144,8 +144,8 @@ def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:
 
 
 def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
-    """The beginning of a run on tables that stay: each worker goes on where it ended. OtherEvents if they
-    hold something else than the history, UnknownEvents if nobody can say."""
+    """The beginning of a run on existing tables: each worker continues where it ended. OtherEvents if they
+    hold anything but the history, UnknownEvents if that can't be found out."""
     workload = begin.workload
     assert isinstance(workload, WithHistory)
     inventory = survey_devices(module, workload)
@@ -167,8 +167,8 @@ def resume_history(begin: Beginning, module: AnyModule) -> Beginning:
 
 
 def find_next(workload: WithHistory, inventory: DeviceInventory) -> dict[int, int]:
-    """For each worker a number behind its last event in time, though there may be gaps before it.
-    OtherEvents if not all devices have the history's first event."""
+    """For each worker, a number after its last event in time; there may be gaps before it. OtherEvents if not
+    all devices have the history's first event."""
     next_events: dict[int, int] = {}
     covered = 0
     while covered < len(inventory):
@@ -193,7 +193,7 @@ def find_next(workload: WithHistory, inventory: DeviceInventory) -> dict[int, in
 def _check_history(
     module: AnyModule, workload: WithHistory, inventory: DeviceInventory, workers: Iterable[int]
 ) -> None:
-    """OtherEvents if a device doesn't have as many events before the measured data as the history."""
+    """OtherEvents if a device has fewer or more events before the measured data than the history has."""
     time, count = workload.schema.time, workload.disorder + 1
     end_ms = min(
         int(workload.block(worker, workload.count_history(worker), count).columns[time].min())
@@ -213,16 +213,16 @@ def _check_history(
         raise OtherEvents("they are not the history's")
 
 
-# --- what the database says -----------------------------------------------------------------------
+# --- what the database reports --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class DeviceInventory:
-    """What a database says of its devices, in the order of their names."""
+    """What a database reports about its devices, in the order of their names."""
 
     names: NDArray[np.bytes_]
     counts: NDArray[np.int64]
-    """Events of each device."""
+    """How many events each device has."""
     first_ms: NDArray[np.int64]
     last_ms: NDArray[np.int64]
 
@@ -231,7 +231,7 @@ class DeviceInventory:
 
     @classmethod
     def of(cls, rows: Iterable[tuple[Any, ...]]) -> DeviceInventory:
-        """From rows of a name, a number of events, and the times of the first and the last."""
+        """From rows of name, number of events, and times of the first and the last event."""
         names, counts, first, last = list(zip(*rows, strict=True)) or ((), (), (), ())
         texts = np.array([name.encode() for name in names], dtype=np.bytes_)
         order = np.argsort(texts)
@@ -239,13 +239,13 @@ class DeviceInventory:
         return cls(texts[order], *numbers)
 
     def find(self, names: NDArray[np.bytes_]) -> NDArray[np.intp]:
-        """The place of each name, -1 for one that isn't there."""
+        """The index of each name; -1 if it isn't there."""
         places = np.minimum(np.searchsorted(self.names, names), len(self) - 1)
         return np.where(self.names[places] == names, places, -1)
 
 
 def survey_devices(module: AnyModule, workload: Workload) -> DeviceInventory:
-    """What the database says of its devices; UnknownEvents if it can't be asked."""
+    """What the database reports about its devices. UnknownEvents if it supports no such query."""
     schema = workload.schema
     times = (Aggregate(function=f, column=schema.time) for f in (Function.MIN, Function.MAX))
     count = Aggregate(function=Function.COUNT)
@@ -269,8 +269,8 @@ def _require(module: AnyModule, query: Query) -> None:
 def recognize_events(
     module: AnyModule, workload: Workload, inventory: DeviceInventory
 ) -> RecognizedEvents:
-    """The workload's events that these must be; UnknownEvents if they are others. Numbers and times of each
-    device are looked at, and then the values of some events."""
+    """The workload's events that match the stored ones; UnknownEvents if there are none. Compares each
+    device's number and times of events, and then the values of some events."""
     recognized = recognize_devices(workload, inventory)
     workload = recognized.workload
     fields = tuple(workload.schema.fields[:MOST_FIELDS])
@@ -289,7 +289,7 @@ def recognize_events(
 
 
 def recognize_devices(workload: Workload, inventory: DeviceInventory) -> RecognizedEvents:
-    """The same by number and times alone: of each worker, consecutive events."""
+    """The same by numbers and times alone: consecutive events of each worker."""
     if not len(inventory):
         raise UnknownEvents("no events are stored: run insert first")
     refused: UnknownEvents | None = None
@@ -303,7 +303,8 @@ def recognize_devices(workload: Workload, inventory: DeviceInventory) -> Recogni
 
 
 def _list_candidates(workload: Workload) -> Iterator[Workload]:
-    """The workload; if nobody says how many workers shared its devices, also with other numbers of them."""
+    """The workload; also with other numbers of workers that shared its devices, if that number isn't
+    known."""
     yield workload
     options = workload.options.model_dump()
     if options.get(SHARING_WORKERS) != 1:
@@ -317,7 +318,7 @@ def _list_candidates(workload: Workload) -> Iterator[Workload]:
 
 
 def _recognize_parts(workload: Workload, inventory: DeviceInventory) -> list[StoredPart]:
-    """The consecutive events of each worker that have the numbers and times of its devices."""
+    """The consecutive events of each worker that match the numbers and times of its devices."""
     parts: list[StoredPart] = []
     unplaced = np.ones(len(inventory), dtype=bool)
     while unplaced.any():
@@ -354,8 +355,8 @@ def _has_these(
     inventory: DeviceInventory,
     places: NDArray[np.intp],
 ) -> bool:
-    """Whether the part's devices have the numbers and times of events that were found."""
-    # Each device's first event is among these, and its last one among as many at the end.
+    """Whether the part's devices have the numbers and times that were found."""
+    # Each device's first event is among the first `edge` events, its last one among as many at the end.
     edge = workload.turn(part.worker) + 2 * workload.disorder + 2
     starts = [(part.first, min(edge, part.count))]
     if part.count > edge:

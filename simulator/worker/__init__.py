@@ -1,5 +1,5 @@
-"""What runs in a worker, from its settings to its exit status: `writing` and `reading` are what it does,
-`feed` makes what is sent, `schedule` says when, `loop` sends it, `measure` keeps the time."""
+"""A worker, from its settings to its exit status: `writing` and `reading` are the two kinds, `feed` makes
+requests, `schedule` says when they are due, `loop` sends them, `measure` records times."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 def run_worker(settings: RunSettings, number: int, collector_url: str) -> int:
-    """Run a worker from start to end; returns its exit status: 0 done, 1 failed (the collector was told
+    """Run a worker from start to end. Returns its exit status: 0 done, 1 failed (and the collector knows
     why)."""
     client = CollectorClient(collector_url, settings, number)
     try:
@@ -49,7 +49,7 @@ def run_worker(settings: RunSettings, number: int, collector_url: str) -> int:
 
 
 class CheckingWorker(Worker):
-    """Connects to the database from where a worker runs, and changes nothing."""
+    """Connects to the database from where a worker runs; changes nothing."""
 
     def run(self) -> WorkerResult:
         self._client.ready(Stage.PREPARED)

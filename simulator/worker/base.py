@@ -1,4 +1,4 @@
-"""What all workers have in common: the collector as they see it, settings, the common start, the result."""
+"""What all workers share: the client of the collector, settings, the common start, the result."""
 
 from __future__ import annotations
 
@@ -45,34 +45,34 @@ _CONNECT_PATIENCE_S = 120.0
 _CONNECT_INTERVAL_S = 0.1
 _REPORT_CONNECT_S, _REPORT_PATIENCE_S = 5.0, 60.0
 _GATEWAY_ERRORS = (502, 503, 504)
-"""What a load balancer on the way says as long as the collector doesn't listen."""
+"""What a load balancer answers while the collector doesn't listen."""
 
 
 class RunOver(SimulatorError):
-    """The collector has given the run up, or can't be reached any more."""
+    """The collector has given the run up, or can no longer be reached."""
 
 
 class ReportConnection:
     """Posts a worker's progress over one connection, once a second, from one thread.
 
     Garbage collection is paused while a worker measures, and each request of httpx leaves 6 KB in reference
-    cycles: a worker grew by 20 MB an hour. The standard library's client leaves none.
+    cycles: workers grew by 20 MB an hour. The standard library's client leaves none.
     """
 
     def __init__(self, url: str, headers: Mapping[str, str]) -> None:
-        """`url`: the collector's, plain HTTP."""
+        """`url`: the collector's; plain HTTP."""
         parts = urlsplit(url)
         assert parts.hostname is not None
         self._connection = HTTPConnection(parts.hostname, parts.port, timeout=_REPORT_CONNECT_S)
         self._headers = {**headers, "content-type": "application/json"}
 
     def post(self, path: str, body: str) -> tuple[int, bytes]:
-        """Status and content of the answer. OSError or HTTPException if none comes."""
+        """Returns the status and content of the answer. OSError or HTTPException if there is none."""
         try:
             return self._post(path, body)
         except ConnectionError:
-            # The collector closes a connection that was idle, as between two phases. After a timeout, nothing
-            # is sent again: it would be waited for as long once more.
+            # The collector closes connections that were idle, for example between two phases. After a timeout
+            # nothing is sent again: the second attempt would wait just as long.
             return self._post(path, body)
 
     def _post(self, path: str, body: str) -> tuple[int, bytes]:
@@ -101,9 +101,9 @@ class CollectorClient:
     def __init__(self, url: str, settings: RunSettings, worker: int) -> None:
         self.worker = worker
         self._linger_s = settings.linger_s
-        # No proxy from the environment: the collector is a neighbour. A held /ready is answered
-        # after at most HOLD_S (collector), well within the timeout. `verify=False` only spares
-        # loading certificates: the URL is plain HTTP.
+        # No proxy from the environment: the collector is a neighbour. The collector answers a held /ready
+        # after HOLD_S at most, well within the timeout. `verify=False` only avoids loading certificates: the
+        # URL is plain HTTP.
         headers = {TOKEN_HEADER: settings.token, RUN_HEADER: settings.run_id}
         self._reports = ReportConnection(url, headers)
         self._http = httpx.Client(
@@ -116,7 +116,7 @@ class CollectorClient:
         self.failure: str | None = None
 
     def ready(self, stage: Stage, prefilled: int = 0) -> Go:
-        """Wait until the stage begins; RunOver if it never will."""
+        """Wait until the stage begins. RunOver if it never will."""
         message = Ready(worker=self.worker, stage=stage, prefilled=prefilled)
         while True:
             go = Go.model_validate_json(self._post("/ready", message))
@@ -126,8 +126,8 @@ class CollectorClient:
                 return go
 
     def progress(self, message: Progress) -> float | None:
-        """Report progress, once; the next report supersedes a lost one. Returns in how many seconds this
-        worker is to end, if it is to end early."""
+        """Report progress once; the next report supersedes a lost one. Returns in how many seconds this
+        worker must end, or None if it needn't end early."""
         try:
             status, content = self._reports.post("/progress", message.model_dump_json())
             if status == httpx.codes.GONE:
@@ -140,7 +140,7 @@ class CollectorClient:
             return None
 
     def result(self, result: WorkerResult) -> None:
-        """Hand in the result. What was measured is kept for as long as the collector keeps its report."""
+        """Hand in the result. Retries for as long as the collector keeps its report."""
         self._post("/result", result, self._linger_s)
 
     def answers(self, answers: WorkerAnswers) -> None:
@@ -155,7 +155,7 @@ class CollectorClient:
 
     @contextmanager
     def open_recording(self) -> Iterator[BinaryIO]:
-        """The run's recording, packed, once the collector has it."""
+        """The run's recording, packed, as soon as the collector has it."""
         from ..workloads.recording.delivery import Streamed
 
         request = self._http.build_request("GET", "/recording")
@@ -170,17 +170,18 @@ class CollectorClient:
     def _ask(
         self, path: str, send: Callable[[], httpx.Response], patience_s: float | None = None
     ) -> httpx.Response:
-        """Send until it is answered: the collector may not listen yet."""
+        """Send until there is an answer: the collector may not listen yet."""
         deadline = time.monotonic() + (patience_s or _CONNECT_PATIENCE_S)
         while True:
-            # Time in which nobody asked doesn't count, as when this process itself was stopped.
+            # Checked before sending, so time in which this process was stopped doesn't count.
             is_last = time.monotonic() > deadline
             try:
                 answer = send()
                 if answer.is_error:
                     answer.read()
                 if answer.status_code == TOO_EARLY:
-                    # It is there, and goes on when the tool has taken the report of that run.
+                    # The collector is there. It begins this run once the tool has fetched the last run's
+                    # report.
                     time.sleep(_CONNECT_INTERVAL_S)
                     deadline = time.monotonic() + (patience_s or _CONNECT_PATIENCE_S)
                     continue
@@ -214,9 +215,9 @@ def reporting(
     end_early: Callable[[float], object] = lambda at: None,
     stage: Literal["prefill", "run"] = "run",
 ) -> Iterator[None]:
-    """Report once a second from a thread, so also while the database doesn't answer. `end_early` is called
-    with the instant, by `time.perf_counter()`, at which the worker is to end. Whatever keeps the thread from
-    reading how far the worker is, it says that the worker lives, or the run would be given up."""
+    """Report progress once a second from a thread, so also while the database doesn't answer. `end_early` is
+    called with the instant (`time.perf_counter()`) at which the worker must end. If progress can't be read,
+    the report still says that the worker is alive; otherwise the run would be given up."""
     stop = threading.Event()
 
     def report() -> None:
@@ -250,11 +251,11 @@ def read_progress(
     most: int | None = None,
     failed: int = 0,
 ) -> Progress:
-    """What the recorder knows by now. Called in a thread beside the one that sends requests, which can't
-    go on meanwhile: takes some 20 µs.
+    """What the recorder knows so far. Called in another thread than the one that sends requests, which is
+    held up by some 20 µs.
 
-    `most`: the events of the whole stage, if it is they that end it; `failed`: requests that were given up,
-    which the recorder doesn't count as done.
+    `most`: the events of the whole stage, if they end it. `failed`: requests that were given up, which the
+    recorder doesn't count as done.
     """
     running = stage == "run"
     backlog = recorder.backlog(events_per_request, most) if running else None
@@ -271,8 +272,8 @@ def read_progress(
 
 
 EARLY_S = 0.005
-"""A worker whose schedule waits for the start gets ready this long before it: threads and all take 1 to 2 ms,
-by which the first requests of an open loop would be late."""
+"""A worker with a schedule gets ready this long before the start. Starting threads and the rest takes 1 to 2
+ms, by which the first requests of an open loop would be late."""
 
 
 class Worker(ABC):
@@ -299,21 +300,20 @@ class Worker(ABC):
 
     @abstractmethod
     def run(self) -> WorkerResult:
-        """Do the work, together with all other workers; returns what was measured.
+        """Do the work together with all other workers. Returns what was measured.
 
         Raises RunOver if the collector gave the run up, SimulatorError or Retryable if this worker did.
         """
 
     def finish(self) -> None:  # noqa: B027 - most have nothing left to do
-        """Do what is left to do once the result is handed in; raises as `run`."""
+        """Do what is left once the result is handed in. Raises as `run`."""
 
     def _await_start(self, prefilled: int = 0, early_s: float = 0.0) -> float:
-        """Wait until `early_s` before the common start; returns the start's instant on this process's
-        `perf_counter`.
+        """Wait until `early_s` before the common start. Returns the start by this process's `perf_counter`.
 
-        The collector is asked twice: it holds the first answer until all workers are ready, so how long that
-        took says nothing about its way. The round trip of the second is known, and the start can't be late by
-        more than that.
+        The collector is asked twice. It holds the first answer until all workers are ready, so the time to
+        that answer says nothing about the network. The round trip of the second is known, and is the most by
+        which the start can be late.
         """
         go = self._client.ready(Stage.RUN, prefilled)
         origin = time.perf_counter() + go.start_in_s
@@ -347,17 +347,17 @@ class Worker(ABC):
         )
 
     def _check_on(self) -> None:
-        """RunOver if the collector has given the run up."""
+        """Raise RunOver if the collector has given the run up."""
         if self._client.failure:
             raise RunOver(self._client.failure)
 
 
 @contextmanager
 def garbage_collection_paused() -> Iterator[None]:
-    """Pause garbage collection: its pauses would be charged to the database.
+    """Pause garbage collection: the database would be charged for its pauses.
 
-    Neither the loop nor the reports of progress make reference cycles, so memory stays flat
-    (benchmarks/memory.py, benchmarks/soak.py).
+    Neither the loop nor progress reports make reference cycles, so memory stays flat (benchmarks/memory.py,
+    benchmarks/soak.py).
     """
     gc.collect()
     gc.freeze()

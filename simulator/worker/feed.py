@@ -1,9 +1,9 @@
-"""What is sent, made before it is due: a writer's `Feed` of events, and a `Stock` of each query of a reader.
+"""Makes requests before they are due: a writer's `Feed` of events, a reader's `Stock` for each query.
 
-Whoever computes in another thread keeps the interpreter's lock from a sender that has just woken. That is
-harmless as long as it is mostly numpy's work, as events are and the parameters of queries: a thread makes
-these, many at once. To encode queries is Python's own work, a matter of some µs each: the sender does that
-itself while nothing is due, since it alone knows when that is.
+A thread that computes keeps the interpreter's lock from a sender that has just woken. That is harmless while
+numpy does most of the work, as it does for events and query parameters: a thread makes these, many at once.
+Encoding queries is work in Python, some µs each. The sender does it itself while nothing is due, since only
+the sender knows when that is.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ from .schedule import lower_priority
 
 T = TypeVar("T")
 
-# Least number of events that are generated and encoded at once. On a machine with a busy server, whose data
-# fill the caches, each chunk costs some 300 µs of CPU before it gets anywhere. Where that is much beside the
-# rest, chunks grow as long as one takes less than this, up to that many events: IoTDB's tablets of small rows
-# took 50 ns an event with the least number, and 35 with the most. A worker's memory stays flat.
+# The fewest events that are generated and encoded at once. On a machine with a busy server, whose data fill
+# the caches, each chunk has a fixed cost of some 300 µs of CPU. Where that matters, chunks grow up to the
+# second number, as long as one takes less than this time: IoTDB's tablets of small rows took 50 ns an event
+# with the first number and 35 ns with the second. A worker's memory stays flat.
 _CHUNK_EVENTS, _MOST_CHUNK_EVENTS = 16_384, 65_536
 _SHORT_CHUNK_S = 0.002
 
 _CHUNK_SINGLES, _CHUNK_AHEAD = 512, 2048
-"""The same for single requests: answers to those in flight have to wait while a chunk is encoded, 1 ms
-(Cassandra) to 2 ms (Elasticsearch). In a thread it disturbs some requests from its begin on, however long
-it takes, and so should come seldom."""
+"""The same for single requests. Answers to those in flight wait while a chunk is encoded, 1 ms (Cassandra) to
+2 ms (Elasticsearch). Each chunk made in a thread disturbs some requests, however short it is, so chunks
+should be rare."""
 
-# Options of glibc's `mallopt`, and their values: the most that it takes, and what some chunks need.
+# Options of glibc's `mallopt`, and their values: the largest allowed, and what some chunks need.
 # https://man7.org/linux/man-pages/man3/mallopt.3.html
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _TRIM_BYTES, _MMAP_BYTES = 1 << 26, 1 << 25
 
 _NO_END = 2**62
-"""A number that no run's events reach."""
+"""Larger than any event's number."""
 
-# How long a thread that has a request to send or an answer to take waits for the one that encodes, or reports
-# progress (Python's default is 5 ms, as long as many a request;
-# https://docs.python.org/3/library/sys.html#sys.setswitchinterval). A request costs 20 µs or more without its
-# wait: in a shorter time, the encoding thread would break into it.
+# How long a thread with a request to send or an answer to take waits for one that encodes or reports
+# progress. Python's default is 5 ms, as long as many requests take
+# (https://docs.python.org/3/library/sys.html#sys.setswitchinterval). A request costs 20 µs or more; with a
+# shorter interval the encoding thread would interrupt it.
 _SWITCH_INTERVAL_S = 0.00005
 
 # --- made by the sender, while it has time ----------------------------------------------------------
 
 _STEP_S, CLOSED_STEP_S = 0.00005, 0.0002
-"""How long a sender makes requests before it looks at the clock again, in an open and in a closed loop. After
-milliseconds of waiting the caches are cold: the first request costs 50 µs, and those behind it 3."""
+"""How long a sender makes requests before it looks at the clock again, in an open and in a closed loop.
+Caches are cold after milliseconds of waiting: the first request costs 50 µs, the next ones 3 µs."""
 
 _PART = 64
-"""How many requests an encoder is asked for; it makes each of them when it is taken."""
+"""How many requests one call of an encoder covers; each is encoded when it is taken."""
 
 _STOCK = 64
-"""How many requests a sender of an open loop has ready, for when there is no time to make more."""
+"""How many requests the sender of an open loop keeps ready for when there is no time to make more."""
 
 
 class Stock:
-    """Requests for the executions of a query. `blocks`: what is drawn of it, without an end."""
+    """Requests for the executions of a query. `blocks`: its drawn parameters, without end."""
 
     def __init__(
         self,
@@ -80,24 +80,24 @@ class Stock:
         most: int = _STOCK,
         step_s: float = _STEP_S,
     ) -> None:
-        """With `low` requests or more, none are made ahead. A step makes as many as take `step_s`, `most` at
-        most."""
+        """Requests are made ahead when fewer than `low` are ready. A step makes as many as fit in `step_s`,
+        at most `most`."""
         self._ready: deque[Any] = deque()
         self._low, self._most, self._step_s = low, most, step_s
         self._at_once = 1
         self._draw_s = 0.0
         self._late = self._encode_all(blocks, encode)
         self.encode_s = 0.0
-        """CPU time of encoding."""
+        """CPU time spent on encoding."""
 
     def take(self) -> Any:
-        """The next request, made only now if there was no time for it."""
+        """The next request; made now if there was no time to make it ahead."""
         if not self._ready:
             self._make()
         return self._ready.popleft()
 
     def make_ahead(self, until: float = inf) -> bool:
-        """Make some if any are lacking, and there is time until then. Returns whether it did."""
+        """Make some requests if too few are ready and there is time until `until`. Returns whether it did."""
         if len(self._ready) >= self._low or time.perf_counter() + self._step_s >= until:
             return False
         self._make()
@@ -120,7 +120,8 @@ class Stock:
             began_s = time.thread_time()
             block = next(blocks)
             self._draw_s += time.thread_time() - began_s
-            # What an encoder does for many at once would cost most of them several times as much for each.
+            # Work that an encoder does for many requests at once would cost several times as much for each
+            # alone.
             for first in range(0, len(block), _PART):
                 yield from encode(block.part(first, min(first + _PART, len(block))))
 
@@ -129,7 +130,8 @@ class Stock:
 
 
 def make_in_thread(thread: Executor, make: Callable[[], T]) -> Iterator[T]:
-    """What `make` gives, without an end: all but the first in a thread, while the one before is used."""
+    """The results of `make`, without end. All but the first are made in a thread while the previous one is
+    used."""
     made = make()
     while True:
         more = thread.submit(make)
@@ -139,7 +141,7 @@ def make_in_thread(thread: Executor, make: Callable[[], T]) -> Iterator[T]:
 
 @contextmanager
 def encoding_thread(punctual: bool) -> Iterator[Executor]:
-    """A thread that can be waited for briefly. `punctual`: it may be interrupted by the one that sends."""
+    """A thread for which others wait only briefly. `punctual`: the sender may interrupt it."""
     start = lower_priority if punctual else None
     with short_switch_interval(), ThreadPoolExecutor(1, "encode", start) as thread:
         yield thread
@@ -147,7 +149,7 @@ def encoding_thread(punctual: bool) -> Iterator[Executor]:
 
 @contextmanager
 def short_switch_interval() -> Iterator[None]:
-    """Let a thread wait only `_SWITCH_INTERVAL_S` for one that computes."""
+    """Let threads wait for one that computes only for `_SWITCH_INTERVAL_S`."""
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     try:
@@ -161,23 +163,23 @@ def short_switch_interval() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Chunk:
-    """Events that were generated and encoded at once."""
+    """Events generated and encoded together."""
 
     first: int
     count: int
     lacking: Counter[str]
-    """Nullable column -> how many of all events up to this chunk's last have no value in it."""
+    """Nullable column -> how many of all events up to this chunk's end have no value in it."""
 
 
 class Feed:
-    """A writer's requests in order, made chunk by chunk: one chunk ahead in a thread if the encoder
-    allows. Single requests of a closed loop are made when they are needed, since they are too short to be
-    disturbed. If they are due by the clock (`punctual`), it's the chunk that would disturb them: it takes as
-    long as some of them are apart.
+    """A writer's requests in order, made chunk by chunk: one chunk ahead in a thread, if the encoder allows
+    it. A closed loop makes single requests when they are needed, since they are too short to hold anything
+    up. If they are due by the clock (`punctual`), a chunk would hold them up: making one takes as long as the
+    time between some of them.
 
-    Keeps the CPU time of generating and encoding all that was fed, the first chunk included, though it
-    is made before the window opens (of the thread alone: waiting for a busy machine's processor is
-    not the encoder's cost).
+    Counts the CPU time of generating and encoding all requests, including the first chunk, which is made
+    before the window opens. It is the thread's own CPU time: waiting for a busy machine's processor is not
+    the encoder's cost.
     """
 
     def __init__(
@@ -188,8 +190,8 @@ class Feed:
         count: int | None,
         punctual: bool = False,
     ) -> None:
-        """`generate(first, count)` makes a block; events `first` to `first + count` are fed (None:
-        without end)."""
+        """`generate(first, count)` makes a block. Events `first` to `first + count` are fed (None: no
+        end)."""
         _keep_freed_memory()
         self._generate = generate
         self._encoder = encoder
@@ -201,11 +203,11 @@ class Feed:
         unit = encoder.unit_events or encoder.size
         singles = _CHUNK_AHEAD if self._in_thread else _CHUNK_SINGLES
         self._chunk = -(-(_CHUNK_EVENTS if batch else singles) // unit) * unit
-        # What numpy does with so many values at once would make requests late that are due by the clock.
+        # numpy's work on so many values at once would delay requests that are due by the clock.
         self._most_chunk = _MOST_CHUNK_EVENTS if batch and not punctual else self._chunk
         self._primed: deque[Request] | None = None
         self._chunks: deque[Chunk] = deque(maxlen=2)
-        """The one that is being sent, and the one beside it."""
+        """The chunk that is being sent, and its neighbour."""
         self.generate_s = 0.0
         self.encode_s = 0.0
         self._encoded_events = 0
@@ -226,7 +228,7 @@ class Feed:
                 chunk = more.result() if more else self._make_chunk()
 
     def _make_chunk(self) -> deque[Request]:
-        """The next chunk; empty if there is none."""
+        """The next chunk's requests; empty if there are none."""
         count = min(self._chunk, self._stop - self._next)
         if not count:
             return deque()
@@ -254,7 +256,7 @@ class Feed:
         return payloads
 
     def find_chunk(self, sent: int) -> Chunk | None:
-        """The chunk that is being sent when so many events have been sent in all."""
+        """The chunk that is being sent once `sent` events have been sent in all."""
         chunk = None
         for candidate in self._chunks:
             if chunk is None or candidate.first < self._first + sent:
@@ -262,7 +264,7 @@ class Feed:
         return chunk
 
     def count_lacking(self, sent: int) -> Counter[str]:
-        """Nullable column -> how many of the events that have been sent have no value in it."""
+        """Nullable column -> how many of the events sent so far have no value in it."""
         chunk = self.find_chunk(sent)
         if chunk is None:
             return Counter()
@@ -277,7 +279,7 @@ class Feed:
         )
 
     def forget_costs(self) -> None:
-        """Count what making payloads costs from here on: the warm-up is over."""
+        """Count costs from here on: the warm-up is over."""
         self.generate_s = self.encode_s = 0.0
         self._encoded_events = 0
 
@@ -289,9 +291,9 @@ class Feed:
 
 @cache
 def _keep_freed_memory() -> None:
-    """Let memory that is freed serve what is made next, and not go back to the kernel at once, as happens
-    with all that is larger than 128 KB: to get it again, page by page, took half of the CPU time of
-    encoding and sending large requests. Without glibc nothing happens."""
+    """Reuse freed memory instead of returning it to the kernel, as happens with every block above 128 KB.
+    Getting it back page by page took half of the CPU time of encoding and sending large requests. Without
+    glibc this does nothing."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         libc.mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)

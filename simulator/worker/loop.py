@@ -1,8 +1,8 @@
 """How requests are sent: one at a time or several in flight, each when it is due.
 
-*What* is sent is the feed's affair, *when* the `Schedule`'s, *how* a `Channel`'s, *how it is measured* the
-`Recorder`'s. Writers and readers differ in what becomes of a request that failed: a writer's is tried again
-until it is stored (`InsertLoop`), a reader's is a result (`reading.QueryLoop`).
+The feed decides *what* is sent, the `Schedule` *when*, a `Channel` *how*; the `Recorder` measures it. Writers
+and readers differ in what follows a failed request: a writer tries again until it is stored (`InsertLoop`),
+for a reader the failure is a result (`reading.QueryLoop`).
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ _MAX_BACKOFF_S = 2.0
 _MOST_DOUBLINGS = 30
 
 _BLOCKED_S = 0.001
-"""A database that doesn't read holds up whoever sends to it: submitting itself takes much less."""
+"""Submitting takes much less, unless the database doesn't read and so holds the sender up."""
 
 _OVERDUE_S = 0.1
-"""How long a request whose time has come may wait for answers to others to be taken."""
+"""How long a request that is due may wait while answers to others are taken."""
 
 _SETTLED, _SETTLED_AT_ONCE, _SETTLED_S, _OVERDUE_SETTLING_S = 256, 4096, 0.02, 0.5
-"""How often what isn't needed for each request is done: after about so many requests of an open loop, or so
-many of a closed one, as numpy would cost few of them more than their own work, but so far apart at least, and
-at most; later where no time is left."""
+"""How often work that isn't needed for each request is done: after about this many requests of an open loop,
+or of a closed one (for fewer, numpy would cost more than the requests themselves), at intervals between these
+two; later if there is no time to spare."""
 _SETTLING_S = 0.00015
-"""How long that takes in an open loop, which has no time for more."""
+"""How long that work takes in an open loop, which has no time for more."""
 
 
 class Loop(ABC):
-    """Sends requests over a channel until the feed or the schedule is over.
+    """Sends requests over a channel until the feed or the schedule ends.
 
-    A request that can be sent goes out before the last answers are noted, and before the one after it is
-    made: as little as possible is done between an answer and the next request.
+    A request that can be sent goes out before the last answers are recorded and before the next request is
+    made: as little as possible happens between an answer and the next request.
     """
 
     def __init__(
@@ -64,44 +64,44 @@ class Loop(ABC):
         self._places: deque[float] = deque()
         """Since when each free place in flight has been free."""
         self._in_use = 0
-        """Places of requests that are under way, or wait for another try."""
+        """Places of requests that were sent or wait for another try."""
         self._done: Sequence[Completion] = ()
-        """What was answered, and isn't noted yet."""
+        """Answers that aren't recorded yet."""
         self._not_before = 0.0
-        """When the next request may be sent, even if it is due."""
+        """The earliest time for the next request, even if it is due before."""
         self._resume_at = inf
-        """When `resume` has something to do."""
+        """When `resume` next has something to do."""
         self._held_up_until = 0.0
-        """Until when the database kept the client from sending anything."""
+        """Until when the database kept the client from sending."""
         self._settle_at, self._settled_at = 0.0, inf
         self._begun = self._settled = 0
-        """Requests that were sent, and how many of them when that was last done."""
+        """Requests sent, and how many had been sent when `settle` last ran."""
 
     @abstractmethod
     def note(self, completion: Completion) -> None:
-        """Measure a request that was answered."""
+        """Record a request that was answered."""
 
     @abstractmethod
     def fail(self, completion: Completion) -> None:
-        """What becomes of a request that failed: it is tried again, or its place is free (`release`)."""
+        """Handle a request that failed: it is tried again, or its place becomes free (`release`)."""
 
     def begin(self, request: Request) -> bool:
-        """Get ready for a request that is to be sent now. False if it can't be."""
+        """Prepare a request that is about to be sent. False if it can't be sent."""
         return True
 
     def resume(self, answered: bool) -> None:  # noqa: B027 - readers put nothing off
-        """Do what was put off until `_resume_at`, if its time has come; `answered`: there were answers."""
+        """Do what was put off until `_resume_at`, if that time has come. `answered`: there were answers."""
 
     def make_ahead(self, until: float) -> bool:
-        """Make some requests that will be due later, if there is time until then. Returns whether it did."""
+        """Make some later requests, if there is time until `until`. Returns whether it did."""
         return False
 
     def settle(self) -> None:
-        """Do what takes long, some times a second."""
+        """Do slow work, a few times a second."""
         self._recorder.settle()
 
     def run(self, feed: Iterable[Request]) -> None:
-        """Send all, and wait for all answers. Raises what `abort`, `note` and `fail` raise."""
+        """Send all requests and wait for all answers. Raises what `abort`, `note` and `fail` raise."""
         channel, schedule, clock = self._channel, self._schedule, time.perf_counter
         places, is_open, is_serial = self._places, self._is_open, channel.max_in_flight == 1
         self._not_before = schedule.begins
@@ -116,7 +116,7 @@ class Loop(ABC):
                         self._wait(inf)
                     now = clock()
                     if now >= self._settle_at:
-                        # While nothing is under way, if it is one after the other.
+                        # With one request at a time: while nothing is in flight.
                         self._settle()
                         now = clock()
                     if now < self._not_before:
@@ -138,8 +138,8 @@ class Loop(ABC):
             self._note_done()
 
     def _await_turn(self, request: Request) -> bool:
-        """Wait until a request of an open loop is due and a place is free, and take answers meanwhile. False
-        if the schedule is over."""
+        """Wait until a request of an open loop is due and a place is free; take answers meanwhile. False if
+        the schedule is over."""
         schedule, clock = self._schedule, time.perf_counter
         now = clock()
         due = request.due_s = schedule.next_due(now)
@@ -162,7 +162,7 @@ class Loop(ABC):
         return False
 
     def _await(self, at: float) -> float:
-        """Wait until then, or until the schedule is over, and take answers meanwhile. Returns the time."""
+        """Wait until `at` or the end of the schedule; take answers meanwhile. Returns the time."""
         schedule = self._schedule
         while (now := time.perf_counter()) < at and now < schedule.ends:
             self._note_done()
@@ -175,7 +175,7 @@ class Loop(ABC):
         return now
 
     def _wait(self, at_most_s: float) -> None:
-        """Note what was answered, and take further answers; wait up to that long for the first."""
+        """Record answers and take further ones; wait at most this long for the first."""
         self._note_done()
         resume_at = self._resume_at
         if resume_at != inf:
@@ -187,7 +187,7 @@ class Loop(ABC):
             if sent_s is not None and not request.attempts:
                 request.sent_s = sent_s
             if error is None:
-                # As `release`, in the hot path.
+                # Like `release`; inlined, as this is the hot path.
                 self._in_use -= 1
                 self._places.append(arrived_s)
             else:
@@ -201,7 +201,7 @@ class Loop(ABC):
             self.resume(bool(completions))
 
     def release(self, at_s: float) -> None:
-        """A request's place is free again since then."""
+        """Note that a request's place has been free since `at_s`."""
         self._in_use -= 1
         self._places.append(at_s)
 
@@ -221,9 +221,9 @@ class Loop(ABC):
 
 
 class InsertLoop(Loop):
-    """Tries each request again until it is stored, `retries` times or for `patience_s`. Its latency runs to
-    its acknowledgement, retries included: from when it was due in an open loop, from its first submission in
-    a closed one."""
+    """Tries each request until it is stored, `retries` times or for `patience_s`. Latency runs to the
+    acknowledgement, retries included: in an open loop from when the request was due, in a closed one from its
+    first submission."""
 
     def __init__(
         self,
@@ -234,13 +234,13 @@ class InsertLoop(Loop):
         schedule: Schedule | None = None,
         patience_s: float | None = None,
     ) -> None:
-        """`abort` is called before each retry; `patience_s`: a request may take so long, retries included,
-        instead of `retries` retries."""
+        """`abort` is called before each retry. `patience_s`: how long a request may take, retries included;
+        replaces `retries`."""
         super().__init__(channel, recorder, schedule, abort)
         self._retries = retries
         self._patience_s = patience_s
         self._waiting: list[tuple[float, int, Request]] = []
-        """A heap of what is tried again, and when."""
+        """A heap of requests to try again, by time."""
 
     def begin(self, request: Request) -> bool:
         if self._patience_s is not None:
@@ -269,7 +269,7 @@ class InsertLoop(Loop):
         self._put_off(completion.request, error)
 
     def _put_off(self, request: Request, error: Retryable) -> None:
-        """Have a request tried again some time later, before its deadline; GaveUp if it isn't."""
+        """Schedule another try of a request; GaveUp if none is left, or no time for one."""
         self._recorder.errors[error.kind] += 1
         now = time.perf_counter()
         patience_s, attempts = self._patience_s, request.attempts
@@ -282,8 +282,8 @@ class InsertLoop(Loop):
         self._resume_at = self._waiting[0][0]
 
     def resume(self, answered: bool) -> None:
-        # First all answers: with a connection, all that was under way by it is lost. But one answer may
-        # follow the other without end.
+        # Take all answers first: a lost connection fails everything in flight on it. But answers may also
+        # arrive without end.
         now = time.perf_counter()
         if self._waiting[0][0] > now - (_OVERDUE_S if answered else 0.0):
             return
@@ -297,7 +297,7 @@ class InsertLoop(Loop):
             self._put_off_due(request, error)
             return
         finally:
-            # Connecting again may have taken long, for which the client can't help.
+            # Reconnecting may have taken long; that is not the client's fault.
             self._held_up_until = time.perf_counter()
             self._resume_at = self._waiting[0][0] if self._waiting else inf
         if is_stored:
@@ -307,8 +307,8 @@ class InsertLoop(Loop):
             self._channel.submit(request)
 
     def _put_off_due(self, request: Request, error: Retryable) -> None:
-        """Put off a request that could not be sent again, and all that have become due meanwhile: they wait
-        for the same thing, and one after the other they would wait for minutes."""
+        """Put off a request that could not be sent again, and all others that have become due. They wait for
+        the same thing; one after the other they would wait for minutes."""
         now = time.perf_counter()
         due = [request]
         while self._waiting and self._waiting[0][0] <= now:
@@ -319,8 +319,7 @@ class InsertLoop(Loop):
 
 
 def choose_backoff_s(error: Retryable, attempt: int) -> float:
-    """Log that there will be a retry, and after how many; returns the time to wait, exponential with full
-    jitter.
+    """Log the retry. Returns how long to wait first: exponential with full jitter.
 
     https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/
     """

@@ -25,18 +25,19 @@ if TYPE_CHECKING:
 
 
 _AT_ONCE = 4096
-"""Requests counted at once, at most: with numpy a hundred cost little more than one."""
+"""The most requests counted at once: with numpy, a hundred cost little more than one."""
 
 
 class Recorder:
-    """Collects one worker's requests. Begins at `begin()`; its window opens after the schedule's warm-up
-    and ends with the schedule, or else with the last answer.
+    """Collects one worker's requests. Begins at `begin()`. Its window opens after the schedule's warm-up and
+    closes with the schedule, or with the last answer if the schedule has no end.
 
-    All requests are in the timeline. The rate counts what was acknowledged within the window. The
-    histograms have the requests that were due within it (sent, in a closed loop), whenever they were
-    answered: those that a stall holds up beyond the end are the ones that matter.
+    The timeline has all requests. The rate counts what was acknowledged within the window. The histograms
+    have the requests that were due within it (closed loop: sent), whenever they were answered: those that a
+    stall delays beyond the end matter most.
 
-    `record` is in the hot path of closed loops: it keeps what it is given, to count many at once.
+    `record` is in the hot path of closed loops: it only stores its arguments, which are counted later, many
+    at once.
     """
 
     def __init__(
@@ -45,8 +46,8 @@ class Recorder:
         open_window: Callable[[], None] = lambda: None,
         by_second: bool = False,
     ) -> None:
-        """`open_window` is called when a warm-up is over, in another thread; `by_second`: latencies are kept
-        second by second, too."""
+        """`open_window` is called in another thread when the warm-up is over. `by_second`: also keep
+        latencies second by second."""
         self._schedule = schedule or ClosedLoop()
         self._open_window = open_window
         self._pending: list[tuple[float, float, int]] = []
@@ -65,9 +66,9 @@ class Recorder:
         self._cpu_end: float | None = None
         self._throttling_begin: tuple[int, int] | None = None
         self._timers: list[threading.Timer] = []
-        """Notify when the window opens and when it ends, whatever the worker waits for then."""
+        """Signal the window's opening and end, whatever the worker waits for."""
         self._latency = LatencyRecorder()
-        """Of an open loop: the response times; else the service times."""
+        """Response times in an open loop, service times in a closed one."""
         self._service = LatencyRecorder(1 / 3)
         self._own_delay = LatencyRecorder(2 / 3)
         self._due_seconds: Counter[int] = Counter()
@@ -75,11 +76,11 @@ class Recorder:
         ends_s = self._schedule.stage_ends_s
         self._stages = StageRecorder(ends_s) if ends_s else None
         self._by_second = SecondRecorder() if by_second else None
-        # What that makes once is made now, and not while requests are sent.
+        # Do the one-time work now rather than while requests are sent.
         _ = self.latency_so_far().text
 
     def begin(self, origin: float) -> None:
-        """Start; `origin` is the common start on `time.perf_counter`'s clock."""
+        """Start. `origin`: the common start by `time.perf_counter`."""
         schedule = self._schedule
         schedule.begin(origin)
         self._origin = origin
@@ -94,7 +95,7 @@ class Recorder:
                 self._timers.append(timer)
 
     def end_early(self, at: float) -> None:
-        """Close the window then, and let the schedule end, if it doesn't end before. Called in another
+        """Close the window and end the schedule at `at`, if they don't end before. Called in another
         thread."""
         self._schedule.end_early(at)
         self._to = min(self._to, at)
@@ -111,18 +112,19 @@ class Recorder:
         self._cpu_end = time.process_time()
 
     def record(self, sent: float, answered: float, events: int) -> None:
-        """One request of a closed loop: submitted and acknowledged at these `perf_counter` times."""
+        """Record a request of a closed loop, by the `perf_counter` times of its submission and its answer."""
         self._pending.append((sent, answered, events))
         if len(self._pending) >= _AT_ONCE:
             self.settle()
 
     @property
     def events(self) -> int:
-        """Events acknowledged so far. May be asked in another thread: then it may be some too high."""
+        """Events acknowledged so far. May be called in another thread; the number may then be slightly too
+        high."""
         return self._events + sum(events for _, _, events in list(self._pending))
 
     def settle(self) -> None:
-        """Count what `record` was given."""
+        """Count what `record` has stored."""
         import numpy as np
 
         if not self._pending:
@@ -149,8 +151,8 @@ class Recorder:
     def record_due(
         self, due: float, free: float, sent: float, answered: float, events: int
     ) -> None:
-        """One request of an open loop, which was due and had a place in flight `free` at these times. If it
-        was held back because the fleet was cut off, it has arrived that much later."""
+        """Record a request of an open loop, by when it was due and when it had a `free` place in flight. If
+        it was held back because the fleet was cut off, it counts as having arrived that much later."""
         self._due_seconds[int(due - self._origin)] += events
         pauses = self._schedule.pauses
         arrived = due if pauses is None else due + pauses.measure_held_s(due, sent)
@@ -173,8 +175,8 @@ class Recorder:
         self._count(answered, events)
 
     def record_failed(self, due: float, ended: float) -> None:
-        """Note a query that was due then, and failed. It isn't in the timeline of what was due, since nothing
-        waits for it any more."""
+        """Record a query that was due at `due` and failed. The timeline of due requests leaves it out, since
+        nothing waits for it any longer."""
         self._last = max(self._last, ended)
         if due >= self._from:
             self._due += 1
@@ -187,12 +189,12 @@ class Recorder:
             self.measured += events
         if answered - self._last >= GAP_S:
             self._gaps.append((self._last - self._origin, answered - self._origin))
-        # Answers to requests in flight may come here in another order than they came in.
+        # Answers may be recorded in another order than they arrived in.
         self._last = max(self._last, answered)
 
     def leave_unsent(self, due: float, events: int) -> None:
-        """The schedule is over: `due` was the next request's time, and all further ones are left, too. They
-        have waited till now, so they count with the least that their time can have been."""
+        """Record that the schedule is over: the request due at `due` and all later ones were never sent. They
+        have waited until now, so they count with the shortest time they can have taken."""
         import numpy as np
 
         for times in (np.array([due]), *self._schedule.remaining()):
@@ -208,7 +210,7 @@ class Recorder:
             self._record_waiting(waiting)
 
     def _record_waiting(self, times: FloatArray) -> None:
-        """Note that what was due at these times has waited till the window's end."""
+        """Record that requests due at these times waited until the window's end."""
         pauses = self._schedule.pauses
         waited_s = self._to - times if pauses is None else pauses.measure_waiting_s(times, self._to)
         self._latency.record_many(waited_s)
@@ -216,8 +218,8 @@ class Recorder:
             self._stages.add_waiting(times - self._origin, waited_s)
 
     def give_up(self, events_per_request: int, most: int | None = None) -> None:
-        """Close the window now, and not when the schedule is over. In an open loop, all counts that was due
-        by then, `most` events in all: what was acknowledged was due, but says nothing about what wasn't."""
+        """Close the window now, before the schedule is over. In an open loop everything due by then counts,
+        `most` events at most: what was acknowledged had been due, but says nothing about the rest."""
         self._to = min(self._to, time.perf_counter())
         self.end()
         if self._schedule.is_open:
@@ -263,7 +265,7 @@ class Recorder:
         return time.perf_counter() - self._origin
 
     def latency_so_far(self) -> Histogram:
-        """Latencies of the window's requests that were answered so far. May be called in another thread."""
+        """Latencies of the window's requests answered so far. May be called in another thread."""
         coarse = self._latency.coarsen()
         waiting = [answered - sent for sent, answered, _ in self._pending if sent >= self._from]
         if waiting:
@@ -271,8 +273,8 @@ class Recorder:
         return coarse
 
     def backlog(self, events_per_request: int, most: int | None = None) -> int | None:
-        """Events of an open loop, `most` of them in all, that are due and not acknowledged; None of a closed
-        loop. May be asked in another thread."""
+        """Events of an open loop, `most` in all, that are due and not acknowledged; None for a closed loop.
+        May be called in another thread."""
         due = self._schedule.count_due(time.perf_counter())
         if due is None:
             return None
@@ -280,13 +282,13 @@ class Recorder:
         return max(0, (events if most is None else min(events, most)) - self.events)
 
     def result(self, **more: Any) -> WorkerFigures:
-        """What was measured, for the collector; `more`: what only writers, or only readers, have."""
+        """What was measured, for the collector. `more`: fields that only writers or only readers have."""
         assert self._cpu_end is not None
         schedule, pauses, gaps = self._schedule, self._schedule.pauses, self._gaps
         start = max(self._begin, self._from)
         end = max(start, self._last if self._to == inf else self._to)
         if self._to < inf and self._to - self._last >= GAP_S:
-            # The one that the end of the run cut off.
+            # The gap that the end of the run cut off.
             gaps = [*gaps, (self._last - self._origin, self._to - self._origin)]
         offered = None
         if schedule.is_open:
@@ -319,10 +321,10 @@ class Recorder:
 
 
 class SecondRecorder:
-    """The latencies of the requests of each second since the common start, for runs in which something is
-    done to the database every now and then, which no percentile of the whole run shows. One thread records.
+    """The latencies of the requests of each second since the common start. For runs in which something
+    happens to the database now and then: percentiles of the whole run would hide it. One thread records.
 
-    Seconds that are over are kept packed into some hundred bytes each, so that a day's run has room.
+    Seconds that are over are packed into some hundred bytes each, so a day's run fits in memory.
     """
 
     def __init__(self) -> None:
@@ -331,7 +333,7 @@ class SecondRecorder:
         self._seconds: list[tuple[int, Histogram]] = []
 
     def record(self, at_s: float, latency_s: float) -> None:
-        """Note a request that was sent (in an open loop: due) then. In the hot path."""
+        """Record a request that was sent (open loop: due) at `at_s`. In the hot path."""
         second = max(0, int(at_s))
         if second > self._newest:
             # Some 0.1 ms, once a second.
@@ -346,18 +348,19 @@ class SecondRecorder:
         self._pending.clear()
 
     def result(self) -> list[tuple[int, Histogram]]:
-        """Second and latencies; a second whose requests were answered late may be there several times."""
+        """Seconds with their latencies. A second may appear several times if some of its answers were
+        late."""
         self._keep()
         return self._seconds
 
 
 class StageRecorder:
-    """What became of the requests that were due in each stage. Times count from the common start."""
+    """What happened to the requests that were due in each stage. Times count from the common start."""
 
     def __init__(self, ends_s: Sequence[float]) -> None:
-        """`ends_s`: when each stage ends."""
+        """`ends_s`: the end of each stage."""
         self._ends_s = list(ends_s)
-        # One more for what comes after the last stage.
+        # One more, for what comes after the last stage.
         self._due, self._achieved, self._all_due, self._all_done = (
             [0] * (len(self._ends_s) + 1) for _ in range(4)
         )
@@ -366,7 +369,7 @@ class StageRecorder:
     def record(
         self, due_s: float, answered_s: float, events: int, response_s: float | None
     ) -> None:
-        """Count a request that was answered; `response_s`: None if it was due before the window."""
+        """Count an answered request. `response_s`: None if it was due before the window."""
         due_in, done_in = bisect_right(self._ends_s, due_s), bisect_right(self._ends_s, answered_s)
         self._all_due[due_in] += events
         self._all_done[done_in] += events
@@ -379,7 +382,7 @@ class StageRecorder:
         self._achieved[bisect_right(self._ends_s, answered_s)] += events
 
     def add_due(self, due_s: FloatArray, events: FloatArray, counts: BoolArray) -> None:
-        """Add requests that were due at these times, with these numbers of events, and weren't answered;
+        """Add requests that were due at these times, with these numbers of events, and weren't answered.
         `counts`: whether each was due in the window."""
         import numpy as np
 
@@ -390,7 +393,7 @@ class StageRecorder:
             self._due[place] += int(events[own & counts].sum())
 
     def add_waiting(self, due_s: FloatArray, waited_s: FloatArray) -> None:
-        """Add requests of the window that were due at these times, and how long each has waited until now."""
+        """Add requests of the window that were due at these times, and how long each has waited so far."""
         import numpy as np
 
         places = np.searchsorted(self._ends_s, due_s, side="right")
@@ -398,11 +401,11 @@ class StageRecorder:
             self._latency[place].record_many(waited_s[places == place])
 
     def forget_due(self) -> None:
-        """Forget what was due, as it is added anew."""
+        """Forget what was due; it is about to be added again."""
         self._all_due, self._due = ([0] * len(self._all_due) for _ in range(2))
 
     def result(self) -> list[StageResult]:
-        """What became of each stage, for the collector."""
+        """The figures of each stage, for the collector."""
         due, done = accumulate(self._all_due), accumulate(self._all_done)
         return [
             StageResult(

@@ -1,5 +1,5 @@
-"""What a reader asks: queries that are always the same, and those that are drawn for each execution; and the
-first answer to each, which is kept to be checked."""
+"""A reader's queries: some are always the same, some are drawn for each execution. The first answer to each
+is kept for checking."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from ..workloads.schema import Schema
 from .feed import CLOSED_STEP_S, Stock, encoding_thread, make_in_thread
 
 _FIRST_DRAWN, _MOST_DRAWN = 16, 512
-"""How many executions are drawn at once, at first and later: for a single one, numpy would cost as much as
-for a hundred, some 0.1 ms."""
+"""How many executions are drawn at once, at first and later. For a single one numpy would cost as much as for
+a hundred, some 0.1 ms."""
 
 _DRAWN_AHEAD = 4096
-"""The same in a thread, which disturbs what is due then."""
+"""The same in a thread, which delays what is due meanwhile."""
 
 _AT_ONCE = 16
-"""How many queries of a closed loop are encoded in one go, while the database answers another."""
+"""How many queries of a closed loop are encoded at once while the database answers another."""
 
 
 class _Drawn:
-    """A query whose parameters are drawn, and the requests that are made of it ahead of time."""
+    """A query with drawn parameters, and its requests made ahead of time."""
 
     def __init__(self, query: Query, stored: Stored, reader: int, asker: Asker) -> None:
         self.query = query
         self.rows = find_row_count(query, stored)
-        """How many rows each right answer has, if that is known."""
+        """How many rows a right answer has, if known."""
         self.generate_s = 0.0
-        """CPU time of drawing."""
+        """CPU time spent on drawing."""
         self._stored, self._reader, self._encode = stored, reader, asker.encode
         self._next = 0
         self.open_stock(None)
 
     def open_stock(self, thread: Executor | None) -> None:
-        """Begin to make requests; `thread`: draws what those of an open loop are made of."""
+        """Begin to make requests. `thread` draws the parameters of an open loop's."""
         if thread is None:
             draw = partial(self._draw_next, _MOST_DRAWN)
             self.stock = Stock(iter(draw, None), self._encode, 1, _AT_ONCE, CLOSED_STEP_S)
@@ -85,9 +85,8 @@ class Questions:
         redraw: bool = True,
         chance: int | None = None,
     ) -> None:
-        """`go`: which events are stored; `reader`: the reader's number, which parameters depend on; `redraw`:
-        each execution has parameters of its own; `chance`: as `Stored` takes it. OptionError as from
-        `Module.queries`."""
+        """`go`: which events are stored. `reader`: its number, on which the parameters depend. `redraw`: each
+        execution has its own parameters. `chance`: as for `Stored`. OptionError as from `Module.queries`."""
         self._module = module
         self._asker = asker
         self._redraw = redraw
@@ -109,9 +108,8 @@ class Questions:
 
     @contextmanager
     def feed(self, punctual: bool = False) -> Iterator[None]:
-        """Get ready to be asked: make the first requests of each query, outside of the measured window.
-        `punctual`: requests are due by the clock, so more of them are made by `make_ahead`, of parameters
-        that a thread draws."""
+        """Make the first requests of each query, before the measured window. `punctual`: requests are due by
+        the clock, so `make_ahead` keeps more of them ready, from parameters drawn in a thread."""
         if self._stored is not None and any(drawn.query.instant for drawn in self._drawn.values()):
             self._stored.prepare_events()
         with ExitStack() as stack:
@@ -132,17 +130,17 @@ class Questions:
         return self._drawn[name].stock.take() if fixed is None else fixed
 
     def make_ahead(self, until: float = inf) -> bool:
-        """Make some requests that are lacking, if there is time until then. Returns whether it did."""
+        """Make some requests if too few are ready and there is time until `until`. Returns whether it did."""
         return any(drawn.stock.make_ahead(until) for drawn in self._drawn.values())
 
     @property
     def generate_s(self) -> float:
-        """CPU time of drawing parameters."""
+        """CPU time spent on drawing parameters."""
         return sum(drawn.generate_s for drawn in self._drawn.values())
 
     @property
     def encode_s(self) -> float:
-        """CPU time of making requests of them."""
+        """CPU time spent on encoding requests."""
         return sum(drawn.stock.encode_s for drawn in self._drawn.values())
 
     def forget_costs(self) -> None:
@@ -151,23 +149,23 @@ class Questions:
             drawn.generate_s = drawn.stock.encode_s = 0.0
 
     def find_shortfall(self, name: str, rows: int) -> str | None:
-        """What is wrong with an answer of so many rows, where that can be known without decoding it."""
+        """What is wrong with an answer of `rows` rows, as far as that shows without decoding it."""
         drawn = self._drawn.get(name)
         if drawn is None or drawn.rows is None or drawn.rows == rows:
             return None
         return f"the answer has {rows:,} rows instead of {drawn.rows:,}"
 
     def decode(self, received: Received) -> Sequence[Sequence[Any]]:
-        """The rows of an answer; SimulatorError if it is not in the form of one."""
+        """The rows of an answer. SimulatorError if it is malformed."""
         return self._asker.decode(received)
 
     def width(self, name: str) -> int:
-        """How many values a row of an answer has; 1 if the query isn't described."""
+        """How many values each row of an answer has; 1 if the query isn't described."""
         description = self._module.describe_query(name)
         return description.width if description else 1
 
     def bind(self, name: str, execution: int) -> BoundQuery | None:
-        """The query that an execution asked, with its parameters; None if it isn't described."""
+        """The query of an execution with its parameters; None if it isn't described."""
         if name in self._drawn:
             assert self._stored is not None
             drawn = execution if self._redraw else 0
@@ -181,17 +179,17 @@ class Questions:
 # The first answer that a reader gets to each query, kept to be checked.
 
 KEPT_VALUES = 500_000
-"""How many values of answers a reader keeps: with the Python objects that they become, 50 MB at most."""
+"""How many values of answers a reader keeps: 50 MB as Python objects, at most."""
 _KEPT_BYTES = 100_000_000
-"""How long answers may be as they came, for the same reason."""
+"""How many bytes of undecoded answers a reader keeps, for the same reason."""
 
 
 class FirstAnswers:
-    """The first answers of one reader, as they came. Keeping one costs next to nothing, so it is done between
-    two questions."""
+    """The first answers of one reader, undecoded. Keeping one costs next to nothing, so it happens between
+    two queries."""
 
     def __init__(self, questions: Questions, wanted: bool) -> None:
-        """Answers are kept only if they are `wanted`."""
+        """Answers are kept only if `wanted`."""
         self._questions = questions
         self._kept: dict[str, tuple[int, Received]] = {}
         self._too_long: list[str] = []
@@ -199,7 +197,7 @@ class FirstAnswers:
         self._missing = set(questions.names) if wanted else set()
 
     def note(self, name: str, execution: int, received: Received) -> None:
-        """Take an answer to a query; the first one is kept."""
+        """Take an answer to a query; only the first one is kept."""
         if name not in self._missing:
             return
         self._missing.discard(name)
@@ -212,7 +210,7 @@ class FirstAnswers:
         self._kept[name] = execution, received
 
     def hand_in(self, worker: int, schema: Schema) -> WorkerAnswers:
-        """All answers that are kept, decoded. They are forgotten then."""
+        """Return all kept answers, decoded, and forget them."""
         reason = f"answers of more than {KEPT_VALUES:,} values are too long to keep"
         answers = WorkerAnswers(
             worker=worker, answers=[], unchecked=dict.fromkeys(self._too_long, reason)

@@ -1,4 +1,4 @@
-"""A worker that asks queries: each a number of times, or all for a time."""
+"""A worker that runs queries: each a number of times, or all for a time."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from .schedule import Schedule, make_schedule, sharpen_sleep
 _log = logging.getLogger(__name__)
 
 _RECONNECT_S = 0.5
-"""How long a reader waits before it tries to connect again: a database that restarts is away for seconds."""
+"""How long a reader waits before it reconnects: a database that restarts is away for seconds."""
 
 
 class ReadingWorker(Worker):
-    """Asks queries."""
+    """Runs queries."""
 
     def run(self) -> WorkerResult:
         go = self._client.ready(Stage.PREPARED)
@@ -46,7 +46,8 @@ class ReadingWorker(Worker):
             return self._run_queries(questions, asker, number)
 
     def _run_queries(self, questions: Questions, asker: Asker, number: int) -> WorkerResult:
-        """Ask until the schedule is over, or each query `load.runs` times; `number`: within the group."""
+        """Query until the schedule is over, or each query has run `load.runs` times. `number`: within the
+        group."""
         load, names = self._load, questions.names
         by_number = load.duration_s is None
         turns: Iterator[str]
@@ -54,7 +55,7 @@ class ReadingWorker(Worker):
             turns = chain.from_iterable(repeat(names, load.runs))
         else:
             weights = {name: load.weights.get(name, 1.0) for name in names}
-            # Readers that all began with the same query would ask it in step.
+            # If all readers began with the same query, they would run it in step.
             turns = islice(take_turns(weights), number, None)
         schedule = make_schedule(load, number, self._chance)
         recorder = Recorder(schedule, questions.forget_costs, self._by_second)
@@ -70,7 +71,7 @@ class ReadingWorker(Worker):
             if self._settings.abort_limits:
                 changes["queries"] = asking.read_queries()
             if by_number:
-                # A query that failed is one less to be asked.
+                # A failed query leaves one fewer to run.
                 changes["done"] = report.done + failed
             return report.model_copy(update=changes)
 
@@ -92,14 +93,14 @@ class ReadingWorker(Worker):
         return self._result(recorder.elapsed_s(), figures, answers_follow=load.check)
 
     def finish(self) -> None:
-        """Hand in the first answers, as soon as no other worker is measuring any more."""
+        """Hand in the first answers once no other worker is measuring."""
         if self._load.check:
             self._client.ready(Stage.CHECK)
             self._client.answers(self._answers.hand_in(self._number, self._module.job.schema))
 
 
 Noted = tuple[int, float, float, float, float, int, int]
-"""An answer: which execution it is of, from 0 on; when that had a place in flight, was due, was sent and was
+"""An answer: number of the execution from 0; when it had a place in flight, was due, was sent and was
 answered; rows and bytes."""
 
 
@@ -109,15 +110,15 @@ class QueryStats:
 
     query: str
     is_open: bool = False
-    """Whether executions are due by the clock: then the time since they were sent is a figure of its own."""
+    """Whether executions are due by the clock: then service time is a figure of its own."""
     worker: int | None = None
-    """The reader whose executions are kept one by one; None: they aren't."""
+    """The reader whose executions are kept one by one; None: they aren't kept."""
     executions: int = 0
     errors: int = 0
     error: str | None = None
     rows: int = 0
     bytes: int = 0
-    """Total of the window's answers, like `rows`."""
+    """Total over the answers in the window, like `rows`."""
     rows_min: int | None = None
     rows_max: int = 0
     """The fewest and the most rows of an answer."""
@@ -125,7 +126,7 @@ class QueryStats:
     warm_s: float = 0.0
     warm: int = 0
     pause_s: float = 0.0
-    """How long the places of its executions were free within the window before they were sent, in total."""
+    """How long places in flight were free within the window before these executions were sent, in total."""
     latency: LatencyRecorder = field(default_factory=LatencyRecorder)
     service: LatencyRecorder = field(default_factory=LatencyRecorder)
     each: list[Execution] = field(default_factory=list)
@@ -133,7 +134,7 @@ class QueryStats:
     """Answers that aren't counted yet."""
 
     def settle(self, measured_from: float) -> None:
-        """Count what is noted, many at once; the window opens then."""
+        """Count stored answers, many at once. `measured_from`: when the window opens."""
         if not self.noted:
             return
         execution, free, due, sent, answered, rows, sizes = map(
@@ -164,7 +165,7 @@ class QueryStats:
         self.noted = []
 
     def note_error(self, execution: int, error: Exception) -> None:
-        """Note an execution that failed: that a database can't answer it is a result, too. The first error's
+        """Record a failed execution: that a database can't answer a query is a result, too. The first error's
         message goes into the result and the table."""
         self.errors += 1
         message = redact(str(error))
@@ -186,7 +187,7 @@ class QueryStats:
             errors=self.errors,
             error=self.error,
             rows=self.rows,
-            # No answer is without any.
+            # Every answer has some bytes; 0 means not measured.
             bytes=self.bytes if self.bytes or not self.executions else None,
             rows_min=self.rows_min,
             rows_max=None if self.rows_min is None else self.rows_max,
@@ -199,8 +200,7 @@ class QueryStats:
 
 
 class QueryLoop(Loop):
-    """Asks one query after the other, or several in flight. One that fails keeps no other from being
-    asked."""
+    """Runs queries one at a time or several in flight. One that fails doesn't stop the others."""
 
     def __init__(
         self,
@@ -212,8 +212,8 @@ class QueryLoop(Loop):
         keep: Callable[[str, int, Received], object] = lambda name, execution, received: None,
         worker: int | None = None,
     ) -> None:
-        """`abort` is called now and then; `keep` is given a query's name, the number of an execution from 0
-        on, and its answer; `worker`: keep the figures of every execution, under this reader's number."""
+        """`abort` is called now and then. `keep` takes a query's name, the number of an execution from 0, and
+        its answer. `worker`: keep the figures of every execution under this reader's number."""
         super().__init__(asker, recorder, schedule, abort)
         self._questions = questions
         self._keep = keep
@@ -222,18 +222,18 @@ class QueryLoop(Loop):
 
     @property
     def failed(self) -> int:
-        """Questions that failed, which are not in the recorder."""
+        """Queries that failed; the recorder doesn't have them."""
         return sum(stats.errors for stats in self.stats.values())
 
     def read_queries(self) -> dict[str, QueryProgress]:
-        """What was asked so far. Called in another thread."""
+        """What was queried so far. Called in another thread."""
         return {
             name: QueryProgress(latency=stats.latency.coarsen(), failed=stats.errors)
             for name, stats in self.stats.items()
         }
 
     def read_size(self) -> dict[str, int]:
-        """Rows and bytes of the answers of the window so far. Called in another thread."""
+        """Rows and bytes of the window's answers so far. Called in another thread."""
         queries = self.stats.values()
         noted = [answer for stats in queries for answer in list(stats.noted)]
         counted = [answer for answer in noted if answer[2] >= self._schedule.measured_from]
@@ -247,8 +247,7 @@ class QueryLoop(Loop):
         return [stats.result() for stats in self.stats.values()]
 
     def ask(self, turns: Iterable[str]) -> None:
-        """Ask the queries of these names in turn, each when it is due, until the schedule or the turns are
-        over."""
+        """Run these queries in turn, each when it is due, until the schedule or the turns end."""
         self.run(self._make_requests(turns))
         self.settle()
 
@@ -261,8 +260,8 @@ class QueryLoop(Loop):
 
     @property
     def pause_s(self) -> float:
-        """How long places in flight were free within the window of a closed loop, in total: the time from an
-        answer to the next query."""
+        """How long places in flight were free within a closed loop's window, in total: from an answer to the
+        next query."""
         return 0.0 if self._is_open else sum(stats.pause_s for stats in self.stats.values())
 
     def make_ahead(self, until: float) -> bool:
@@ -286,7 +285,7 @@ class QueryLoop(Loop):
             return False
         self._is_connected = True
         if not self._is_open:
-            # That was the database's time, and not the client's.
+            # This time was the database's, not the client's.
             self._held_up_until = time.perf_counter()
         return True
 
@@ -321,7 +320,7 @@ class QueryLoop(Loop):
         self._note_error(request, error, ended_s)
 
     def _reconnect_after(self, failed_s: float) -> None:
-        # Nothing tells when the database is back.
+        # Nothing signals that the database is back.
         self._not_before = failed_s + _RECONNECT_S
 
     def _note_error(self, request: Request, error: Exception, ended_s: float) -> None:
@@ -331,7 +330,7 @@ class QueryLoop(Loop):
 
 
 def take_turns(weights: Mapping[str, float]) -> Iterator[str]:
-    """Names in turn without end, each as often as its weight says and spread as evenly as can be."""
+    """Names in turn without end, each as often as its weight says, and spread as evenly as possible."""
     if len(set(weights.values())) == 1:
         yield from cycle(weights)
     credit = dict.fromkeys(weights, 0.0)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     FloatArray = NDArray[floating[Any]]
     FindDue = Callable[[int, int], FloatArray]
-    """Number of the first request, and of how many -> when they are due, in s since the common start."""
+    """(number of the first request, how many) -> when they are due, in s since the common start."""
 
 _PR_SET_TIMERSLACK = 29
 """https://github.com/torvalds/linux/blob/master/include/uapi/linux/prctl.h"""
@@ -36,27 +36,27 @@ _SCHED_ATTR = struct.Struct("=IIQiIQQQ")
 """https://man7.org/linux/man-pages/man2/sched_setattr.2.html: size, policy, flags, nice, priority, runtime,
 deadline, period."""
 _SHARP_SLICE_NS, _USUAL_SLICE_NS = 100_000, 3_000_000
-"""The shortest slice that Linux grants, and its usual one."""
+"""The shortest slice that Linux grants, and the usual one."""
 
 _LONGEST_SLEEP_S = 0.5
-"""How often a wait for a request that is due in minutes looks whether the schedule is over."""
+"""How often a wait of minutes checks whether the schedule is over."""
 
-# Gaps drawn at once: numpy's cost for one would be as much as a request's. Drawing so many takes some
-# 40 µs, in which no request can leave.
+# Gaps drawn at once. For a single one numpy would cost as much as a whole request; drawing this many takes
+# some 40 µs, in which no request can leave.
 _DRAWN_AT_ONCE = 4096
 
-# The same of a recording, whose requests may have a thousand events each.
+# The same for a recording, whose requests may have a thousand events each.
 _FOUND_AT_ONCE = 64
 
-# The same for what was never sent, of which there may be millions.
+# The same for requests that were never sent; there may be millions.
 _LEFT_AT_ONCE = 1 << 18
 
 
 class Pace:
-    """Stretches and shortens the time of a schedule at the mean rate such that each stage has its own rate.
+    """Maps times at the mean rate to times at which each stage has its own rate.
 
-    A Poisson process at a constant rate becomes one at the rate of each stage, and what was even stays even
-    within each stage. In all, as many requests are due as before.
+    A Poisson process at a constant rate becomes one at each stage's rate; even gaps stay even within a stage.
+    The total number of due requests doesn't change.
     """
 
     def __init__(self, stages: Sequence[RateStage]) -> None:
@@ -75,7 +75,7 @@ class Pace:
         return clock_s
 
     def find_even_s(self, clock_s: float) -> float:
-        """The time at the mean rate by which as much is due as by this time of the clock."""
+        """The time at the mean rate by which as much is due as at `clock_s` by the clock."""
         import numpy as np
 
         return float(np.interp(clock_s, self._clock_s, self._even_s))
@@ -83,7 +83,7 @@ class Pace:
 
 @dataclass
 class _Return:
-    """What became of the requests that were sent after a pause, until the next one."""
+    """What happened to the requests sent between a pause and the next one."""
 
     begins: float
     ends: float
@@ -91,9 +91,9 @@ class _Return:
     """When the next pause begins."""
     held: int = 0
     emptied: float | None = None
-    """When nothing that was due was left to send."""
+    """When the backlog of due requests was empty."""
     last_answer: float = -inf
-    """When the last answer came to what was sent until then."""
+    """When the last of the requests sent until then was answered."""
     lateness_s: float = 0.0
     burst: LatencyRecorder = field(default_factory=LatencyRecorder)
     after: LatencyRecorder = field(default_factory=LatencyRecorder)
@@ -102,13 +102,13 @@ class _Return:
 class Pauses:
     """When nothing is sent, and how that is made up for. Times are `time.perf_counter`'s.
 
-    What was due in a pause, or before it and could not be sent in time, is sent in its order once the pause
-    is over. The time that it was held back is in no response time: for the database, the devices send it when
-    the fleet is back.
+    Requests that were due in a pause, or before it and not sent in time, are sent in order once the pause is
+    over. Response times don't include the time for which they were held back: from the database's view, the
+    devices send them when the fleet is back.
     """
 
     def __init__(self, pauses: Sequence[FleetPause]) -> None:
-        """`pauses`: in order, and apart."""
+        """`pauses`: in order, without overlap."""
         self._pauses = pauses
         self._start = 0.0
         self._returns: list[_Return] = []
@@ -126,23 +126,23 @@ class Pauses:
         ]
 
     def find_opening(self, at: float) -> float:
-        """When a request that is to be sent then can be sent: later if the fleet is cut off then."""
+        """When a request meant for `at` can be sent: later, if the fleet is cut off then."""
         before = self._find_last(at)
         return at if before is None else max(at, before.ends)
 
     def _find_last(self, at: float) -> _Return | None:
-        """The last pause that has begun by then."""
+        """The last pause that has begun by `at`."""
         place = bisect_right(self._begins, at)
         return self._returns[place - 1] if place else None
 
     def measure_held_s(self, due: float, sent: float) -> float:
-        """How long a request that was due and sent at these times was held back."""
+        """How long a request due and sent at these times was held back."""
         return sum(
             max(0.0, min(sent, pause.ends) - max(due, pause.begins)) for pause in self._returns
         )
 
     def measure_waiting_s(self, due: FloatArray, until: float) -> FloatArray:
-        """How long requests that were due at these times have waited for the database, until `until`."""
+        """How long requests due at these times have waited for the database, until `until`."""
         import numpy as np
 
         waited_s: FloatArray = until - due
@@ -152,7 +152,7 @@ class Pauses:
         return waited_s
 
     def take_turn(self, due: float, now: float) -> None:
-        """Note that all requests before one that is due then have been sent by now."""
+        """Note that all requests before the one due at `due` have been sent by now."""
         last = self._find_last(due)
         if last is not None and last.emptied is None and due > now and due >= last.ends:
             last.emptied = max(now, last.ends)
@@ -174,7 +174,7 @@ class Pauses:
         last.last_answer = max(last.last_answer, answered)
 
     def result(self, all_sent: bool) -> list[CatchUp]:
-        """What became of each pause, for the collector. `all_sent`: nothing that was due is left."""
+        """The outcome of each pause, for the collector. `all_sent`: nothing that was due is left."""
         return [
             CatchUp(
                 begins_s=pause.begins_s,
@@ -192,20 +192,20 @@ class Pauses:
 
 
 class Schedule(ABC):
-    """Says of one request after the other when it is due. Times are `time.perf_counter`'s."""
+    """Says when each request is due. Times are `time.perf_counter`'s."""
 
     begins: float = 0.0
     """The common start."""
     measured_from: float = 0.0
     """When the window opens: after the warm-up."""
     ends: float = inf
-    """When nothing is sent any more."""
+    """The time from which nothing more is sent."""
     is_open: bool = False
-    """Whether requests are due by the clock (an open loop) and not by the answer before."""
+    """Whether requests are due by the clock (open loop), not upon the previous answer."""
     stage_ends_s: Sequence[float] = ()
     """When each stage of a changing rate ends, since the start."""
     pauses: Pauses | None = None
-    """Times in which what is due is held back."""
+    """Times in which due requests are held back."""
 
     def __init__(self, warm_up_s: float = 0.0, duration_s: float | None = None) -> None:
         self._warm_up_s = warm_up_s
@@ -218,63 +218,63 @@ class Schedule(ABC):
         self.ends = start + self._duration_s
 
     def end_early(self, at: float) -> None:
-        """Let the schedule end then, if not before. May be called in another thread."""
+        """End the schedule at `at`, if it doesn't end before. May be called in another thread."""
         self.ends = min(self.ends, at)
 
     def _measure_length_s(self, until: float = inf) -> float:
-        """The time from the common start to the end, or until then. `ends - begins` is rounded: whether what
-        is due at the very end is before it would depend on the clock's value at the start."""
+        """The time from the common start to the end, or to `until`. `ends - begins` is rounded: whether a
+        request due at the very end still counts would depend on the clock's value at the start."""
         return min(self._duration_s, until - self.begins, self.ends - self.begins)
 
     def await_due(self, due: float) -> None:
-        """Sleep until then, or until the schedule is over, which may come earlier meanwhile."""
+        """Sleep until `due` or the end of the schedule, which may be brought forward meanwhile."""
         while (left_s := min(due, self.ends) - time.perf_counter()) > 0:
             time.sleep(min(left_s, _LONGEST_SLEEP_S))
 
     @abstractmethod
     def next_due(self, now: float) -> float:
-        """When the next request is due; not after `now`: at once. `ends` or later: there is none."""
+        """When the next request is due. Not after `now`: at once. `ends` or later: there is none."""
 
     def find_opening(self, due: float, now: float) -> float:
-        """When a request that is due then can be sent, if not before `now`."""
+        """When a request due at `due` can be sent, if not before `now`."""
         return due if self.pauses is None else self.pauses.find_opening(max(due, now))
 
     def count_due(self, until: float) -> int | None:
-        """How many requests of an open loop are due by then; None of a closed one. May be asked in
-        another thread. Of Poisson arrivals that `next_due` is far from, it is the mean number."""
+        """How many requests of an open loop are due by `until`; None for a closed loop. May be called in
+        another thread. For Poisson arrivals far ahead of `next_due` it is the mean number."""
         return None
 
     def count_reported(self) -> int:
-        """For how many requests of an open loop `next_due` has returned the time."""
+        """How many due times of an open loop `next_due` has returned."""
         return 0
 
     def list_due(self, until: float) -> Iterator[FloatArray]:
-        """The due times of all requests of an open loop up to then, in order, some at a time, whether or not
-        `next_due` has returned them."""
+        """The due times of all requests of an open loop up to `until`, in order, some at a time, whether or
+        not `next_due` has returned them."""
         return iter(())
 
     def remaining(self) -> Iterator[FloatArray]:
-        """The due times up to the end that `next_due` has not returned yet, in order, some at a time. This is
+        """The due times up to the end that `next_due` has not returned yet, in order, some at a time. Only
         for an open loop with an end, which is over afterwards."""
         return iter(())
 
 
 class ClosedLoop(Schedule):
-    """Each request is due when there is a place for it, the first ones at the start."""
+    """Each request is due when a place is free for it, the first ones at the start."""
 
     def next_due(self, now: float) -> float:
-        # In the hot path of single inserts, where `max` would cost 0.1 µs.
+        # In the hot path of single inserts: `max` would cost 0.1 µs.
         return now if now > self.begins else self.begins  # noqa: FURB136
 
 
 class OpenLoop(Schedule):
-    """Requests are due at times of their own, whatever became of those before.
+    """Requests are due at times of their own, whatever happens to earlier ones.
 
-    `gap_s` is the mean time from one of this worker's requests to its next. Even: the first is due after
-    `lag_s`, by which the workers of a group interleave. Poisson: the gaps are exponential and follow from the
-    seed, and as the independent processes of many workers make one process of their summed rate, there is
-    nothing to interleave. With `stages` all of this holds in a time of its own, which passes at the rate of
-    each stage.
+    `gap_s` is the mean time from one of this worker's requests to its next. Even: the first request is due
+    after `lag_s`, so that the workers of a group interleave. Poisson: the gaps are exponential and follow
+    from the seed; there is nothing to interleave, since the independent processes of many workers add up to
+    one process at the summed rate. With `stages` all of this holds in a time of its own, which passes at the
+    rate of each stage.
     """
 
     is_open = True
@@ -291,7 +291,7 @@ class OpenLoop(Schedule):
         pauses: Sequence[FleetPause] = (),
         find_due_s: FindDue | None = None,
     ) -> None:
-        """`find_due_s`: with recorded arrivals."""
+        """`find_due_s`: for recorded arrivals."""
         super().__init__(warm_up_s, duration_s)
         self._find_due_s = find_due_s
         self.pauses = Pauses(pauses) if pauses else None
@@ -303,16 +303,16 @@ class OpenLoop(Schedule):
         self._arrivals, self._seed = arrivals, seed
         self._even = arrivals is Arrivals.EVEN
         self._computed = self._even and not stages
-        """Whether each time is computed by itself, and none drawn."""
+        """Whether times are computed one by one, rather than drawn."""
         self._drawn_even = 0
         self._asked = 0
-        """For how many requests `next_due` has returned the time."""
+        """How many due times `next_due` has returned."""
         if arrivals is Arrivals.POISSON:
             import numpy as np
 
             self._random = np.random.default_rng(seed)
         self._drawn: tuple[int, list[float]] = (0, [])
-        """A request's number, and the due times from it on, counted from the common start."""
+        """A request's number, and the due times from that request on, counted from the common start."""
         self._last_drawn_s = 0.0
 
     def begin(self, start: float) -> None:
@@ -350,7 +350,7 @@ class OpenLoop(Schedule):
         return first + bisect_right(drawn, after_s)
 
     def _find_even_s(self, clock_s: float) -> float:
-        """The time at a constant rate; of a changing one, the time at the mean rate by which as much is
+        """The time at a constant rate; for a changing rate, the time at the mean rate by which as much is
         due."""
         return clock_s if self._pace is None else self._pace.find_even_s(clock_s)
 
@@ -412,8 +412,8 @@ class OpenLoop(Schedule):
 def make_schedule(
     load: Load, worker: int, seed: int, find_due_s: FindDue | None = None
 ) -> Schedule:
-    """The schedule of worker number `worker` of a group (0: its first) with this load. `find_due_s`: with
-    recorded arrivals, when the requests of a recording are due.
+    """The schedule of worker `worker` of a group (its first is 0) with this load. `find_due_s`: for recorded
+    arrivals, when a recording's requests are due.
 
     A request is a batch of events or a query; `load.rate_per_s` counts events or queries.
     """
@@ -436,10 +436,9 @@ def make_schedule(
 
 
 def sharpen_sleep() -> None:
-    """Let this thread and those that it starts later wake from a sleep when it is over, not up to 50 µs
-    later, as is usual on Linux to save power
-    (https://man7.org/linux/man-pages/man2/PR_SET_TIMERSLACK.2const.html), and go on at once if others
-    are computing then. Elsewhere nothing happens."""
+    """Let this thread and those it starts later wake as soon as a sleep is over, even while others compute.
+    By default Linux wakes them up to 50 µs later to save power
+    (https://man7.org/linux/man-pages/man2/PR_SET_TIMERSLACK.2const.html). Elsewhere this does nothing."""
     if sys.platform == "linux":
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_TIMERSLACK, ctypes.c_ulong(1), 0, 0, 0)
@@ -447,15 +446,15 @@ def sharpen_sleep() -> None:
 
 
 def lower_priority() -> None:
-    """Let this thread be interrupted by those whose sleep is sharp, though one of them has started it."""
+    """Let threads with sharp sleep interrupt this one, though one of them has started it."""
     if sys.platform == "linux":
         _set_slice(_USUAL_SLICE_NS)
 
 
 def _set_slice(slice_ns: int) -> None:
-    """Ask for so much time in a row. Linux 6.12 and later let a thread that wakes interrupt one with a longer
-    slice, and both get the same share of the time; earlier ones ignore it
-    (https://docs.kernel.org/scheduler/sched-eevdf.html). A thread with another policy is left alone."""
+    """Ask for time slices of this length. On Linux 6.12 and later a thread that wakes interrupts one with a
+    longer slice, and both get the same share of time; earlier versions ignore it
+    (https://docs.kernel.org/scheduler/sched-eevdf.html). Threads with another policy are left alone."""
     if _SCHED_SETATTR is not None and os.sched_getscheduler(0) == os.SCHED_OTHER:
         nice = os.getpriority(os.PRIO_PROCESS, 0)
         attributes = _SCHED_ATTR.pack(_SCHED_ATTR.size, os.SCHED_OTHER, 0, nice, 0, slice_ns, 0, 0)

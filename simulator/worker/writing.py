@@ -33,13 +33,14 @@ from .schedule import Schedule, make_schedule, sharpen_sleep
 if TYPE_CHECKING:
     from .schedule import FindDue
 
-# The rows of a worker's devices in the tags' table, stored before anything is measured.
+# Rows of a worker's devices in the tags' table, stored before anything is measured.
 
 
 def store_devices(
     module: AnyModule, workload: Workload, worker: int, abort: Callable[[], object] = lambda: None
 ) -> None:
-    """Store the rows of a worker's devices. They are the same in each run, so it's tried again as a whole.
+    """Store the rows of a worker's devices. They are the same in each run, so all of them are retried
+    together.
 
     `abort` is called before each retry. SimulatorError after the target's `max_retries`.
     """
@@ -60,7 +61,7 @@ def store_devices(
 
 
 def count_left(workload: Workload, worker: int, first: int) -> int | None:
-    """How many events a worker has from this number on; None: as many as are asked for. SimulatorError if it
+    """How many events a worker has from number `first` on; None: as many as requested. SimulatorError if it
     has none."""
     if not workload.ends:
         return None
@@ -74,8 +75,8 @@ def count_left(workload: Workload, worker: int, first: int) -> int | None:
 
 
 def make_recorded(workload: Workload, worker: int, load: Load, first: int) -> FindDue:
-    """When requests are due whose first event has this number: each when its last event is, at the load's
-    rate in the place of the recording's own; never, if there is no such event."""
+    """When the requests from event `first` on are due: each when its last event is, at the load's rate
+    instead of the recording's own; never, if there is no such event."""
     own_per_s, size = workload.own_rate_per_s, load.events_per_request
     assert own_per_s is not None
     assert load.rate_per_s is not None
@@ -116,7 +117,7 @@ class WritingWorker(Worker):
             load,
             self._number - self._group.first,
             self._chance,
-            # One of its own, as the feed may use the other in its thread.
+            # A copy of its own: the feed may use the other one in its thread.
             make_recorded(self._workload.remake(), self._number, load, first + prefill)
             if load.arrivals is Arrivals.RECORDED
             else None,
@@ -160,7 +161,7 @@ class WritingWorker(Worker):
         self, feed: Feed, writer: Writer, recorder: Recorder, schedule: Schedule
     ) -> str | None:
         """Insert all events. If patience ended, here or in another worker, and there is something to hand in,
-        returns why."""
+        returns the reason."""
         try:
             self._insert(feed, writer, recorder, schedule)
         except (GaveUp, RunOver) as error:
@@ -178,7 +179,7 @@ class WritingWorker(Worker):
     def _prefill(
         self, generate: Callable[[int, int], EventBlock], first: int, count: int
     ) -> Counter[str]:
-        """Returns what `Feed.count_lacking` says of it."""
+        """Returns `Feed.count_lacking` after the prefill."""
         with connect(self._module.for_prefill().writer()) as writer:
             feed = Feed(generate, writer.encoder, first, count)
             recorder = Recorder()
