@@ -1,9 +1,9 @@
-"""What people write in files and on the command line, as models: a value of another kind than its field is
-read as it was meant, or refused with a remedy. And which conditions of a measurement a setting changes.
+"""Models of what people write in files and on the command line: a value of another type than its field's is
+read as it was meant, or refused with a remedy. Also, which conditions of a measurement a setting changes.
 
 An option declares its condition in its annotation, `batch: Annotated[int, Condition.BATCH]`; a module
-declares those of its server's settings in `Module.CONDITIONS`. `compare` warns where such conditions
-differ. `ACCESS` beside it marks an option that decides who gets the target's secrets.
+declares those of its server's settings in `Module.CONDITIONS`. `compare` warns where such conditions differ.
+`ACCESS` next to it marks an option that decides who gets the target's secrets.
 """
 
 from __future__ import annotations
@@ -32,45 +32,45 @@ class Condition(StrEnum):
     """What a setting changes."""
 
     DATA = "data"
-    """What is stored while it is measured."""
+    """What is stored during the measurement."""
     DURABILITY = "durability"
     """What an acknowledgement is worth."""
     REPLICATION = "replication"
     """How many copies are made, and over how many nodes and shards events are spread."""
     LOAD = "load"
-    """How requests are offered: each after the answer to the one before, or at a rate."""
+    """How requests are offered: each after the previous answer, or at a rate."""
     BATCH = "batch"
     """What a request looks like."""
     SCHEMA = "schema"
-    """Keys, indexes, and how tables are laid out."""
+    """Keys, indexes, and the layout of tables."""
     CLIENT = "client"
-    """How the load generator works, and where."""
+    """How and where the load generator works."""
     HARDWARE = "hardware"
     WORKLOAD = "workload"
     """Which events and queries, and how many."""
     DATABASE = "database"
-    """How the database works otherwise."""
+    """How the database works in other respects."""
     NONE = "none"
-    """No figure: where the database is, who asks, how long to wait before giving up."""
+    """No figure: where the database is, as whom to connect, how long to wait before giving up."""
 
 
 @dataclass(frozen=True)
 class Access:
-    """The kind of `ACCESS`."""
+    """The type of `ACCESS`."""
 
 
 ACCESS = Access()
 """Marks an option that says where to connect, as whom, or how far to trust the server. A campaign's file may
-be a stranger's, so it sets such an option of a target that has a secret only with permission."""
+come from a stranger, so it may set such an option of a target with a secret only with permission."""
 
 
 def find_access(model: type[BaseModel]) -> set[str]:
-    """The fields that are marked with `ACCESS`."""
+    """The fields marked with `ACCESS`."""
     return {name for name, field in model.model_fields.items() if ACCESS in field.metadata}
 
 
 def find_conditions(model: type[BaseModel]) -> dict[str, Condition]:
-    """Field, or its alias -> the condition that it changes; none, if it is never shown."""
+    """Field, or its alias -> the condition that it changes. Fields that are never shown are left out."""
     conditions = {}
     for own_name, field in model.model_fields.items():
         name = field.alias or own_name
@@ -84,11 +84,11 @@ def find_conditions(model: type[BaseModel]) -> dict[str, Condition]:
 
 _IN_QUOTES = "in YAML this is {}: put it in quotes"
 _PLAIN = re.compile(r".*\d\s*")
-"""An amount without a unit, which could also be one of time."""
+"""An amount without a unit, which could also be a time."""
 
 
 class Written(BaseModel):
-    """A model of what people have written."""
+    """Base of models for what people have written."""
 
     @model_validator(mode="wrap")
     @classmethod
@@ -117,7 +117,8 @@ class Written(BaseModel):
 
 
 def _read_as_meant(value: object, kinds: frozenset[type]) -> object:
-    """A value of a field of these kinds; ValueError if YAML has made something else of it than was meant."""
+    """A value for a field of these types. ValueError if YAML has turned it into something else than was
+    meant."""
     if object in kinds:
         return value
     number = bool({int, float} & kinds)
@@ -139,7 +140,7 @@ def _read_as_meant(value: object, kinds: frozenset[type]) -> object:
 
 @cache
 def _list_plain_fields(model: type[BaseModel]) -> frozenset[str]:
-    """The fields that are not read by a validator of their own."""
+    """The fields without a validator of their own."""
     validators = model.__pydantic_decorators__.field_validators.values()
     own = {name for each in validators if each.info.mode == "before" for name in each.info.fields}
     return frozenset(
@@ -155,7 +156,7 @@ def _list_kinds(model: type[BaseModel], name: str) -> frozenset[type]:
 
 
 def _find_kinds(annotation: Any) -> set[type]:
-    """The kinds of plain values in a type: `bool`, `int`, `float`, `str`; `object`: any."""
+    """The types of plain values in a type: `bool`, `int`, `float`, `str`; `object`: any."""
     if annotation is Any or annotation is object:
         return {object}
     origin, parts = get_origin(annotation), get_args(annotation)

@@ -1,7 +1,6 @@
-"""Reads YAML and JSON files, which may come from strangers, within limits on kind, size, depth, expansion
-and numbers: what passes here is plain values that are safe to walk through. Texts from elsewhere are made fit
-for a terminal, a figure or a page.
-"""
+"""Reads YAML and JSON files, which may come from strangers, within limits on types, size, depth, expansion
+and numbers: the results are plain values that are safe to walk through. Also makes texts from elsewhere safe
+for a terminal, a figure or a page."""
 
 from __future__ import annotations
 
@@ -23,18 +22,18 @@ from .errors import did_you_mean, list_names
 
 MOST_BYTES_YAML = 500_000
 MOST_BYTES_JSON = 16_000_000
-"""The most bytes of a file. A result of 1,000 workers and 30 runs has some 9 MB."""
+"""The largest size of a file. A result of 1,000 workers and 30 runs has some 9 MB."""
 MOST_PARTS = 1_000_000
-"""The most values, and the most commas, in a JSON document."""
+"""The most values and the most commas in a JSON document."""
 MOST_KEYS = 10_000
 """The most keys of one part of a JSON document."""
 MOST_DEPTH = 40
 MOST_EXPANDED = 2_000_000
-"""The most characters of a YAML document with its aliases written out; each part counts `_PART` on top."""
+"""The most characters of a YAML document with its aliases written out; each part counts as `_PART` more."""
 MOST_DIGITS = 100
 """The most characters of a number in YAML."""
 LARGEST_NUMBER = 2**64
-"""No number in JSON has a larger magnitude: seeds have up to 64 bits, nothing else comes near."""
+"""The largest magnitude of a number in JSON: seeds have up to 64 bits, and nothing else comes near."""
 
 _PART = 20
 _MOST_BYTES_EXPLAINED = 50_000
@@ -42,21 +41,21 @@ _MOST_BYTES_EXPLAINED = 50_000
 
 
 class DocumentError(ValueError):
-    """A file, or a text, can't be used; the text says why, without the file's name."""
+    """A file or text can't be used. The message says why, without the file's name."""
 
     def __init__(self, text: str, line: int | None = None) -> None:
         super().__init__(text)
         self.line = line
-        """The line, counted from 1, if it is known."""
+        """The line, counted from 1, if known."""
 
     def at(self, source: object) -> str:
-        """The problem, with where it is."""
+        """The problem and its place."""
         return f"{source} {self}" if self.line is None else f"{source}:{self.line}: {self}"
 
 
 def read_file(path: Path, most_bytes: int) -> bytes:
-    """A regular file's contents. FileNotFoundError if there is none; DocumentError if it is no regular
-    file, larger than this, or can't be read."""
+    """A regular file's contents. FileNotFoundError if there is none; DocumentError if it isn't a regular
+    file, is too large, or can't be read."""
     try:
         # A pipe is neither waited for nor read.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
@@ -86,7 +85,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(content: bytes) -> Any:
-    """The values of a JSON text, all of whose numbers are finite; DocumentError if they can't be used."""
+    """The values of a JSON text, in which all numbers are finite. DocumentError if they can't be used."""
     if content.count(b",") > MOST_PARTS:
         raise DocumentError(f"has more than {MOST_PARTS:,} values")
     try:
@@ -120,7 +119,7 @@ def parse_json(content: bytes) -> Any:
 
 
 def _may_have_large_number(content: bytes) -> bool:
-    """Whether a number of a JSON text has that many digits before its point, or an exponent. This saves
+    """Whether a number in a JSON text has too many digits before its point, or an exponent. This saves
     looking at each value, which takes as long as everything else."""
     shape = content.translate(_DIGITS)
     if any(
@@ -129,7 +128,7 @@ def _may_have_large_number(content: bytes) -> bool:
     ):
         return True
     for exponent in _EXPONENT.finditer(shape):
-        # If the number begins further ahead, nothing is left, which is in all texts.
+        # If the number begins earlier than that, nothing is left, which is in every text.
         before = shape[max(0, exponent.start() - 40) : exponent.start()].rstrip(b"0.").rstrip(b"-")
         if before[-1:] in _BEFORE_NUMBERS:
             return True
@@ -137,7 +136,7 @@ def _may_have_large_number(content: bytes) -> bool:
 
 
 def iterate_scalars(document: Any) -> Iterator[Any]:
-    """All values that have no parts, without the keys."""
+    """All values without parts, but not the keys."""
     if isinstance(document, dict | list):
         for part in document.values() if isinstance(document, dict) else document:
             yield from iterate_scalars(part)
@@ -149,10 +148,10 @@ def iterate_scalars(document: Any) -> Iterator[Any]:
 
 
 class _PlainValues(yaml.constructor.SafeConstructor):
-    """Makes what JSON has, of finite numbers; other tags are errors."""
+    """Makes only JSON's types, with finite numbers; other tags are errors."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        """The same, with `ConstructorError` instead of whatever Python raises for a damaged scalar."""
+        """The same, but raises `ConstructorError` instead of whatever Python raises for a damaged scalar."""
         numeric = node.tag in _NUMERIC
         if numeric and isinstance(node, yaml.ScalarNode) and len(node.value) > MOST_DIGITS:
             problem = f"a number of {len(node.value):,} characters is too long"
@@ -169,9 +168,9 @@ class _PlainValues(yaml.constructor.SafeConstructor):
 
 
 _TWO_READINGS = re.compile(r"[-+]?0[0-9_]+")
-"""YAML 1.1 has it in octal, YAML 1.2 not: https://yaml.org/spec/1.2.2/ext/changes/"""
+"""YAML 1.1 reads this as octal, YAML 1.2 doesn't: https://yaml.org/spec/1.2.2/ext/changes/"""
 _FILE_MODES = (("defaultMode",), ("mode",))
-"""Keys of Kubernetes' volumes, whose values everybody writes in octal."""
+"""Keys of Kubernetes' volumes whose values are usually written in octal."""
 _TAG = "tag:yaml.org,2002:"
 _NUMERIC = (f"{_TAG}int", f"{_TAG}float")
 _PlainValues.yaml_constructors = {
@@ -183,12 +182,12 @@ _PlainValues.yaml_constructors = {
 
 
 class _Loader(_PlainValues, yaml.SafeLoader):
-    """PyYAML's own parser. Dates and times of day stay the texts that they are, as in JSON."""
+    """PyYAML's own parser. Dates and times of day remain texts, as in JSON."""
 
 
-# Ten times as fast, where PyYAML has it: a fifth of what a command needed until its run began.
+# Ten times as fast, if PyYAML has it: the other took a fifth of a command's time before its run began.
 class _FastLoader(_PlainValues, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
-    """The same by libyaml's parser, where PyYAML has it."""
+    """The same with libyaml's parser, if PyYAML has it."""
 
 
 _Loader.yaml_implicit_resolvers = _FastLoader.yaml_implicit_resolvers = {
@@ -217,7 +216,7 @@ def read_yaml(path: Path) -> tuple[yaml.Node, Any]:
 
 
 def parse_yaml(text: str) -> tuple[yaml.Node, Any]:
-    """The same for a text; DocumentError if it can't be used."""
+    """The same for a text. DocumentError if it can't be used."""
     try:
         return _load(text, _FastLoader)
     except yaml.YAMLError as error:
@@ -276,10 +275,10 @@ def _check_nodes(node: yaml.Node, way: tuple[str, ...], checked: set[int]) -> No
 
 def _check_events(text: str, kind: type[yaml.SafeLoader]) -> None:
     """DocumentError if parts are nested too deep, contain themselves, or are too many once every alias is
-    replaced by what it stands for. Nothing is built for it."""
+    expanded. Nothing is built for this."""
     sizes: dict[str, int] = {}
     open_parts: list[tuple[str | None, int]] = []
-    """Anchor of each part that has begun, and the size of all before it."""
+    """Anchor of each open part, and the size of everything before it."""
     size = 0
     for event in yaml.parse(text, Loader=kind):
         line = event.start_mark.line + 1 if event.start_mark else 1
@@ -308,14 +307,14 @@ def _check_events(text: str, kind: type[yaml.SafeLoader]) -> None:
 # --- what is wrong with a document ------------------------------------------------------------------
 
 Way: TypeAlias = Sequence[str | int]
-"""The keys, and the places in lists, that lead to a part of a document."""
+"""The keys and list positions that lead to a part of a document."""
 Problem: TypeAlias = tuple[Way, str]
-"""What is wrong, and the way there."""
+"""The place, and what is wrong there."""
 
 
 def refuse(problems: Iterable[Problem], others: Iterable[ErrorDetails] = ()) -> None:
-    """ValidationError of all these problems, if there are any: what a model's validator raises that finds
-    several. `problems`: each with the way to it from the model; `others`: those that pydantic has found."""
+    """Raise a ValidationError of all these problems, if there are any: for a model's validator that finds
+    several. `problems`: each with its place, from the model down. `others`: those that pydantic has found."""
     told = [*((tuple(way), "value_error", text) for way, text in problems)]
     told += [(each["loc"], each["type"], each["msg"]) for each in others]
     if told:
@@ -328,8 +327,8 @@ def refuse(problems: Iterable[Problem], others: Iterable[ErrorDetails] = ()) -> 
 
 
 def find_place(root: yaml.Node, way: Way) -> tuple[int, list[str]]:
-    """The line of what is `way` below the root, as far as there is something, and the keys to it. What is in
-    a list is called by its name. The steps that pydantic adds (a signal's kind) are no keys."""
+    """The line of the part at `way` below the root, or of its nearest existing parent, and the keys to it.
+    Items of a list are called by their names. Steps that pydantic adds (a signal's kind) are not keys."""
     node, line, names = root, root.start_mark.line + 1, []
     for step in way:
         if isinstance(node, yaml.MappingNode):
@@ -359,8 +358,8 @@ def name_place(source: object, root: yaml.Node, way: Way, keys: Sequence[str] = 
 
 
 _UNLIKELY = ("literal_error", "string_type", "too_short")
-"""What is said of a value that may be one of several things, if it isn't this one at all; and of a list, if
-too few of its parts are right."""
+"""Errors of a value that is one of several alternatives, if this alternative isn't meant at all; or of a
+list, if it has too few right items."""
 
 
 def describe_problems(
@@ -370,7 +369,7 @@ def describe_problems(
     source: object,
     keys: Sequence[str] = (),
 ) -> list[str]:
-    """Everything that is wrong with the document below a root, which is no such model, in the order of the
+    """Everything that is wrong with the document below a root that doesn't fit a model, in the order of
     lines: `file:line: key: problem`. `keys`: those above the root."""
     best: dict[tuple[str, object], tuple[int, int, str]] = {}
     details = error.errors(include_url=False, include_input=False)
@@ -386,7 +385,7 @@ def describe_problems(
             continue  # it is there, misspelt
         line, names = find_place(root, way)
         text = name_place(source, root, way, keys) + _describe(each, model)
-        # Of a value that may be one of several things, what is wrong with the likeliest.
+        # Of several alternatives for a value, report the errors of the likeliest.
         place = ".".join(names), way[-1] if kind == "missing" else None
         weight = 0 if kind == "extra_forbidden" else 2 if kind in _UNLIKELY else 1
         if place not in best or weight < best[place][0]:
@@ -400,7 +399,7 @@ def describe_problems(
 
 
 def _describe(problem: ErrorDetails, model: type[BaseModel]) -> str:
-    """What is wrong, in a sentence."""
+    """What is wrong, in one sentence."""
     way, kind, message = problem["loc"], problem["type"], problem["msg"]
     if kind == "extra_forbidden":
         parts = _find_parts(model, way[:-1])
@@ -430,11 +429,11 @@ _REMEDIES = {
     "dict_type": _KEYS, "model_type": _KEYS, "model_attributes_type": _KEYS,
     "list_type": _LIST, "tuple_type": _LIST,
 }  # fmt: skip
-"""pydantic's kinds of errors that it names in Python's words -> ours."""
+"""Our words for errors that pydantic words in Python's terms, by kind."""
 
 
 def _find_parts(model: type[BaseModel], way: Way) -> list[type[BaseModel]]:
-    """The models of which what is this way below the model may be."""
+    """The models that can be at this place below the model."""
     parts = [model]
     for step in way:
         fields = [
@@ -452,7 +451,7 @@ def _list_choices(field: FieldInfo) -> list[object]:
 
 
 def list_models(annotation: object) -> list[type[BaseModel]]:
-    """The models that an annotation is made of."""
+    """The models in an annotation."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in list_models(part)]
@@ -462,7 +461,7 @@ def list_models(annotation: object) -> list[type[BaseModel]]:
 
 
 def merge_values(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` over `below`, key by key, as helm merges values."""
+    """`above` merged over `below`, key by key, as helm merges values."""
     result = dict(below)
     for key, value in above.items():
         if isinstance(value, dict) and isinstance(result.get(key), dict):

@@ -1,5 +1,5 @@
-"""The errors that the simulator tells apart, what other packages add, texts that can be shown, and logs
-without secrets."""
+"""The simulator's errors, parts that other packages add, texts made safe to show, and logs without
+secrets."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from urllib.parse import quote, quote_plus
 
 
 class SimulatorError(Exception):
-    """Ends a run. The text says what is wrong and what to do; it is shown without a traceback."""
+    """Ends a run. The text says what is wrong and what to do, and is shown without a traceback."""
 
 
 class GaveUp(SimulatorError):
-    """A request was tried again until patience ended. What was measured before is worth keeping."""
+    """A request was retried until patience ended. What was measured before is worth keeping."""
 
 
 class OptionError(SimulatorError):
-    """Options of a module or workload are wrong: found before anything is started."""
+    """Options of a module or workload are wrong; raised before anything is started."""
 
     def __init__(self, *problems: str) -> None:
         """`problems`: everything that is wrong."""
@@ -33,15 +33,15 @@ MOST_PROBLEMS = 10
 
 
 def list_problems(problems: Iterable[str]) -> str:
-    """Everything that is wrong, each in a line or two: the first ten, and how many more there are."""
+    """All problems, each in a line or two: the first ten, and how many more there are."""
     texts = list(dict.fromkeys(problems))
     more = len(texts) - MOST_PROBLEMS
     return "\n".join([*texts[:MOST_PROBLEMS], *([f"and {more} more"] if more > 0 else [])])
 
 
 def one_line(text: object, at_most: int | None = None) -> str:
-    """A text from elsewhere for a message of ours: on one line, of `at_most` characters. A system error
-    gives its words, not its number, which differs from system to system."""
+    """A text from elsewhere, for one of our messages: on one line, at most `at_most` characters. Of a system
+    error only the words, as its number differs between systems."""
     if (
         isinstance(text, OSError)
         and type(text).__str__ is OSError.__str__
@@ -55,28 +55,28 @@ def one_line(text: object, at_most: int | None = None) -> str:
 
 
 def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """`; did you mean NAME?` with the known name that is nearest to this one, or nothing."""
-    import difflib  # only what has gone wrong needs it
+    """`; did you mean NAME?` with the known name nearest to this one; empty if there is none."""
+    import difflib  # only needed for errors
 
     near = difflib.get_close_matches(name, list(names), 1)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def list_names(names: Iterable[str], at_most: int = 20) -> str:
-    """The names for a message; if there are many, the first of them."""
+    """The names for a message; if there are many, only the first ones."""
     shown = list(names)
     more = len(shown) - at_most
     return ", ".join(shown[:at_most]) + (f" and {more} more" if more > 0 else "")
 
 
 def unknown_option(key: str, options: Iterable[str]) -> str:
-    """The message for an option that doesn't exist: the nearest one, and all."""
+    """The message for an option that doesn't exist: the nearest one, and all others."""
     names = sorted(options)
     return f"unknown option {key!r}{did_you_mean(key, names)} (known: {', '.join(names)})"
 
 
 class Retryable(Exception):
-    """A request failed in a way that passes: try it again. `kind` is counted in the result."""
+    """A request failed, but may succeed if tried again. `kind` is counted in the result."""
 
     def __init__(
         self, kind: str, detail: str, backoff_s: float = 0.1, at_least_s: float = 0.0
@@ -84,12 +84,12 @@ class Retryable(Exception):
         super().__init__(detail)
         self.kind = kind
         self.backoff_s = backoff_s
-        """Wait before the first retry; doubles with each further one."""
+        """The wait before the first retry; doubles with each further one."""
         self.at_least_s = at_least_s
-        """Never wait less: what the server asked for (HTTP's Retry-After)."""
+        """The shortest wait, if the server asked for one (HTTP's Retry-After)."""
 
 
-# --- what other packages add ---------------------------------------------------------------------
+# --- parts that other packages add ---------------------------------------------------------------
 
 
 class DriverMissing(ModuleNotFoundError):
@@ -101,11 +101,11 @@ class DriverMissing(ModuleNotFoundError):
 
 
 class PluginError(OptionError):
-    """Another package's part can't be used; the text says which, of which package, and why."""
+    """A part from another package can't be used. The text says which part, of which package, and why."""
 
 
 def plugin_names(group: str) -> list[str]:
-    """Names of what other packages add, whether it can be loaded or not."""
+    """Names of the parts that other packages add, whether or not they can be loaded."""
     from importlib.metadata import entry_points
 
     return sorted(entry_points(group=group).names)
@@ -113,7 +113,7 @@ def plugin_names(group: str) -> list[str]:
 
 def load_plugin(group: str, name: str, base: type[Any]) -> type[Any] | None:
     """The class that another package adds by that name; None if there is none. PluginError if it can't be
-    loaded, or is none of `base`."""
+    loaded or isn't a subclass of `base`."""
     from importlib.metadata import entry_points
 
     for point in entry_points(group=group, name=name):
@@ -121,7 +121,7 @@ def load_plugin(group: str, name: str, base: type[Any]) -> type[Any] | None:
             loaded = point.load()
             if not isinstance(loaded, type) or not issubclass(loaded, base):
                 raise TypeError(f"it is no subclass of {base.__module__}.{base.__name__}")
-        except (Exception, SystemExit) as error:  # whatever a stranger's code does
+        except (Exception, SystemExit) as error:  # whatever a stranger's code raises
             package = f" of the package {point.dist.name}" if point.dist else ""
             raise PluginError(
                 f"{group.rpartition('.')[2].rstrip('s')} {name!r}{package} can't be loaded from"
@@ -137,16 +137,16 @@ def load_plugin(group: str, name: str, base: type[Any]) -> type[Any] | None:
 FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 SHORTEST_WORD = 8
-"""Characters that a secret needs to be starred out wherever it is a word of its own. A shorter one
-could be any word, or a part of many, and is starred out only where a secret is meant to stand."""
+"""How long a secret must be to be starred out wherever it is a word of its own. A shorter one could be any
+word, or a part of many, and is starred out only where a secret is expected."""
 
-# What a field, header, key of a connection string or parameter of a URL that holds a secret is
-# called; then what separates it from its value, in texts, JSON, SQL and Python's `repr`.
+# Names of fields, headers, keys of connection strings or parameters of URLs that hold a secret; then what
+# separates a name from its value, in texts, JSON, SQL and Python's `repr`.
 _NAME = r"(?:password|passwd|passphrase|pwd|secret|token|(?:api|app|access)[_-]?key)"
 _SEPARATOR = r"""(?:['"]?\s*[=:]\s*(?:b?['"])?|['"],\s*b?['"]|\s+['"])"""
 
-# What stands there is a secret, whether it is known or not: in `scheme://user:password@host` the
-# password, in `Authorization: Basic …` everything behind the scheme.
+# A secret is expected here, whether or not it is known: the password in `scheme://user:password@host`, and
+# everything after the scheme in `Authorization: Basic …`.
 _IN_URL = re.compile(r"(\w[\w+.-]*://[^\s/@:]*:)[^\s/]*@")
 _IN_HEADER = re.compile(
     r"""(authorization['"]?\s*[:=,]\s*(?:b?['"])?(?:(?:basic|bearer|apikey|token)\s+)?)[^\s'",\\]+""",
@@ -154,19 +154,19 @@ _IN_HEADER = re.compile(
 )
 
 
-# Base64 in either alphabet, and base64 that stands as a login.
+# Base64 in either alphabet, and base64 as a login.
 _ENCODED = re.compile(r"[\w+/-]{8,}={0,2}", re.ASCII)
 _LOGIN = re.compile(r"(\bbasic\W{1,4})([\w+/-]{8,}={0,2})", re.ASCII | re.IGNORECASE)
 _GRAM = 4
-"""This many consecutive characters of a secret within base64 are no accident."""
+"""This many consecutive characters of a secret in base64 are no coincidence."""
 
 
 class Redactor:
-    """Stars secrets out of texts: where secrets stand, and long ones wherever they are a word."""
+    """Stars secrets out of texts: where secrets are expected, and long ones wherever they are a word."""
 
     def __init__(self, secrets: Iterable[str], public: str = "") -> None:
-        """`public`: what everybody may see. A secret that is a word of it, such as the password `postgres`
-        beside the host `postgres`, can't be told from that word, and is treated as a short one."""
+        """`public`: what everyone may see. A secret that is a word of it, such as the password `postgres`
+        with the host `postgres`, can't be told from that word, and is treated as a short one."""
         words = set(re.findall(r"\w+", public))
         nonempty = [secret for secret in secrets if secret]
         self._grams = {
@@ -200,7 +200,8 @@ class Redactor:
         return _IN_HEADER.sub(r"\1***", _IN_URL.sub(r"\1***@", text))
 
     def _hide_encoded(self, match: re.Match[str]) -> str:
-        """Stars out base64 that has a part of a secret, even cut off: a login that a server echoes, say."""
+        """Stars out base64 that has a part of a secret, even a truncated one: for example a login that a
+        server echoes."""
         for start in range(4):
             octets = _decode(match[0][start:])
             if any(octets[at : at + _GRAM] in self._grams for at in range(len(octets))):
@@ -209,19 +210,19 @@ class Redactor:
 
 
 def _hide_login(match: re.Match[str]) -> str:
-    """Stars out a login that isn't known: one that decodes to a text. Words after `basic` don't."""
+    """Stars out an unknown login: one that decodes to a text. Words after `basic` don't."""
     octets = _decode(match[2])
     return f"{match[1]}***" if octets.isascii() and octets.decode().isprintable() else match[0]
 
 
 def _decode(text: str) -> bytes:
-    """The bytes of the whole groups of base64, in either alphabet."""
+    """The bytes of all complete groups of base64, in either alphabet."""
     whole = text.rstrip("=").replace("-", "+").replace("_", "/")
     return base64.b64decode(whole[: len(whole) // 4 * 4])
 
 
 def _forms(secret: str) -> Iterable[str]:
-    """A secret as it is written in texts, URLs, JSON, Python and connection strings."""
+    """The ways in which a secret is written in texts, URLs, JSON, Python and connection strings."""
     yield secret
     yield quote(secret, safe="")
     yield quote_plus(secret)
@@ -231,14 +232,14 @@ def _forms(secret: str) -> Iterable[str]:
 
 
 def _as_word(secret: str) -> str:
-    """A pattern for the secret where no letter or digit before or behind makes it a part of a word."""
+    """A pattern for the secret as a whole word: without a letter or digit on either side."""
     before = r"(?<!\w)" if re.match(r"\w", secret[0]) else ""
     behind = r"(?!\w)" if re.match(r"\w", secret[-1]) else ""
     return before + re.escape(secret) + behind
 
 
 class RedactingFormatter(logging.Formatter):
-    """Stars out secrets, in tracebacks too: for the day when some library logs one."""
+    """Stars out secrets, in tracebacks too, in case some library logs one."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__(FORMAT)
@@ -251,7 +252,7 @@ class RedactingFormatter(logging.Formatter):
 def configure_logging() -> None:
     """Log to standard error."""
     logging.basicConfig(level=logging.INFO, format=FORMAT, force=True)
-    # They report each request.
+    # It logs each request.
     logging.getLogger("httpx").setLevel(logging.WARNING)
     logging.getLogger("httpcore").setLevel(logging.WARNING)
 
@@ -260,7 +261,7 @@ _known = Redactor(())
 
 
 def hide(secrets: Sequence[str], public: str = "") -> None:
-    """From now on, no log line and no text from `redact` shows one of these secrets; see `Redactor`."""
+    """From now on, no log line and no text from `redact` shows any of these secrets; see `Redactor`."""
     global _known  # noqa: PLW0603 - a process has one run, and one set of secrets
     _known = Redactor(secrets, public)
     for handler in logging.getLogger().handlers:
@@ -268,14 +269,14 @@ def hide(secrets: Sequence[str], public: str = "") -> None:
 
 
 def redact(text: str) -> str:
-    """The text, which may come from a driver or a server, without the secrets given to `hide`."""
+    """A text, perhaps from a driver or a server, without the secrets given to `hide`."""
     return _known(text)
 
 
 # --- texts from elsewhere ---------------------------------------------------------------------------
 
-# C0 but tab and line break, DEL, C1; marks that change the direction of what follows, or hide; line
-# separators; surrogates; what is no character (XML has none of these, and so no figure may).
+# C0 except tab and line break, DEL, C1; marks that change the direction of text, or hide it; line separators;
+# surrogates; non-characters (which XML can't have, and so no figure).
 _HARMFUL = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ufffe\uffff"
     "\ud800-\udfff\ufdd0-\ufdef\U000e0000-\U000e007f"

@@ -1,7 +1,8 @@
-"""Histograms of latency: what workers record, the collector adds up and a result keeps.
+"""Histograms of latency: workers record them, the collector adds them up, a result stores them.
 
-Counts of whole µs in log-linear parts, laid out and written as HdrHistogram does (V2): any of its libraries
-reads them. Python's own takes 2 µs for each latency and 10 ms to read one back; here it is 0.1 µs and 0.1 ms.
+Counts of whole µs in log-linear buckets, laid out and written as HdrHistogram does (V2), so any of its
+libraries reads them. Its Python library takes 2 µs for each latency and 10 ms to read one back; this takes
+0.1 µs and 0.1 ms.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ _LOWEST_US, _HIGHEST_US = 1, 3_600_000_000
 """1 µs to 1 h."""
 
 FINE, COARSE = 3, 2
-"""Significant digits of what is kept, and of what is told every second or kept for each second or minute: a
-percentile is then at most 0.1 %, or 1 %, too high."""
+"""Significant digits of stored histograms, and of those sent every second or stored for each second or
+minute: a percentile is then at most 0.1 %, or 1 %, too high."""
 
 _PENDING = 4096
-"""Latencies recorded at once: with numpy each costs some ns instead of 2 µs. But whenever that is done, one
-or two requests of a quick open loop leave late."""
+"""How many latencies are recorded at once: with numpy each then costs some ns instead of 2 µs. But each time,
+one or two requests of a quick open loop are sent late."""
 
 LEAST_REQUESTS = {99.0: 100, 99.9: 1_000}
-"""Percentile -> how many requests it needs: of fewer, the slowest one alone decides it."""
+"""Percentile -> how many requests it needs: with fewer, the slowest one alone determines it."""
 
 _COOKIE, _PACKED_COOKIE = 0x1C849313, 0x1C849314
 _HEADER = struct.Struct(">iiiiqqd")
@@ -48,15 +49,15 @@ _MOST_WORD_BYTES = 9
 
 
 class HistogramError(SimulatorError):
-    """A text is no histogram of this tool."""
+    """A text is not a histogram of this tool."""
 
 
 class Histogram:
-    """How many requests took how long. Read from a text, it is unpacked whenever its counts are asked for, so
+    """How many requests took how long. If read from a text, it is unpacked each time its counts are used, so
     that a result, or a day's minutes, may have thousands."""
 
     def __init__(self, counts: IntArray | None = None, digits: int = FINE, text: str = "") -> None:
-        """`counts`: of each part, none by default; `text`: what they are unpacked from."""
+        """`counts`: of each bucket, none by default. `text`: what they are unpacked from."""
         import numpy as np
 
         self._text = text
@@ -73,7 +74,8 @@ class Histogram:
 
     @property
     def counts(self) -> IntArray:
-        """Requests in each part. HistogramError if the text is damaged, or isn't laid out like this class."""
+        """Requests in each bucket. HistogramError if the text is damaged, or has another layout than this
+        class."""
         if self._counts is not None:
             return self._counts
         try:
@@ -90,12 +92,12 @@ class Histogram:
         return self._text if self._counts is None else _pack(self._counts)
 
     def packed(self) -> Histogram:
-        """The same in some hundred bytes, to keep many."""
+        """The same in some hundred bytes, for keeping many."""
         return Histogram(text=self.text)
 
     @property
     def count(self) -> int:
-        """All requests."""
+        """The number of requests."""
         return int(self.counts.sum())
 
     def add(self, latencies_s: Sequence[float] | FloatArray) -> None:
@@ -107,11 +109,11 @@ class Histogram:
         np.add.at(own, _find_places(_clip_us(latencies_s), _find_digits(own)), 1)
 
     def __add__(self, other: Histogram) -> Histogram:
-        """All requests of both."""
+        """The requests of both."""
         return merge_histograms([self, other])
 
     def __sub__(self, earlier: Histogram) -> Histogram:
-        """What was counted since then; no part is below 0."""
+        """What was counted since `earlier`; no bucket is below 0."""
         import numpy as np
 
         return Histogram(np.maximum(self.counts - earlier.counts, 0))
@@ -122,8 +124,8 @@ class Histogram:
     __hash__ = None  # type: ignore[assignment]
 
     def values_us(self, percents: Sequence[float]) -> list[float]:
-        """For each percentage a value that so many percent of all don't exceed: the highest of its part; 0 of
-        an empty histogram."""
+        """For each percentage, the value that this share of all requests doesn't exceed: the highest of its
+        bucket; 0 for an empty histogram."""
         import numpy as np
 
         up_to = self.counts.cumsum()
@@ -137,7 +139,7 @@ class Histogram:
         return [float(value) for value in (lowest + width - 1)[places].tolist()]
 
     def percentiles_ms(self, percents: Sequence[float]) -> list[float | None]:
-        """Percentiles in ms; None where there are too few requests."""
+        """Percentiles in ms; None if there are too few requests."""
         counts = self.counts
         total = int(counts.sum())
         values_us = Histogram(counts).values_us(percents)
@@ -147,7 +149,7 @@ class Histogram:
         ]
 
     def range_us(self) -> tuple[int, int]:
-        """The least that the fastest request can have taken, and the most that the slowest can. There must be
+        """A lower bound of the fastest request's time, and an upper bound of the slowest one's. There must be
         some."""
         counts = self.counts
         filled = counts.nonzero()[0]
@@ -156,14 +158,14 @@ class Histogram:
         return max(_LOWEST_US, int(lowest[filled[0]])), int(lowest[slowest] + width[slowest] - 1)
 
     def count_slower(self, than_ms: float) -> int:
-        """How many requests certainly took longer than that."""
+        """How many requests certainly took longer than this."""
         counts = self.counts
         lowest, _ = _make_parts(_find_digits(counts))
         return int(counts[lowest > than_ms * 1000].sum())
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _: Any, __: GetCoreSchemaHandler) -> CoreSchema:
-        """In messages and results: its text, which is unpacked when it is used."""
+        """In messages and results: its text, unpacked when it is used."""
         read = core_schema.no_info_after_validator_function(
             lambda text: cls(text=text), core_schema.str_schema(min_length=1)
         )
@@ -180,26 +182,26 @@ class LatencyRecorder:
     """Records latencies into a histogram, many at a time. One thread records."""
 
     def __init__(self, turn: float = 0.0) -> None:
-        """`turn`: of several recorders of the same requests, each records its first ones after another
-        share of the usual number; all at once they'd hold up the next request for 0.3 ms."""
+        """`turn`: if several recorders record the same requests, each records its first ones after another
+        share of the usual number; all at once they would hold up the next request for 0.3 ms."""
         self._histogram = Histogram()
         self._pending = array("d")
         self._most = _PENDING - int(turn * _PENDING)
         self._longest_s = 0.0
 
     def record(self, latency_s: float) -> None:
-        """Note one latency. In the hot path."""
+        """Record one latency. In the hot path."""
         self._pending.append(latency_s)
         if len(self._pending) >= self._most:
             self._record_pending()
 
     def settle(self) -> None:
-        """Use a good moment to do what recording would do sooner or later."""
+        """Use a spare moment to do what recording would have to do later."""
         if 2 * len(self._pending) >= self._most:
             self._record_pending()
 
     def record_many(self, latencies_s: FloatArray) -> None:
-        """Note latencies; there may be millions of them."""
+        """Record latencies; there may be millions of them."""
         self._histogram.add(latencies_s)
         self._longest_s = max(self._longest_s, float(latencies_s.max(initial=0.0)))
 
@@ -211,19 +213,19 @@ class LatencyRecorder:
         self.record_many(np.frombuffer(pending))
 
     def finish(self) -> Histogram:
-        """The histogram of all that was recorded."""
+        """The histogram of everything recorded."""
         if self._pending:
             self._record_pending()
         return self._histogram
 
     def coarsen(self) -> Histogram:
-        """What was recorded so far, in so few parts that a thousand workers can tell it every second. May be
-        called in another thread: then what is being recorded may be missing, or be there twice."""
+        """What was recorded so far, in few enough buckets that a thousand workers can send it every second.
+        May be called in another thread: what is being recorded may then be missing, or counted twice."""
         import numpy as np
 
         # A copy: an array can't grow as long as its memory is in use.
         pending = self._pending[:]
-        # Mostly a tenth of the counts (180 KB) is in use; to read all would hold up requests for 0.3 ms.
+        # Usually a tenth of the counts (180 KB) is in use; reading all would hold up requests for 0.3 ms.
         used = int(_find_places(_clip_us([self._longest_s]), FINE)[0]) + 1
         fine, first = self._histogram.counts[:used], _find_coarse_parts()
         coarse = Histogram(digits=COARSE)
@@ -235,7 +237,7 @@ class LatencyRecorder:
 
 
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
-    """The sum of histograms: percentiles can't be averaged, counts can be added. HistogramError if one is
+    """The sum of histograms: percentiles can't be averaged, but counts can be added. HistogramError if one is
     damaged, or has other digits than the first."""
     total: IntArray | None = None
     for histogram in histograms:
@@ -250,7 +252,7 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
 
 
 def has_percentile(percent: float, requests: int) -> bool:
-    """Whether so many requests are enough for a percentile to be shown."""
+    """Whether this many requests are enough to show a percentile."""
     return requests >= LEAST_REQUESTS.get(percent, 1)
 
 
@@ -258,7 +260,8 @@ def has_percentile(percent: float, requests: int) -> bool:
 
 
 def _find_half(digits: int) -> int:
-    """Below twice as many µs each value has its own part; from there on each power of two has so many."""
+    """Below twice this many µs each value has its own bucket; above, each power of two has this many
+    buckets."""
     return 1 << (math.ceil(math.log2(2 * 10**digits)) - 1)
 
 
@@ -272,7 +275,7 @@ def _find_size(digits: int) -> int:
 
 
 def _find_digits(counts: IntArray) -> int:
-    """How many significant digits so many parts tell apart."""
+    """The number of significant digits for this many buckets."""
     return next(digits for digits in (1, 2, 3) if _find_size(digits) == len(counts))
 
 
@@ -286,7 +289,7 @@ def _clip_us(latencies_s: Sequence[float] | FloatArray) -> IntArray:
 
 
 def _find_places(values_us: IntArray, digits: int) -> IntArray:
-    """Which part each value is in."""
+    """The bucket of each value."""
     import numpy as np
 
     bits_of_half = _find_half(digits).bit_length()
@@ -298,7 +301,7 @@ def _find_places(values_us: IntArray, digits: int) -> IntArray:
 
 @cache
 def _make_parts(digits: int) -> tuple[IntArray, IntArray]:
-    """The lowest value of each part, and how many it has."""
+    """The lowest value of each bucket, and how many values it has."""
     import numpy as np
 
     half = _find_half(digits)
@@ -309,12 +312,12 @@ def _make_parts(digits: int) -> tuple[IntArray, IntArray]:
 
 @cache
 def _find_coarse_parts() -> IntArray:
-    """Among the fine parts, where each coarse one begins."""
+    """Where each coarse bucket begins among the fine ones."""
     return _make_parts(FINE)[0].searchsorted(_make_parts(COARSE)[0])
 
 
 def _pack(counts: IntArray) -> str:
-    """The V2 form: each count, and for several parts without any minus their number, in zigzag encoding by
+    """The V2 form: each count, and for several empty buckets minus their number, in zigzag encoding with
     seven bits a byte."""
     import numpy as np
 
@@ -337,8 +340,8 @@ def _pack(counts: IntArray) -> str:
 
 
 def _unpack(text: str) -> IntArray:
-    """The counts of such a text; ValueError if it is none. Inflates no more than a histogram can have: a few
-    bytes may inflate to gigabytes."""
+    """The counts of such a text; ValueError if it isn't one. Inflates no more than a histogram can have: a
+    few bytes may inflate to gigabytes."""
     import numpy as np
 
     packed = base64.b64decode(text, validate=True)

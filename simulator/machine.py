@@ -1,5 +1,5 @@
-"""The machine that a process runs on: what it is, what memory it has left, how many files may be open,
-how busy it was in a run, and when this process stood still."""
+"""The machine that a process runs on: what it is, how much memory is left, how many files may be open, how
+busy it was in a run, and when this process stalled."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from . import __version__
 from .contract import STALL_S, Machine, Stall
 from .errors import SimulatorError
 
-# What every module's payloads and measurements go through.
+# Used by the payloads and measurements of every module.
 _SHARED = ("numpy", "orjson")
 
 
 def client_environment(packages: Iterable[str]) -> dict[str, Any]:
-    """What the load generator is, with the versions of `packages` (a module's own) and those of all
-    modules."""
+    """What the load generator is, with the versions of `packages` (a module's own) and of the packages that
+    all modules use."""
     affinity, memory_mb = getattr(os, "sched_getaffinity", None), None
     with suppress(ValueError, OSError):
         memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
@@ -43,7 +43,7 @@ def client_environment(packages: Iterable[str]) -> dict[str, Any]:
 
 
 def node_name() -> str:
-    """The Kubernetes node if the pod was told it, or else this host."""
+    """The name of the Kubernetes node if the pod was told it, otherwise of this host."""
     return os.environ.get("NODE_NAME") or platform.node()
 
 
@@ -59,7 +59,7 @@ def _cpu_model() -> str:
     return platform.processor() or "unknown"
 
 
-# cgroup v2, then v1 as a container sees it: the limit, and what is used of it.
+# cgroup v2, then v1 as a container sees it: the limit, and its current use.
 # https://docs.kernel.org/admin-guide/cgroup-v2.html#memory-interface-files
 _LIMIT_FILES = (
     (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")),
@@ -71,7 +71,7 @@ _LIMIT_FILES = (
 
 
 def find_memory_bytes() -> int:
-    """The memory of this machine, or as much of it as this process's container may have."""
+    """The memory of this machine, or the limit of this process's container."""
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     for limit, _ in _LIMIT_FILES:
         # Without a limit the file says `max`.
@@ -83,7 +83,7 @@ def find_memory_bytes() -> int:
 def free_memory_bytes(
     meminfo: Path = Path("/proc/meminfo"), limits: Iterable[tuple[Path, Path]] = _LIMIT_FILES
 ) -> int | None:
-    """The memory that this process may still take on this machine, in its container; None: not known."""
+    """The memory that this process may still take on this machine, within its container; None: not known."""
     free_bytes = []
     with suppress(OSError):
         lines = meminfo.read_text(encoding="utf-8").splitlines()
@@ -106,30 +106,30 @@ def find_version(name: str) -> str | None:
 
 # --- how busy it was ------------------------------------------------------------------------------
 
-# Read from the kernel's counters, which are those of the whole machine (on Kubernetes, of the node) in a
-# container, too: https://man7.org/linux/man-pages/man5/proc_stat.5.html. Where they don't exist, as on macOS,
-# the shares are None.
+# Read from the kernel's counters, which cover the whole machine (on Kubernetes, the node) even in a
+# container: https://man7.org/linux/man-pages/man5/proc_stat.5.html. Where they don't exist, as on macOS, the
+# shares are None.
 
 _STAT = Path("/proc/stat")
 
 
 @dataclass(frozen=True)
 class CpuTimes:
-    """What all CPUs of a machine did since it began, in ticks of the kernel."""
+    """What all CPUs of a machine have done since boot, in ticks of the kernel."""
 
     idle: int
-    """Waiting for disks included."""
+    """Includes waiting for disks."""
     steal: int
     """What a hypervisor gave to other machines while this one had work."""
     total: int
 
     @classmethod
     def parse(cls, line: str) -> CpuTimes | None:
-        """From the first line of /proc/stat; None if it is none, or counts nothing (gVisor)."""
+        """From the first line of /proc/stat; None if it is something else, or counts nothing (gVisor)."""
         name, *fields = line.split() or [""]
         if name != "cpu" or not all(field.isdecimal() for field in fields):
             return None
-        # The time of this machine's guests, behind these, is a part of `user` and `nice`.
+        # The guests' time, in the fields after these, is part of `user` and `nice`.
         ticks = [int(field) for field in fields[:8]]
         if len(ticks) < 8 or not sum(ticks):
             return None
@@ -147,7 +147,7 @@ class Reading:
 
 
 def read_machine(stat: Path = _STAT) -> Reading:
-    """The machine now; None for what this system doesn't tell."""
+    """The machine now; None for what this system doesn't report."""
     try:
         load_average_1m = os.getloadavg()[0]
     except OSError:
@@ -161,14 +161,14 @@ def read_machine(stat: Path = _STAT) -> Reading:
 
 
 def measure_machine(node: str, begin: Reading, end: Reading) -> Machine:
-    """How busy the machine was between two readings. The load average is that of the first."""
+    """How busy the machine was between two readings. The load average is the first one's."""
     busy_share = steal_share = None
     if begin.times is not None and end.times is not None:
         total = end.times.total - begin.times.total
         idle = end.times.idle - begin.times.idle
         steal = end.times.steal - begin.times.steal
         if total > 0:
-            # The time of waiting for disks may go back by a little (proc_stat(5)).
+            # The time of waiting for disks may go back slightly (proc_stat(5)).
             steal_share = min(1.0, max(0.0, steal / total))
             busy_share = min(1.0, max(0.0, (total - idle - steal) / total))
     return Machine(
@@ -178,7 +178,7 @@ def measure_machine(node: str, begin: Reading, end: Reading) -> Machine:
 
 
 def merge_machines(seen: Iterable[Machine | None]) -> list[Machine]:
-    """One machine for each node, by name, as the first worker on it saw it: all saw the same."""
+    """One machine for each node, by name, as seen by the first worker on it: all saw the same."""
     machines: dict[str, Machine] = {}
     for machine in seen:
         if machine is not None:
@@ -189,33 +189,34 @@ def merge_machines(seen: Iterable[Machine | None]) -> list[Machine]:
 # --- open files -----------------------------------------------------------------------------------
 
 _OWN_FILES = 32
-"""What a process has open for itself. A collector had 12, a worker 8."""
+"""How many files a process opens for itself. A collector had 12 open, a worker 8."""
 
 _PER_WORKER = 2
-"""Connections that the collector has with each worker: one reports progress, one asks for all else."""
+"""Connections between the collector and each worker: one for progress, one for everything else."""
 
 _MOST_FILES = 65_536
 
 
 def allow_files() -> None:
-    """Let this process and its children have as many files open as they may: often 1,024 unless asked."""
+    """Raise the limit of open files of this process and its children as far as allowed: it is often 1,024 by
+    default."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _count_allowed()
     if soft != resource.RLIM_INFINITY and soft < most:
-        # macOS has a limit of its own below the one that it tells.
+        # macOS has another limit, below the one that it reports.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
 def _count_allowed() -> int:
-    """How many files a process may have open once it has asked for it."""
+    """How many files a process may have open after raising its limit."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
 
 
 def check_files(workers: int = 0, in_flight: int = 0) -> None:
-    """SimulatorError, with the remedy, if the collector of so many workers, or a worker with so many
-    requests in flight, needs more files than it may have open."""
+    """SimulatorError, with the remedy, if the collector of this many workers, or a worker with this many
+    requests in flight, needs more open files than allowed."""
     allowed = _count_allowed()
     most = max(0, allowed - _OWN_FILES)
     for needed, at_most, who, what in (
@@ -231,13 +232,14 @@ def check_files(workers: int = 0, in_flight: int = 0) -> None:
             )
 
 
-# --- when this process stands still ---------------------------------------------------------------
+# --- when this process stalls ---------------------------------------------------------------------
 
 _WAKE_S = 0.1
-"""Waking costs up to 0.13 ms of CPU, on a busy virtual machine, and there may be dozens of workers."""
+"""How often to wake. Waking costs up to 0.13 ms of CPU on a busy virtual machine, and there may be dozens of
+workers."""
 
-# `perf_counter` stands still while the machine sleeps, on Linux and macOS alike. This clock goes on: macOS
-# has no CLOCK_BOOTTIME, but its CLOCK_MONOTONIC counts sleep (clock_gettime(3)), as Linux's doesn't.
+# `perf_counter` stops while the machine sleeps, on Linux and macOS alike. This clock doesn't: macOS has no
+# CLOCK_BOOTTIME, but its CLOCK_MONOTONIC counts sleep (clock_gettime(3)), unlike Linux's.
 _SLEEPLESS = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
@@ -246,7 +248,8 @@ _WAITED = (Path("/proc/thread-self/schedstat"), Path("/proc/self/schedstat"))
 
 
 def read_clock_s() -> float:
-    """By a clock that nobody sets, that goes on while the machine sleeps, and that all processes share."""
+    """The time by a clock that is never set, that doesn't stop while the machine sleeps, and that all
+    processes share."""
     return time.clock_gettime(_SLEEPLESS)
 
 
@@ -260,7 +263,7 @@ class Look(NamedTuple):
     cpu_s: float = 0.0
     """Of this process."""
     waited_s: float = 0.0
-    """How long its threads were ready to go on, and others had the CPU; 0 where the system doesn't tell."""
+    """How long its threads were runnable while others had the CPU; 0 if the system doesn't report it."""
 
 
 def look() -> Look:
@@ -273,10 +276,10 @@ def look() -> Look:
 
 
 def find_stall(worker: int | None, before: Look, after: Look) -> Stall | None:
-    """What lies between two looks, the second of which was due soon after the first; None if it came in
-    time. It begins by `time.perf_counter`, give or take half a pause."""
+    """The stall between two looks, the second of which was due soon after the first; None if it came in time.
+    Its beginning, by `time.perf_counter`, is exact to half a pause."""
     passed_s = after.at_s - before.at_s
-    # Whoever is stopped while it waits has waited for half of that time on average.
+    # A process that is stopped while it sleeps has slept half of that time on average.
     late_s = passed_s - _WAKE_S / 2 if passed_s > 2 * _WAKE_S else 0.0
     # The clocks are read one after the other.
     asleep_s = max(0.0, round(after.real_s - before.real_s - passed_s, 3))
@@ -293,10 +296,10 @@ def find_stall(worker: int | None, before: Look, after: Look) -> Stall | None:
 
 
 class StallWatch:
-    """Looks at the clocks from a thread, from when it is made until its end."""
+    """Looks at the clocks from a thread, from its creation until its end."""
 
     def __init__(self, worker: int | None) -> None:
-        """`worker`: whose process this is; None: the collector's."""
+        """`worker`: the worker whose process this is; None: the collector."""
         self._worker = worker
         self._stalls: list[Stall] = []
         self._ended = threading.Event()
@@ -313,7 +316,7 @@ class StallWatch:
             last = now
 
     def end(self, elapsed_s: float) -> list[Stall]:
-        """End it. Returns what it has seen, since the common start, which was `elapsed_s` ago."""
+        """End the watch. Returns its stalls by the common start, which was `elapsed_s` ago."""
         start_s = time.perf_counter() - elapsed_s
         self._ended.set()
         self._thread.join()

@@ -67,7 +67,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def credentials(folder: Path) -> dict[str, str]:
-    """A mounted Secret: file name -> content. Kubernetes' own links in it begin with a dot."""
+    """A mounted Secret: file name -> content. Links made by Kubernetes begin with a dot."""
     return {
         path.name: path.read_text(encoding="utf-8", errors="replace").strip()
         for path in folder.iterdir()
@@ -76,7 +76,7 @@ def credentials(folder: Path) -> dict[str, str]:
 
 
 def read_settings(path: Path) -> list[RunSettings]:
-    """The runs of a settings file: a `RunSettings`, or a list of them that have one worker count."""
+    """The runs of a settings file: a `RunSettings`, or a list of them with the same worker count."""
     text = path.read_bytes()
     if text.lstrip().startswith(b"["):
         return TypeAdapter(list[RunSettings]).validate_json(text)
@@ -85,15 +85,15 @@ def read_settings(path: Path) -> list[RunSettings]:
 
 # --- imports, once for all ------------------------------------------------------------------------
 
-# In the process from which others are forked. Otherwise each of 1,000 workers would have it all in memory for
-# itself, and they would import it at the same time.
+# In the process from which others are forked. Otherwise each of 1,000 workers would have everything in memory
+# for itself, and all would import at the same time.
 
 _USED_LATER = {
     "collector": ("uvicorn.lifespan.off", "uvicorn.loops.auto", "uvicorn.protocols.http.auto",
                   "uvicorn.protocols.websockets.auto"),
     "worker": ("httpcore", "numpy.random"),
 }  # fmt: skip
-"""What the roles' libraries import only when they are first used: up to 0.1 s of CPU."""
+"""What the roles' libraries import only on first use: up to 0.1 s of CPU."""
 
 
 def import_all(settings: RunSettings, roles: Iterable[str] = tuple(_USED_LATER)) -> None:
@@ -108,15 +108,16 @@ def import_all(settings: RunSettings, roles: Iterable[str] = tuple(_USED_LATER))
 # --- several runs in one pod ----------------------------------------------------------------------
 
 # The runs of one worker count, each in a new process forked from one that has imported everything and
-# connected to nothing. Starting pods costs seconds for each run; a forked process is as clean as a new
-# pod's, and equal for each run.
+# connected to nothing. Starting pods costs seconds for each run; a forked process is as clean as a new pod's,
+# and the same for each run.
 
 Work = Callable[[RunSettings], tuple[int, str]]
-"""Does a run; returns its exit status, and what the next one goes on from, as JSON; empty: there is none."""
+"""Does a run. Returns its exit status and the state from which the next one continues, as JSON; empty: there
+is none."""
 
 
 def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
-    """Do the runs one after the other; ends with the first that fails. Returns the exit status."""
+    """Do the runs one after the other; stop at the first that fails. Returns the exit status."""
     if len(series) == 1:
         return work(series[0])[0]
     import_all(series[0], [role])
@@ -132,7 +133,7 @@ def run_series(series: Sequence[RunSettings], role: str, work: Work) -> int:
 def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, str]:
     """`work` in a child process."""
     read, write = os.pipe()
-    # What Python itself runs at a fork drops exceptions: with one of them a SIGTERM would be lost.
+    # What Python itself runs at a fork drops exceptions: a SIGTERM would be lost with one of them.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     pid = os.fork()
     if not pid:
@@ -145,7 +146,7 @@ def _run_in_child(work: Work, settings: RunSettings) -> tuple[int, str]:
             after = pipe.read()
         _, status = os.waitpid(pid, 0)
     except SystemExit:
-        # SIGTERM: the child goes with us.
+        # SIGTERM: the child ends with this process.
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         raise
@@ -174,14 +175,14 @@ def _become_child(work: Work, settings: RunSettings, pipe: int) -> NoReturn:
 
 
 # --- the launcher ------------------------------------------------------------------------------------
-# Starts collector and workers of the local executor by forking one process that has imported all.
+# Starts collector and workers of the local executor by forking one process that has imported everything.
 #
-# A Python process that imports numpy, pydantic, httpx and a driver costs about 0.4 s of CPU; for 16
-# workers on two cores that is three seconds of each run. Forked from here it costs milliseconds. The
-# functions that run are those of a pod's `python -m simulator.main collector|worker`.
+# Starting a Python process that imports numpy, pydantic, httpx and a driver takes about 0.4 s of CPU; for 16
+# workers on two cores that is three seconds of each run. A fork takes milliseconds. It runs the same
+# functions as a pod's `python -m simulator.main collector|worker`.
 #
-# The executor talks to it by lines of JSON. In, one request a line (settings, and so passwords, travel
-# in this pipe alone, and touch no disk):
+# The executor talks to it in lines of JSON. In, one request a line (settings, and so passwords, only pass
+# through this pipe and never touch a disk):
 #
 #     {"launch": "collector", "settings": {…}, "log": "FILE"}
 #     {"launch": "worker", "number": 3, "collector": "URL", "settings": {…}, "log": "FILE"}
@@ -190,8 +191,8 @@ def _become_child(work: Work, settings: RunSettings, pipe: int) -> NoReturn:
 #
 # Out: {"launched": pid, "port": …} or {"refused": reason} in answer to a launch, {"exited": pid, "status": …}
 # for each end (negative: the signal), {"pong": true} for a ping. When its standard input ends, as it does
-# when the executor dies however hard, it ends its children and itself; when it dies itself, its children see
-# the end of a pipe.
+# however the executor dies, it ends its children and itself. When it dies itself, its children see the end of
+# a pipe.
 
 
 _END_PATIENCE_S = 1.0
@@ -199,7 +200,7 @@ _END_PATIENCE_S = 1.0
 
 def run_launcher() -> int:
     """Serve requests until standard input ends."""
-    # The executor ends this process by closing the pipe; a terminal's Ctrl-C is not for it.
+    # The executor ends this process by closing the pipe; a terminal's Ctrl-C is not meant for it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     return _Launcher().run()
 
@@ -215,7 +216,7 @@ class _Launcher:
         signal.set_wakeup_fd(self._wakeup_write)
         self._input = b""
         self._known = ""
-        """The last run for whose processes everything has been imported."""
+        """The last run for which everything has been imported."""
 
     def run(self) -> int:
         with selectors.DefaultSelector() as selector:
@@ -246,7 +247,7 @@ class _Launcher:
             _send({"pong": True})
             return
         if "signal" in request:
-            # Until a child is reaped, its number can't belong to another process.
+            # Until a child is reaped, no other process can get its id.
             if request["pid"] in self._children:
                 os.kill(request["pid"], request["signal"])
             return
@@ -265,7 +266,7 @@ class _Launcher:
         with ExitStack() as stack:
             listener = None
             if request["launch"] == "collector":
-                # Made before the fork: workers can connect at once, and no port is ever guessed.
+                # Made before the fork: workers can connect at once, and no port is guessed.
                 listener = stack.enter_context(collector_module.listen("127.0.0.1", 0))
             log = os.open(request["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
             stack.callback(os.close, log)
@@ -286,7 +287,7 @@ class _Launcher:
         status = 1
         try:
             born = time.monotonic()
-            # There is no garbage among what the launcher has imported.
+            # What the launcher has imported contains no garbage.
             gc.freeze()
             gc.enable()
             signal.set_wakeup_fd(-1)
@@ -341,7 +342,7 @@ class _Launcher:
 
 
 def _send(message: dict[str, Any]) -> None:
-    # Nobody may be listening any more: then the end of standard input is on its way.
+    # If nobody listens any longer, the end of standard input is on its way.
     with suppress(BrokenPipeError):
         os.write(1, json.dumps(message).encode() + b"\n")
 
@@ -355,7 +356,7 @@ def main() -> int:
     arguments = _arguments()
     allow_files()
     if arguments.role == "launcher":
-        # All that it imports stays: to look for garbage among it would cost a tenth of its start.
+        # Everything it imports stays: looking for garbage would cost a tenth of the start.
         gc.disable()
         return run_launcher()
     configure_logging()

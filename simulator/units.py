@@ -12,7 +12,7 @@ from decimal import Decimal
 _SECONDS = {
     "ns": Decimal("1e-9"), "us": Decimal("1e-6"), "µs": Decimal("1e-6"), "ms": Decimal("1e-3"),
     "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86_400), "w": Decimal(604_800),
-    # As VictoriaMetrics has them where a bare number is one of months.
+    # As in VictoriaMetrics, where a bare number means months.
     "M": Decimal(31 * 86_400), "y": Decimal(365 * 86_400),
 }  # fmt: skip
 _PART = r"(\d+(?:\.\d+)?) ?(ns|us|µs|ms|[smhdwMy])"
@@ -34,7 +34,7 @@ def parse_duration_ms(text: str, bare: str | None = None) -> float | None:
 
 
 def read_duration_s(value: object) -> float:
-    """Seconds of an option: a number, or a text as above; ValueError explains the syntax."""
+    """Seconds of an option: a number, or a text as above. ValueError explains the syntax."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return float(value)
     seconds = parse_duration_s(str(value), "s")
@@ -44,7 +44,7 @@ def read_duration_s(value: object) -> float:
 
 
 def read_duration_ms(value: object) -> float:
-    """Milliseconds of a text with its unit; ValueError for anything else."""
+    """Milliseconds of a text with its unit. ValueError for anything else."""
     milliseconds = parse_duration_ms(value) if isinstance(value, str) else None
     if milliseconds is None:
         raise ValueError("write a duration with its unit: 450ms, 10s, 5m, 1h or 1d")
@@ -56,7 +56,7 @@ def _parse_duration(text: str, bare: str | None) -> Decimal | None:
     if bare is not None and _NUMBER.fullmatch(text):
         text += bare
     match = _DURATION.fullmatch(text)
-    # People mean minutes, or millions.
+    # Written as M, people mean minutes or millions.
     if match is None or ("M" in text and bare != "M"):
         return None
     total = sum(
@@ -69,7 +69,8 @@ _SPANS_MS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
 
 
 def write_duration(span_ms: int, units_ms: Mapping[str, int] = _SPANS_MS) -> str:
-    """A span of time as query languages read it: a whole number of the first of these units that fits."""
+    """A span of time as query languages read it: a whole number of the first of these units that divides
+    it."""
     unit, unit_ms = next(pair for pair in units_ms.items() if span_ms % pair[1] == 0)
     return f"{span_ms // unit_ms}{unit}"
 
@@ -114,7 +115,7 @@ def parse_bytes(text: str) -> float | None:
 
 
 def format_count(count: int, word: str, many: str | None = None) -> str:
-    """`1 worker`, `1,000 workers`; `many`: a plural that has no s."""
+    """`1 worker`, `1,000 workers`; `many`: an irregular plural."""
     return f"{count:,} {word if count == 1 else many or word + 's'}"
 
 
@@ -124,22 +125,23 @@ def join_words(words: Sequence[str], last: str = "and") -> str:
 
 
 def format_digits(value: float) -> str:
-    """Three digits, but never as 1.23e+03: what a time in ms or µs needs."""
+    """Three digits, but never as 1.23e+03: for times in ms or µs."""
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
 def format_amount(value: float) -> str:
-    """A number as options have it, to three digits: `3.11G`, `104M`, `200k`, `50`."""
+    """A number as options take it, to three digits: `3.11G`, `104M`, `200k`, `50`."""
     return _scale(value, ("", "k", "M", "G", "T"))
 
 
 def format_bytes(value: float) -> str:
-    """Bytes in the unit in which they have one to three digits before the point."""
+    """Bytes in the unit that gives one to three digits before the point."""
     return _scale(value, (" bytes", " kB", " MB", " GB", " TB"))
 
 
 def _scale(value: float, units: Sequence[str]) -> str:
-    """A number in the first of the units, each a thousand of the one before, in which it is below 1,000."""
+    """A number in the first of the units, each a thousand of the previous one, that makes it less than
+    1,000."""
     for unit in units[:-1]:
         if value < 999.5:
             return f"{value:.3g}{unit}"
@@ -148,12 +150,12 @@ def _scale(value: float, units: Sequence[str]) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """A duration as options have it, in the largest unit of which it is a whole number: `90d`, `450ms`."""
+    """A duration as options take it, in the largest unit that divides it: `90d`, `450ms`."""
     return write_duration(round(seconds * 1000))
 
 
 def format_span(seconds: float) -> str:
-    """A duration in a unit in which it has two or three digits."""
+    """A duration in the unit that gives two or three digits."""
     if seconds < 300:
         return f"{seconds:.0f} s"
     minutes = round(seconds / 60)

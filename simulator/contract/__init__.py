@@ -1,7 +1,7 @@
 """Every message between the command line, the collector and the workers: one pydantic model each.
 
-Times are seconds on the sender's monotonic clock unless a name ends in another unit; no two
-machines' wall clocks are ever compared: `began_at` and `ended_at` of a run are for its reader.
+Times are seconds on the sender's monotonic clock unless a name ends in another unit. Wall clocks of two
+machines are never compared: `began_at` and `ended_at` of a run are for its reader.
 
 `settings` is a run's input, `limits` its limits, `messages` what its processes exchange, `figures` what
 workers measure, and `report` the outcome: the models of `result.json`.

@@ -1,6 +1,6 @@
-"""What a worker measures and a result stores: each model adds up over the workers of a group. For readers,
+"""What a worker measures and a result stores: each model adds up over the workers of a group.
 
-read “queries answered” for “events acknowledged”. Times count from the common start.
+For readers, read “queries answered” for “events acknowledged”. Times count from the common start.
 """
 
 from __future__ import annotations
@@ -247,7 +247,7 @@ class QueryResult(Timed):
         answered = [part for part in parts if part.executions]
         least = [part.rows_min for part in parts if part.rows_min is not None]
         most = [part.rows_max for part in parts if part.rows_max is not None]
-        # No answer is without any bytes.
+        # Every answer has some bytes.
         is_known = all(part.bytes for part in answered)
         return cls(
             query=parts[0].query,
@@ -281,13 +281,13 @@ class Measured(Timed):
     timeline: list[tuple[Count, Count]] = Field(default_factory=list)
     """(second since the common start, events acknowledged or queries answered from it on for the run's
     `step_s`) of all workers together."""
-    # Of writers.
+    # Only for writers.
     gaps: list[tuple[Instant, Instant]] = Field(default_factory=list)
     """Beginning and end, since the common start, of periods of at least half a second without an
     acknowledgement to any worker. Of more than 1,000, the longest."""
     catch_ups: list[CatchUp] = Field(default_factory=list)
     """One for each time the fleet was cut off."""
-    # Of readers.
+    # Only for readers.
     queries: list[QueryResult] = Field(default_factory=list)
 
     @classmethod
@@ -305,7 +305,7 @@ class Measured(Timed):
         for part in parts[1:]:
             gaps = list(_overlap(gaps, part.gaps))
         offers = [part.offered for part in parts if part.offered]
-        # One of each worker, at the same place.
+        # One stage of each worker, at the same position.
         stages = zip(*(part.stages for part in parts if part.stages), strict=True)
         catch_ups = zip(*(part.catch_ups for part in parts if part.catch_ups), strict=True)
         return cls(
@@ -362,10 +362,10 @@ class WorkerFigures(Measured):
     encode_s: Seconds = 0.0
     """CPU spent on generating events, or drawing queries, and on encoding requests, for the window. The first
     ones are made before it opens, so this isn't part of `cpu_s`."""
-    # Of writers.
+    # Only for writers.
     ceiling_per_s: float = Field(0.0, ge=0)
     """Events per CPU second that this worker could generate and encode without sending."""
-    # Of readers.
+    # Only for readers.
     pause_s: Seconds = 0.0
     """For a closed loop: the time in the window from an answer to the next query, summed over everything in
     flight. With one in flight, the database waited this long for the client."""

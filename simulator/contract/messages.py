@@ -128,8 +128,8 @@ class GivenAnswer(Message):
 class WorkerAnswers(Message):
     """POST /answers, once from each reader that announced it."""
 
-    # A database may well answer NaN: that must not arrive as a missing value. What counts is the config of
-    # the whole message.
+    # A database may answer NaN, which must not arrive as a missing value. The outermost message's config
+    # applies.
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
     worker: Count

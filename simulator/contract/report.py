@@ -21,14 +21,14 @@ from .resources import (
 from .settings import CarriedState, Role
 
 BOUND_PAUSE_SHARE = 0.5
-"""Share of the time in which readers of a closed loop had an answer and no further question under way, from
-which on their queries per second are the client's."""
+"""Share of the time in which readers of a closed loop had an answer and no further query in flight; from this
+share on, their queries per second are the client's."""
 
 LEAST_JUDGED_S = 1.0
-"""Readers that were at work for less are not judged: what is paid only once (the first question of each
-query, its first answer, which is decoded) is then much of all they did, and says nothing of the questions
-that would follow. Five executions of thirteen quick queries take a tenth of a second. On a busy machine
-50 questions within 0.16 s cost 920 µs of CPU each, and 5,000 within 1.3 s 81: 0.04 s were paid once."""
+"""Readers that were active for less are not judged. What is paid only once (the first execution of each
+query, and decoding its answer) is then a large part of their work, and says nothing about later queries. Five
+executions of thirteen quick queries take a tenth of a second. On a busy machine 50 queries within 0.16 s cost
+920 µs of CPU each, and 5,000 within 1.3 s 81 µs: 0.04 s were paid once."""
 
 
 class Client(Message):
@@ -36,20 +36,22 @@ class Client(Message):
 
     cpu_s: float
     cpu_share: float
-    """Of the busiest worker: CPU seconds ÷ its time; 1.0 never waited for the database."""
+    """Of the busiest worker: CPU seconds ÷ its time; at 1.0 it never waited for the database."""
     generate_s: float
     encode_s: float
     ceiling_share: float
     """Rate ÷ the rate that generating and encoding alone would reach."""
     throttled_share: float | None
-    """Of the periods of its CPU limit, those in which it was stopped: the worker's that was most often."""
+    """Share of the periods of its CPU limit in which a worker was stopped: of the worker that was stopped
+    most often."""
     in_flight: int | None = None
-    """Requests that each worker could have under way at once. With one, the client's CPU time is a part
-    of every request's time."""
+    """Requests that each worker could have in flight. With one, the client's CPU time is part of every
+    request's time."""
     pause_share: float | None = None
-    """Of readers in a closed loop: the share of their places' time from an answer to the next question."""
+    """Of readers in a closed loop: the share of time in which a place in flight was free, from an answer to
+    the next query."""
     bound: bool
-    """The number is the client's speed, not the database's."""
+    """Whether the figure is the client's speed, not the database's."""
     bound_reason: str | None = None
 
     def describe_pause(self) -> str | None:
@@ -176,7 +178,7 @@ class GroupResult(Measured):
     slowest_worker: WorkerTimeline | None = None
     """The worker with the lowest rate; the other timelines are only in the sum."""
     per_worker: list[WorkerSpan] = Field(default_factory=list)
-    # Of writers.
+    # Only for writers.
     verification: Verification | None = None
     outages: list[Outage] = Field(default_factory=list)
     """The effect of each of the run's marks."""
@@ -192,7 +194,7 @@ class GroupResult(Measured):
     """The same after `--compact`."""
     queryable: Queryable | None = None
     """Only for a database in which events become queryable after they are acknowledged."""
-    # Of readers.
+    # Only for readers.
     answers: Answers | None = None
     """None if checking was off."""
     long_windows: LongWindows | None = None

@@ -112,7 +112,7 @@ class Outage(Message):
     """The index in `marks` of another one that the gap is attributed to: the last one before it."""
 
 
-# --- times in which a process of the load generator stood still ------------------------------------
+# --- times in which a process of the load generator stalled -----------------------------------------
 
 STALL_S = 0.25
 """Shorter stalls look like waiting for a CPU on a busy machine."""
@@ -213,7 +213,7 @@ def describe_stalls(stalls: Collection[Stall], window_s: float) -> str:
     return f"the load generator stalled for {stood_s:.1f} s of {whole_s:.3g} s ({who}: {why})"
 
 
-# --- what a database takes on disk, and what an event takes, told from growth ------------------------
+# --- what a database takes on disk, and bytes per event, computed from growth ------------------------
 
 MANY_UNITS = 10
 """Two fill levels show bytes per event if each, and their difference, is this many units of allocation:
@@ -319,7 +319,7 @@ def estimate_events(storage: Storage, allocation: Allocation) -> int | None:
 
 
 # --- retention ---------------------------------------------------------------------------------------
-# Events that are deleted when they have become too old: what a run is asked for, and what that cost it.
+# Events are deleted when they are too old: the settings of a run, and what that cost.
 
 
 STEPS = 20

@@ -19,7 +19,7 @@ MAX_IN_FLIGHT = 10_000
 
 
 def split_list(value: object) -> Any:
-    """ "a, b" -> ["a", "b"], so that lists can be written as in the reference and on a command line."""
+    """Split "a, b" into ["a", "b"]: lists can be written as in the reference and on a command line."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
@@ -159,7 +159,7 @@ def find_mean_rate(stages: Sequence[RateStage]) -> float:
     return sum(stage.duration_s * stage.rate_per_s for stage in stages) / sum_durations_s(stages)
 
 
-# --- what a run is told ---------------------------------------------------------------------------
+# --- the settings -----------------------------------------------------------------------------------
 
 
 def _option(default: Any, description: str, role: Role | None = None, **limits: Any) -> Any:
@@ -180,8 +180,8 @@ def fields_of(model: type[BaseModel], role: Role | None = None) -> set[str]:
 
 
 class Load(Message):
-    """What one group of workers does. The command line fills it, the workers get it, the result
-    keeps it: a field is named here and nowhere else.
+    """What one group of workers does. The command line fills it, the workers get it, the result stores it: a
+    field is named here and nowhere else.
 
     `alias` is the field's name on the command line and in `result.json` where that differs.
     """
@@ -258,27 +258,28 @@ class Load(Message):
         Role.READ,
     )
     queries: CommaList | None = None
-    """The queries that readers ask; None: the workload's own, as far as the module has them."""
+    """The queries that readers run; None: all of the workload's own that the module supports."""
     weights: dict[str, float] = Field(default_factory=dict)
-    """How often readers ask a query in proportion to the others; 1 for those that aren't named."""
+    """How often a query is run relative to the others; 1 if not given."""
     pauses: list[FleetPause] = Field(default_factory=list)
     """When the devices whose events writers send are cut off, in order."""
     events_in_all: int | None = None
-    """Events of all workers, where some have fewer than `events`: of a recording that isn't repeated."""
+    """Events of all workers together, if some have fewer than `events`: for a recording that isn't
+    repeated."""
 
     @property
     def events_per_request(self) -> int:
-        """What one request counts for in `rate_per_s`: its events, or the one query that it is."""
+        """How much one request counts for in `rate_per_s`: its events, or the one query."""
         return max(1, self.batch) if self.role is Role.WRITE else 1
 
     @property
     def total_events(self) -> int:
-        """How many events all writers insert, if it is they that end the run."""
+        """How many events all writers insert, if their number ends the run."""
         return self.workers * self.events if self.events_in_all is None else self.events_in_all
 
     def count_due(self, from_s: float, until_s: float) -> float:
-        """Events (queries) that the rate comes to in a stretch, counted from the common start; 0 without a
-        rate."""
+        """Events or queries that are due at the rate between two instants, counted from the common start; 0
+        without a rate."""
         if not self.stages:
             return (self.rate_per_s or 0.0) * max(0.0, until_s - from_s)
         ends = accumulate(stage.duration_s for stage in self.stages)
@@ -288,7 +289,7 @@ class Load(Message):
         )
 
     def count_held(self, at_s: float) -> float:
-        """Events that are due by then, and held back since the fleet is cut off."""
+        """Events that are due by `at_s` and held back because the fleet is cut off."""
         away = [pause for pause in self.pauses if pause.begins_s < at_s < pause.ends_s]
         return sum(self.count_due(pause.begins_s, at_s) for pause in away)
 
@@ -303,9 +304,9 @@ class DataSet(Message):
     )
     workload_options: dict[str, Any] = Field(default_factory=dict)
     definition: dict[str, Any] | None = None
-    """The workload's definition as JSON, if it is the user's own: who builds it needs no file."""
+    """The workload's definition as JSON, if it is the user's own: no file is needed to build it."""
     workload_file: str | None = None
-    """The file that it was read from, as the user named it."""
+    """The file that it was read from, as named by the user."""
     seed: int = _option(
         0,
         "Another seed gives other events of the same kind; the same seed gives the same events.",
@@ -354,89 +355,90 @@ class DataSet(Message):
 
     @property
     def workload_argument(self) -> str:
-        """What --workload says of it, for messages that advise a command."""
+        """The value of --workload, for messages that suggest a command."""
         return self.workload_file or self.workload
 
 
 class Delivery(Message):
-    """A recording that processes elsewhere need: which it is, and where they get it, packed into one file."""
+    """A recording that processes elsewhere need: its identity, and where they get it, packed into one
+    file."""
 
     name: str = Field(pattern=r"^[0-9a-f]{8,64}$")
-    """Of its folder."""
+    """The name of its folder."""
     sha256: str
-    """Of what is packed, before it is compressed."""
+    """Of the packed content, before compression."""
     size_bytes: Count
-    """Likewise."""
+    """Also before compression."""
     packed_bytes: Count
     source: str | None = Field(None, repr=False)
-    """The file that they mount, or its address, which may be signed; None: the collector is sent it."""
+    """The file that they mount, or its address, which may be signed; None: it is sent to the collector."""
 
 
 class CarriedState(Message):
-    """What a run leaves to the one that continues it."""
+    """The state that a run leaves to the one that continues it."""
 
     next_event: int
-    """First event number that no worker has used."""
+    """The first event number that no worker has used."""
     stored: int | None
     """Events in the database."""
     values: dict[str, int] = Field(default_factory=dict)
-    """Values of each column in it that the database keeps apart."""
+    """How many values are stored in each column that the database stores separately."""
     next_events: dict[int, int] | None = None
-    """With a history: the number with which each worker goes on, as all before it are stored. None: that
-    isn't certain."""
+    """With a history: the number from which each worker continues, as all earlier ones are stored. None: not
+    certain."""
 
 
 class Group(Message):
-    """Workers of a run that do the same: those numbered from `first` to before `end`."""
+    """Workers of a run that do the same: numbered from `first`, below `end`."""
 
     first: int = Field(0, ge=0)
     load: Load
 
     @property
     def end(self) -> int:
-        """The number after that of the last worker."""
+        """The number after the last worker's."""
         return self.first + self.load.workers
 
 
 class RunSettings(Message):
-    """All that a collector or worker needs to know of its run. May hold passwords: never logged."""
+    """Everything that a collector or worker needs to know about its run. May hold passwords: never logged."""
 
     run_id: str
     token: str = Field(repr=False)
     target: str
     program: str = "python run.py"
-    """How the user calls the tool, for messages that advise another command."""
+    """How the user calls the tool, for messages that suggest a command."""
     duration_option: str = "--duration"
-    """By which the user makes a run longer, for messages that advise it."""
+    """The option that makes a run longer, for messages that suggest it."""
     module: str
     options: dict[str, Any] = Field(repr=False)
     secret: dict[str, str] = Field(default_factory=dict, repr=False)
-    """What a Secret of the cluster holds, by its keys. Those that are options go over `options`."""
+    """The content of the cluster's Secret, by key. Those that are options override `options`."""
     data: DataSet = DataSet()
     delivery: Delivery | None = None
     """Set if the workload is a recording that isn't on this machine yet."""
     groups: list[Group] = Field(min_length=1)
     after: CarriedState | None = None
-    """What the run before left, if this one follows it on the same data. Ignored if the data set is
-    `clean`; without it the collector counts what is stored."""
+    """The state that the previous run left, if this one follows it on the same data. Ignored if the data set
+    is `clean`. Without it the collector counts what is stored."""
     ready_timeout_s: float = 120
     """How long all workers may take to become ready."""
     silence_timeout_s: float = 60
-    """After how long without progress from a worker the run is given up."""
+    """How long a worker may make no progress before the run is given up."""
     loads_by_prefill: bool = False
-    """Whether the prefill is the loading after which indexes may be built (`create_indices=after`), and what
-    is measured the database at work; else the measured inserts are the loading."""
+    """Whether the prefill counts as the loading after which indexes may be built (`create_indices=after`),
+    and the measured inserts as normal operation; otherwise the measured inserts are the loading."""
     is_level: bool = False
-    """Whether it fills the tables to a level that counts, so that its workers needn't end together."""
+    """Whether the run only fills the tables to a level, so its workers needn't end together."""
     look_up: bool = False
-    """Whether each acknowledged event is looked up afterwards, as something is done to the database."""
+    """Whether each acknowledged event is looked up afterwards, because the database is disturbed."""
     abort_limits: list[RunLimit] = Field(default_factory=list)
-    """As soon as the run can't keep one of these any more, it is ended."""
+    """The run is ended as soon as it can no longer keep one of these."""
     chance: int | None = None
-    """By what arrivals and questions are drawn, if not by the data's seed: runs on the same events differ in
-    it."""
+    """The seed of arrivals and query parameters, if not the data's: it differs between runs on the same
+    events."""
     linger_s: float = 600
-    """How long a collector waits, after the run's end, to be asked for its report."""
+    """How long a collector waits for a request for its report after the run's end."""
 
     @property
     def workers(self) -> int:
@@ -445,16 +447,15 @@ class RunSettings(Message):
 
     @property
     def patience_s(self) -> float:
-        """How long the most patient group lets a request take, retries included; 0: that isn't limited by
-        time."""
+        """How long the most patient group lets a request take, retries included; 0: no limit by time."""
         return max(group.load.patience_s or 0.0 for group in self.groups)
 
     def groups_of(self, *roles: Role) -> list[Group]:
-        """The groups that do this, or one of these."""
+        """The groups with one of these roles."""
         return [group for group in self.groups if group.load.role in roles]
 
     def group_of(self, worker: int) -> Group:
-        """The group that a worker belongs to; KeyError if there is no such worker."""
+        """The group of a worker. KeyError if there is no such worker."""
         for group in self.groups:
             if group.first <= worker < group.end:
                 return group
@@ -462,7 +463,7 @@ class RunSettings(Message):
 
 
 def make_groups(*loads: Load) -> list[Group]:
-    """Groups with these loads, the workers numbered through."""
+    """Groups with these loads; worker numbers run through all of them."""
     groups: list[Group] = []
     for load in loads:
         groups.append(Group(first=groups[-1].end if groups else 0, load=load))
@@ -470,5 +471,5 @@ def make_groups(*loads: Load) -> list[Group]:
 
 
 def share(total: int, workers: int, worker: int) -> int:
-    """A worker's share of `total`, which all shares add up to."""
+    """A worker's share of `total`; all shares add up to it."""
     return total // workers + (worker < total % workers)
