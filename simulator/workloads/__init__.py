@@ -1,8 +1,8 @@
-"""What is generated. One file per workload; `base` says what a workload is, `definition` how one is
-written as YAML.
+"""What is generated. One file per workload; `base` says what a workload is, `definition` how one is written
+as YAML.
 
-Another package adds a workload by an entry point of the group `iot_database_benchmark.workloads`: its
-name is what `--workload` says, its object the workload's class.
+Another package adds a workload by an entry point of the group `iot_database_benchmark.workloads`: its name is
+the value of `--workload`, its object the workload's class.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _FOLDER = Path(__file__).parent
 
 
 def workload_names() -> list[str]:
-    """All workloads, those of other packages among them."""
+    """All workloads, including those of other packages."""
     return [*WORKLOADS, *SHIPPED, *plugin_names(ENTRY_POINTS)]
 
 
 def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> type[Workload]:
-    """The class of a workload: of its definition, if there is one, or else of that name. OptionError if
-    there is none, or it can't be loaded."""
+    """The class of a workload: from its definition if there is one, otherwise by name. OptionError if there
+    is none, or it can't be loaded."""
     if definition is not None:
         return _define(to_json(definition))
     if name in WORKLOADS:
@@ -60,7 +60,7 @@ def load_workload(name: str, definition: Mapping[str, Any] | None = None) -> typ
 
 
 def load_options_model(name: str) -> type[WorkloadOptions]:
-    """The options of a workload. Those of all definitions are the same, so none is read for that."""
+    """The options of a workload. All definitions have the same, so none is read for this."""
     if name not in SHIPPED:
         return load_workload(name).options_model
     from .defined import DefinedOptions
@@ -70,7 +70,7 @@ def load_options_model(name: str) -> type[WorkloadOptions]:
 
 @lru_cache(maxsize=8)
 def _define(document: bytes) -> type[Workload]:
-    """The class of a definition in JSON."""
+    """The class for a definition in JSON."""
     content = from_json(document)
     try:
         if RECORDED in content:
@@ -90,15 +90,15 @@ def _define(document: bytes) -> type[Workload]:
 
 @cache
 def _load_shipped(name: str) -> type[Workload]:
-    # Reading YAML costs time only where one is needed.
+    # Importing the YAML reader costs time; few commands need it.
     from .yaml_source import read_document
 
     return _define(to_json(read_document(_FOLDER / f"{name}.yaml")))
 
 
 def name_events(data: DataSet) -> str:
-    """What follows --workload in a command about the same events, without the number of workers that share
-    devices, as each insert sets it."""
+    """The value of --workload and its options in a command about the same events. Leaves out the number of
+    workers that share devices, as each insert sets it."""
     model = load_workload(data.workload, data.definition).options_model
     defaults = model().model_dump(mode="json")
     words = [data.workload_argument]

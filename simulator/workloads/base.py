@@ -76,13 +76,13 @@ class Workload(ABC):
     event_interval_ms: ClassVar[float] = 1000
     """The mean time from one event of a worker to the next, if its devices take turns."""
     disorder: int = 4096
-    """The maximum number of a worker's events between two that are out of time order."""
+    """The most events of a worker between two that are out of time order."""
 
     def __init_subclass__(cls) -> None:
         """OptionError if a query can't be run on the workload's events."""
         super().__init_subclass__()
         if "block" in cls.__dict__ and "locate" not in cls.__dict__:
-            # What a base class knows of events holds for blocks as the base class makes them.
+            # A base class's shortcuts hold only for blocks that it makes itself.
             cls.locate = Workload.locate  # type: ignore[method-assign]
         if "schema" not in cls.__dict__:
             return
@@ -148,7 +148,7 @@ class Workload(ABC):
         return self.event_interval_ms * self.clock_factor * self.device_spread
 
     def find_tick(self, since_ms: int) -> float:
-        """How many events a device has until so long after the first timestamp."""
+        """How many events a device has up to `since_ms` after the first timestamp."""
         return since_ms / self.device_interval_ms
 
     own_rate_per_s: float | None = None
@@ -233,7 +233,7 @@ class Workload(ABC):
         return {column.name: block.columns[column.name] for column in self.schema.tags_row[1:]}
 
     def dealt_devices(self, worker: int, first: int, count: int) -> NDArray[np.bytes_]:
-        """The device id of each event of [first, first + count): a view, not to be written to."""
+        """The device id of each event of [first, first + count): a view that must not be written to."""
         start = first % self.device_spread
         length = round_up_dealt(self.device_spread, count)
         return _dealt_device_ids(worker, self.device_spread, length)[start : start + count]
@@ -260,8 +260,8 @@ def _three_digits() -> NDArray[np.uint8]:
 
 
 def round_up_dealt(spread: int, count: int) -> int:
-    """How many of what is dealt in turn are kept for blocks of so many events: blocks of different lengths
-    share one array."""
+    """How many items dealt in turn are kept for blocks of `count` events: blocks of similar lengths share one
+    array."""
     return spread + -(-count // _DEALT_STEP) * _DEALT_STEP
 
 
@@ -272,8 +272,8 @@ def _device_ids(worker: int, count: int) -> NDArray[np.bytes_]:
 
 @lru_cache(maxsize=4)
 def _dealt_device_ids(worker: int, spread: int, length: int) -> NDArray[np.bytes_]:
-    """`length` ids: all of them in turn, over and over. Blocks are slices of it: looking up each event's id
-    would cost as much CPU as everything else in generating events."""
+    """`length` ids: all of them in turn, repeatedly. Blocks are slices of it: looking up each event's id
+    would cost as much CPU as all other work of generating events."""
     ids = np.resize(_device_ids(worker, spread), length)
     ids.flags.writeable = False
     return ids
@@ -303,11 +303,11 @@ def describe_queries(
 def _describe_common(
     schema: Schema, device_interval_ms: float, high: tuple[str, float] | None
 ) -> Iterator[Query]:
-    # Whole hours, so that buckets are those that users would take.
+    # Whole hours, so that buckets have the lengths that users would choose.
     hour = HOUR_MS * max(1, round(60 * device_interval_ms / HOUR_MS))
     day = 24 * hour
     fields = tuple(schema.fields[:MOST_FIELDS])
-    # Databases differ in what they compute of NaN.
+    # Databases treat NaN differently.
     finite = [name for name in fields if not schema.column(name).not_finite]
     first = high[0] if high else next(iter(finite), fields[0])
     event = (schema.time, *fields)

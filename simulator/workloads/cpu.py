@@ -24,8 +24,8 @@ METRICS = (
     "usage_irq", "usage_softirq", "usage_steal", "usage_guest", "usage_guest_nice",
 )  # fmt: skip
 
-# What the queries ask about: as in TSBS, eight hosts for eight hours (cpu-max-all-8), all hosts for
-# twelve (high-cpu-all). https://github.com/timescale/tsbs#time-series-benchmark-suite-tsbs
+# The hosts of the queries, as in TSBS: eight hosts for eight hours (cpu-max-all-8), all hosts for twelve
+# (high-cpu-all). https://github.com/timescale/tsbs#time-series-benchmark-suite-tsbs
 MAX_ALL_HOSTS = tuple(f"w00000d{host:06d}" for host in range(8))
 """Hosts of `cpu-max-all`: worker 0's first eight, or all if `device_spread` is smaller."""
 MAX_ALL_UNTIL_MS = FIRST_TIMESTAMP_MS + 8 * HOUR_MS
@@ -63,12 +63,12 @@ _ENVIRONMENTS = ("production", "staging", "test")
 # A 64-bit word gives five numbers of 12 bits; two words give the ten metrics.
 _WORDS, _NUMBERS, _BITS = 2, 5, np.uint64(12)
 
-# A host's attributes follow from its number; neighbours differ in them, and so do workers.
+# A host's attributes follow from its number, so that neighbours differ, and workers, too.
 _WORKERS_APART = 7919
 _MOST_DEALT_BYTES = 1 << 24
-"""The most that a worker keeps of the tags of events in turn."""
+"""The most memory for one worker's tags of events in turn."""
 _ATTRIBUTES_PERIOD = 1800
-"""After so many hosts the attributes are the same again, but for the name."""
+"""After this many hosts the attributes repeat, except for the name."""
 
 
 class CpuOptions(WorkloadOptions):
@@ -142,8 +142,8 @@ class Cpu(Workload):
         words: NDArray[np.uint64],
         make_tags: Callable[[], NDArray[np.bytes_]],
     ) -> EventBlock:
-        """Events at these places in time, of random words: shape (words of each, events)."""
-        # The ten metrics are computed in place: fresh memory would cost more time than arithmetic.
+        """Events at these places in time, from random words of shape (words of each, events)."""
+        # The ten metrics are computed in place: fresh memory would cost more time than the arithmetic.
         words = np.array(words, order="C")
         metrics = np.empty((len(METRICS), words.shape[1]), dtype=np.uint32)
         for position in range(len(METRICS)):
@@ -176,7 +176,7 @@ class Cpu(Workload):
     def _tags(
         self, worker: int, numbers: NDArray[np.int64], devices: NDArray[np.bytes_]
     ) -> NDArray[np.bytes_]:
-        """The tags of each event's host. A single host's document is there once, for all rows."""
+        """The tags of each event's host. A single host's document is stored once, for all rows."""
         if self.device_spread <= _ATTRIBUTES_PERIOD:
             documents = _documents(worker, self.device_spread, self.extra_tags)
             if len(documents) == 1:
@@ -187,7 +187,7 @@ class Cpu(Workload):
             start = int(numbers[0]) % self.device_spread if len(numbers) else 0
             dealt = _dealt_documents(worker, self.device_spread, self.extra_tags, length)
             return dealt[start : start + len(numbers)]
-        # So many documents aren't kept: the name is written into one with the same attributes.
+        # Too many documents to keep: the name is written into one with the same attributes.
         texts, places = _nameless_documents(self.extra_tags)
         hosts = numbers % self.device_spread
         alike = (worker * _WORKERS_APART + hosts) % _ATTRIBUTES_PERIOD
@@ -214,7 +214,7 @@ def _documents(worker: int, hosts: int, extra_tags: int) -> NDArray[np.bytes_]:
 
 @lru_cache(maxsize=2)
 def _dealt_documents(worker: int, hosts: int, extra_tags: int, length: int) -> NDArray[np.bytes_]:
-    """`length` tags: those of all hosts in turn. Blocks are slices of it: to copy took as long as the
+    """`length` tags: those of all hosts in turn. Blocks are slices of it: copying took as long as the
     metrics."""
     tags = np.resize(_documents(worker, hosts, extra_tags), length)
     tags.flags.writeable = False
@@ -223,7 +223,8 @@ def _dealt_documents(worker: int, hosts: int, extra_tags: int, length: int) -> N
 
 @lru_cache(maxsize=1)
 def _nameless_documents(extra_tags: int) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-    """Tags by number modulo `_ATTRIBUTES_PERIOD`, and where in each the host's name is to be put."""
+    """Tags without a name, by number modulo `_ATTRIBUTES_PERIOD`, and where the host's name belongs in
+    each."""
     name = "w" + "?" * 12
     texts = [_document(name, number, extra_tags) for number in range(_ATTRIBUTES_PERIOD)]
     return np.array(texts), np.array([text.index(name.encode()) for text in texts])

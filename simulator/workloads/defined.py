@@ -1,4 +1,4 @@
-"""The generator that is made from a definition."""
+"""The generator for a definition's events."""
 
 from __future__ import annotations
 
@@ -28,36 +28,36 @@ from .numbering import LateEvents, SendOrder, delay_events
 from .schema import EventBlock, LazyColumns, Tags
 
 WINDOW = 262_144
-"""The length of a window: by how many events of their worker late events are put back at most."""
+"""The length of a window: the most by which late events are moved back, in events of their worker."""
 
 _MOST_WINDOWS = 4
-"""For events of more windows, it makes no difference that the last one isn't complete."""
+"""With more windows than this, an incomplete last one makes no difference."""
 
 _SEARCHED = 8_192
-"""How many events are searched for late ones at once, in memory that is used again."""
+"""How many events are searched for late ones at once, in reused memory."""
 
 _TAGS_SEED = 0
 """Tags follow from a device's name alone, whatever the seed."""
 
 _SAMPLED, _SAMPLED_TICKS = 1000, 101
-"""How many events are sampled to find a high value, and how many ticks they are apart."""
+"""How many events are sampled to find a high value, and how many ticks apart."""
 
 
 def format_epoch(epoch_ms: int) -> str:
-    """A time as an option of a workload has it."""
+    """A time as an option of a workload takes it."""
     moment = datetime.fromtimestamp(epoch_ms / 1000, UTC)
     unit = "milliseconds" if epoch_ms % 1000 else "seconds"
     return moment.isoformat(timespec=unit).replace("+00:00", "Z")
 
 
 def read_epoch_option(value: object) -> str:
-    """The epoch in its one form, to the millisecond at most."""
+    """The epoch in its normal form, to the millisecond."""
     epoch = value if value == "" else read_epoch(value)
     return format_epoch(epoch) if isinstance(epoch, int) else str(epoch)
 
 
 class DefinedOptions(WorkloadOptions):
-    """Options of a workload that is made from a definition."""
+    """Options of a workload with a definition."""
 
     device_spread: int = Field(
         0, ge=0, le=MAX_DEVICES, description="devices per worker, which get events in turn"
@@ -84,8 +84,8 @@ class DefinedOptions(WorkloadOptions):
 
 @dataclass(frozen=True, slots=True)
 class _Fleet:
-    """What each event has from its device. The devices stand in turn, over and over, so that those of
-    consecutive events are a slice: looking up each would cost as much as generating its values."""
+    """What each event gets from its device. Devices are stored in turn, repeatedly, so those of consecutive
+    events are a slice: looking up each would cost as much as generating its values."""
 
     devices: int
     names: NDArray[np.bytes_]
@@ -95,15 +95,15 @@ class _Fleet:
 
 
 class Defined(Workload):
-    """Events of a definition. `define` makes a class of each.
+    """Events of a definition. `define` makes a class for each.
 
-    Number i of a worker with D devices belongs to device i modulo D, at tick i // D: the time is epoch +
-    tick * interval + gaps before it + jitter, where the jitter is from 0 to less than the interval. With late
+    Number i of a worker with D devices belongs to device i modulo D, at tick i // D: the time is epoch + tick
+    * interval + earlier gaps + jitter, where the jitter is at least 0 and less than the interval. With late
     events a worker's numbers are the order in which events are SENT: within each window of `WINDOW` numbers,
-    a late one is put back by its delay, at most to the window's end.
+    a late one is moved back by its delay, at most to the window's end.
 
-    With devices in all, each of the `sharing_workers` has its part of one fleet, and events differ in
-    nothing but in who sends them, however many workers there are.
+    With a total number of devices, each of the `sharing_workers` has its part of one fleet. However many
+    workers there are, events differ only in which worker sends them.
     """
 
     definition: ClassVar[Definition]
@@ -151,7 +151,7 @@ class Defined(Workload):
         self._late = late if late and late.share else None
         self._order: SendOrder | None = None
         self._late_from = 0
-        """The tick from which on events may be late."""
+        """The first tick whose events may be late."""
         if self._late:
             self.disorder = self.window
             self._order = SendOrder(self.window, self._find_late)
@@ -179,7 +179,7 @@ class Defined(Workload):
 
     def find_late_share(self, worker: int, first: int, count: int) -> float:
         if self._late is None or count > _MOST_WINDOWS * self.window:
-            return self.late_share  # all come by the end of their window
+            return self.late_share  # all are sent by the end of their window
         begin = first - (first - self._begin_late(worker)) % self.window
         numbers = self._numbers(worker, begin, first + count - begin)
         late = numbers < np.maximum.accumulate(numbers)
@@ -230,7 +230,7 @@ class Defined(Workload):
         rows: slice | NDArray[np.int64],
         fleet: _Fleet,
     ) -> EventBlock:
-        """Events at these ticks, which are overwritten, of these rows of the fleet."""
+        """Events at these ticks, which are overwritten, from these rows of the fleet."""
         points = self._points(ticks, fleet.first[rows], fleet.second[rows])
         definition, names = self.definition, fleet.names[rows]
         columns: dict[str, NDArray[Any]] = {}
@@ -263,7 +263,7 @@ class Defined(Workload):
         return device_ids(group, devices), points.times_ms
 
     def _points(self, ticks: NDArray[np.int64], first: Words, second: Words) -> Points:
-        """Time and device of events: by tick, and by their devices' keys."""
+        """Time and device of events, from their ticks and their devices' keys."""
         if between := self.definition.ticks_between_gaps:
             assert self.definition.gaps is not None
             rounds, ticks = np.divmod(ticks, between)
@@ -308,7 +308,7 @@ class Defined(Workload):
     def _own_devices(self, worker: NDArray[np.int64]) -> tuple[NDArray[np.int64], Any, Any]: ...
 
     def _own_devices(self, worker: Any) -> tuple[Any, Any, Any]:
-        """The worker that the devices are named after, the number of the first, and how many there are."""
+        """The worker after which the devices are named, the number of the first, and how many there are."""
         group, place = divmod(worker, self._sharing)
         if not self._in_all:
             return group, 0, self.device_spread
@@ -318,7 +318,7 @@ class Defined(Workload):
     # --- late events ----------------------------------------------------------------------------
 
     def _numbers(self, worker: int, first: int, count: int) -> NDArray[np.int64]:
-        """Which events are sent as numbers `first` and so on."""
+        """Which events are sent as numbers `first` and following."""
         if self._order is None:
             return np.arange(first, first + count, dtype=np.int64)
         begin = self._begin_late(worker)
@@ -332,7 +332,7 @@ class Defined(Workload):
         self._late_from = tick
 
     def _find_late(self, worker: int, first: int, count: int) -> LateEvents:
-        """The late ones of events [first, first + count), counted from `_begin_late`: of one window."""
+        """The late ones among events [first, first + count) of one window, counted from `_begin_late`."""
         late = self._late
         assert late is not None
         first += self._begin_late(worker)
@@ -346,7 +346,7 @@ class Defined(Workload):
             return self._points(ticks, *(key[rows] for key in keys))
 
         parts = []
-        # Some at a time: fresh memory for all of a window costs as much time as the arithmetic.
+        # In small parts: fresh memory for a whole window would cost as much time as the arithmetic.
         for begin in range(first, first + count, _SEARCHED):
             numbers = np.arange(begin, min(begin + _SEARCHED, first + count), dtype=np.int64)
             salt = noise.make_salt("", "late")

@@ -59,7 +59,7 @@ _TAKEN = ("id", "time")
 _NUMERIC = (*NUMBERS, ColumnType.TIMESTAMP_MS)
 _RANGES: dict[ColumnType, tuple[float, float]] = {
     ColumnType.INT32: (-(2**31), 2**31 - 1),
-    # As far as float64, in which signals are computed, holds each whole number.
+    # Up to the whole numbers that float64, in which signals are computed, represents exactly.
     ColumnType.INT64: (-(2**53), 2**53),
     ColumnType.TIMESTAMP_MS: (0, 253_402_300_799_999),
     ColumnType.FLOAT32: (-3e38, 3e38),
@@ -167,7 +167,7 @@ class ColumnDefinition(Part):
         decimals = self.decimals if self.type in FLOATS else 0
         if decimals is None:
             return self.signal.span
-        # Exactly: 0.29 * 100 is less than 29 in floats.
+        # Exact arithmetic: 0.29 * 100 is less than 29 in floats.
         low, high = (Fraction(str(end)) * 10**decimals for end in self.signal.span)
         return math.ceil(low) / 10**decimals, math.floor(high) / 10**decimals
 
@@ -212,7 +212,7 @@ class ColumnDefinition(Part):
         if kind in _NUMERIC:
             is_number = isinstance(value, int | float if kind in FLOATS else int)
             least, most = _RANGES[kind]
-            # Not of NaN either.
+            # False for NaN, too.
             fits = is_number and not isinstance(value, bool) and least <= value <= most
         elif kind is ColumnType.TEXT:
             # Half of a surrogate pair can't be written as UTF-8.
@@ -234,8 +234,8 @@ class ColumnDefinition(Part):
     def make_maker(
         self, name: str, epoch_ms: int, followed: ColumnDefinition | None = None
     ) -> Maker:
-        """What computes the values of the column of this name, for events from this time on. `followed`:
-        the column that one of kind `follows` goes with."""
+        """The function that computes the values of the column of this name, for events from this time on.
+        `followed`: the column that one of kind `follows` depends on."""
         signal, salt = self.signal, make_salt(name)
         if isinstance(signal, Follows):
             assert followed and isinstance(followed.signal, Choice | Hold)
@@ -248,12 +248,12 @@ class ColumnDefinition(Part):
         if self.type not in FLOATS and isinstance(signal, Uniform) and high - low < 2**32 - 1:
             least, most, dtype = int(low), int(high), _DTYPES[self.type]
             return lambda at: uniform_integers(at, salt, least, most).astype(dtype, copy=False)
-        # Float32 holds whole numbers to 2**24: as far as that, rounding to decimals is right in it.
+        # Float32 represents whole numbers up to 2**24: up to there, rounding to decimals is correct in it.
         largest = max(abs(low), abs(high)) * 10 ** (self.decimals or 0)
         exact = self.type is not ColumnType.FLOAT32 or largest >= 2**23
         if (low, high) == signal.span:
             return lambda at: self._finish(signal.make(at, salt, exact, epoch_ms))
-        # What is rounded may leave the span.
+        # Rounding may leave the span.
         return lambda at: self._finish(signal.make(at, salt, exact, epoch_ms).clip(low, high))
 
     def _finish(self, values: NDArray[Any]) -> NDArray[Any]:
@@ -280,13 +280,13 @@ class ColumnDefinition(Part):
 
 
 def round_decimals(values: NDArray[Any], decimals: int) -> NDArray[Any]:
-    """Numbers rounded to this many digits, without negative zeros. The largest, which would overflow, have no
-    decimals."""
+    """Numbers rounded to this many digits, without negative zeros. The largest, which would overflow, aren't
+    rounded."""
     factor = values.dtype.type(10**decimals)
     with np.errstate(over="ignore"):
         units: NDArray[Any] = values * factor
     np.rint(units, out=units)
-    units += units.dtype.type(0)  # which makes a 0 of -0: texts would differ
+    units += units.dtype.type(0)  # turns -0 into 0: texts would differ
     units /= factor
     np.copyto(units, values, where=np.isinf(units))
     return units
@@ -415,8 +415,8 @@ class Definition(Part):
                 yield name, column
 
     def make_makers(self, epoch_ms: int, tags: bool = False) -> dict[str, Maker]:
-        """What computes all columns with a signal, for events from this time on: those that are `tags`, or
-        those that are none."""
+        """The functions that compute all columns with a signal, for events from this time on: either the
+        `tags` or all others."""
         return {
             name: column.make_maker(name, epoch_ms, self._find_followed(column))
             for name, column in self.each_column()
@@ -455,7 +455,7 @@ class Definition(Part):
     @model_validator(mode="after")
     def _name_what_is_there(self) -> Self:
         refuse(self._find_problems())
-        # The schema needs columns that are right.
+        # The schema needs correct columns.
         refuse(find_query_problems(self.queries, self.statements, self.make_schema()))
         return self
 

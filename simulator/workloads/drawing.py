@@ -1,5 +1,5 @@
-"""Which events of a workload are in the database, and the parameters of the queries about them: drawn for
-each execution of each reader, and the same whenever it is repeated."""
+"""Which events of a workload are stored, and the parameters of queries about them: drawn for each execution
+of each reader, and the same whenever that is repeated."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ BLOCK_VALUES = 655_360
 """About how many values a block has: with ten columns, 65,536 events."""
 
 _PROBES = 16
-"""The time of this many events is asked for at once: for one it takes nearly as long."""
+"""The times of this many events are looked up at once: one takes nearly as long."""
 
 _REDRAWN = 29
-"""How often an event is drawn again at most until it is within the time that is to be asked about."""
+"""How often an event is redrawn, at most, until it is within the time that may be queried."""
 
 _PREPARED = 400
-"""The most places in which late events are looked for beforehand: workloads keep about as many."""
+"""The most windows in which late events are found in advance: workloads keep about as many."""
 
 
 @dataclass(frozen=True, order=True)
 class Range:
-    """Events of a part, numbered from `start` to before `stop`."""
+    """Events of a part, from `start` to `stop` (exclusive)."""
 
     part: int
-    """The part's place among the parts."""
+    """The part's index."""
     start: int
     stop: int
 
@@ -45,7 +45,7 @@ class Range:
 
 
 def unite(ranges: Iterable[Range]) -> list[Range]:
-    """The same events, each in one range only."""
+    """The same events, each in only one range."""
     united: list[Range] = []
     for event_range in sorted(ranges):
         last = united[-1] if united else None
@@ -57,7 +57,7 @@ def unite(ranges: Iterable[Range]) -> list[Range]:
 
 
 class Stored:
-    """Parts of a workload's events: what queries are drawn for and asked of."""
+    """The stored parts of a workload's events: queries are drawn for them and run on them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Stored:
         chance: int | None = None,
     ) -> None:
         """ValueError if there are no events. `before_ms`: queries are drawn for times before this one, if
-        there are such events; `chance`: the number by which they are drawn, if not the workload's seed."""
+        there are such events. `chance`: the seed for drawing, if not the workload's."""
         self.workload = workload
         self.seed = workload.seed if chance is None else chance
         self._before_ms = before_ms
@@ -76,7 +76,7 @@ class Stored:
             raise ValueError("no events are stored")
         counts = np.array([part.count for part in self.parts], dtype=np.int64)
         self._events_until = np.cumsum(counts)
-        # By how much a part's event numbers exceed the numbers among all events.
+        # The difference between a part's event numbers and the numbers among all events.
         self._ahead = [part.first for part in self.parts] - (self._events_until - counts)
         self._workers = np.array([part.worker for part in self.parts], dtype=np.int64)
         self._names = np.concatenate(
@@ -90,7 +90,7 @@ class Stored:
 
     @cached_property
     def span_ms(self) -> tuple[int, int]:
-        """The time from the first event to just behind the last, of those that queries are drawn for."""
+        """The time from the first event to just after the last, of those for which queries are drawn."""
         time = self.workload.schema.time
         first, last = [], []
         for part in self.parts:
@@ -106,11 +106,11 @@ class Stored:
 
     @property
     def device_count(self) -> int:
-        """Devices that have events."""
+        """How many devices have events."""
         return len(self._names)
 
     def devices(self, numbers: NDArray[np.int64]) -> NDArray[np.bytes_]:
-        """The names of some devices, numbered from 0 on, in an array of the same shape."""
+        """The names of devices, numbered from 0, in an array of the same shape."""
         return self._names[numbers]
 
     @property
@@ -119,8 +119,8 @@ class Stored:
 
     @property
     def devices_are_certain(self) -> bool:
-        """Whether it's certain that each device has events, and that none is counted twice."""
-        # With late events, some of the first and last windows may be sent before and behind these.
+        """Whether it is certain that each device has events, and that none is counted twice."""
+        # With late events, some of the first and last windows may be sent before or after these.
         spare = 2 * self.workload.disorder if self.workload.late_share else 0
         return self._has_each_worker_once and all(
             part.count < (count := self.workload.turn(part.worker)) or part.count >= count + spare
@@ -129,29 +129,29 @@ class Stored:
 
     @property
     def is_growing(self) -> bool:
-        """Whether events are added while these are asked about."""
+        """Whether events are added while these are queried."""
         return self._before_ms is not None
 
     @property
     def instants_are_distinct(self) -> bool:
-        """Whether no device has two events of one time."""
+        """Whether no device has two events at one time."""
         return self._has_each_worker_once and self.workload.instants_are_distinct
 
     @property
     def event_count(self) -> int:
-        """The events of all parts together."""
+        """How many events all parts have."""
         return int(self._events_until[-1])
 
     def events(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.bytes_], NDArray[np.int64]]:
-        """Devices and times (ms) of some events, numbered from 0 on: two arrays of shape (numbers,)."""
+        """Devices and times (ms) of events, numbered from 0: two arrays of shape (numbers,)."""
         places = np.searchsorted(self._events_until, numbers, side="right")
         own = numbers + self._ahead[places]
         devices, times = self.workload.locate(self._workers[places], own)
         return devices.astype(self._names.dtype), times
 
     def prepare_events(self) -> None:
-        """Find out now what `events` needs to know of late ones, which takes some milliseconds for each
-        `workload.disorder` events; of the first hundred million at most."""
+        """Find the late events that `events` needs, for the first hundred million events at most. This takes
+        some milliseconds for each `workload.disorder` events."""
         if self.workload.late_share:
             until = self._events_until
             begins, ends = np.concatenate([[0], until[:-1]]), until - 1
@@ -161,7 +161,7 @@ class Stored:
     # --- events in bulk --------------------------------------------------------------------------
 
     def find_between(self, start_ms: int | None, end_ms: int | None) -> list[Range]:
-        """Ranges with all events of this time, its end excluded, and few others; None: no bound."""
+        """Ranges with all events between these times (end exclusive) and few others; None: no bound."""
         ranges, spare = [], self.workload.disorder + 1
         for place, part in enumerate(self.parts):
             start, stop = part.first, part.first + part.count
@@ -174,11 +174,11 @@ class Stored:
         return ranges
 
     def count_since(self, time_ms: int) -> int:
-        """How many events are of this time or newer."""
+        """How many events are at or after this time."""
         counted, unsure = 0, []
         pairs = zip(self.find_between(time_ms, None), self.find_between(None, time_ms), strict=True)
         for newer, older in pairs:
-            # Before the one, all are older; behind the other, none is.
+            # All events before the one are older; none after the other is.
             middle = max(newer.start, older.stop)
             counted += newer.stop - middle
             unsure.append(Range(newer.part, newer.start, middle))
@@ -186,7 +186,7 @@ class Stored:
         return counted + sum(int(np.count_nonzero(some >= time_ms)) for some in times)
 
     def _find(self, part: StoredPart, time_ms: int) -> int:
-        """The number of an event of this time or newer with an older one before it, if there are both.
+        """The number of an event at or after this time with an older one before it, if there are both.
         Searches parts of parts, as older events may be farther apart than newer ones."""
         low, high = part.first, part.first + part.count
         while low < high:
@@ -201,14 +201,14 @@ class Stored:
         return low
 
     def blocks(self, ranges: Iterable[Range] | None = None) -> Iterator[EventBlock]:
-        """All events, or those of `ranges`, in blocks of a size that memory doesn't notice."""
+        """All events, or those of `ranges`, in blocks of moderate size."""
         for event_range in self.find_between(None, None) if ranges is None else ranges:
             part = self.parts[event_range.part]
             yield from self._generate(StoredPart(part.worker, event_range.start, len(event_range)))
 
     def _generate(self, part: StoredPart) -> Iterator[EventBlock]:
         most = -(-BLOCK_VALUES // len(self.workload.schema.columns))
-        # Blocks that all begin with the same device have the same devices, if these take turns.
+        # If devices take turns, blocks that begin with the same device have the same devices.
         turn = self.workload.device_spread
         if turn < most:
             most -= most % turn
@@ -229,7 +229,7 @@ class BoundQuery:
     """None: all."""
     start_ms: int | None = None
     end_ms: int | None = None
-    """The window, its end excluded; None: all time."""
+    """The window, end exclusive; None: all time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -239,16 +239,16 @@ class BoundQueries:
     query: Query
     count: int
     devices: NDArray[np.bytes_] | None = None
-    """Names as UTF-8: shape (count, devices of each); None: all."""
+    """Names as UTF-8, in shape (count, devices of each); None: all."""
     start_ms: NDArray[np.int64] | None = None
     end_ms: NDArray[np.int64] | None = None
-    """The windows, their ends excluded: shape (count,); None: all time."""
+    """The windows, ends exclusive, in shape (count,); None: all time."""
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, number: int) -> BoundQuery:
-        """The query with the parameters of one execution, numbered from 0 on. IndexError if there is none."""
+        """The query with the parameters of one execution, numbered from 0. IndexError if there is none."""
         if not -self.count <= number < self.count:
             raise IndexError(f"execution {number} of {self.count}")
         names: list[bytes] | None = None if self.devices is None else self.devices[number].tolist()
@@ -263,7 +263,7 @@ class BoundQueries:
         return map(self.__getitem__, range(self.count))
 
     def part(self, start: int, stop: int) -> BoundQueries:
-        """The executions [start, stop) alone, as views."""
+        """Only the executions [start, stop), as views."""
         return BoundQueries(
             self.query,
             stop - start,
@@ -273,8 +273,8 @@ class BoundQueries:
         )
 
     def list_parameters(self) -> list[list[Any]]:
-        """What was drawn, as a list for each parameter with a value for each execution: the first device's
-        name, as UTF-8, and so on for the other devices, then the start and the end of the window, as far as
+        """The drawn values: for each parameter a list with one value for each execution. First come the
+        devices' names, as UTF-8, one parameter for each device, then the start and the end of the window, if
         the query has them."""
         names = [] if self.devices is None else self.devices.T.tolist()
         windows = (times for times in (self.start_ms, self.end_ms) if times is not None)
@@ -296,9 +296,9 @@ def draw(query: Query, stored: Stored, reader: int, execution: int) -> BoundQuer
 
 
 def draw_block(query: Query, stored: Stored, reader: int, first: int, count: int) -> BoundQueries:
-    """The query with the parameters of executions [first, first + count), one at least: each a function of
-    its number, the other arguments and the seed alone. A window that is longer than the time of the stored
-    events becomes all of that time."""
+    """The query with the parameters of executions [first, first + count), at least one. Each depends only on
+    its number, the other arguments and the seed. A window longer than the time of the stored events becomes
+    all of that time."""
     size = min(query.devices, stored.device_count) if isinstance(query.devices, int) else 0
     streams = open_streams(
         (stored.seed, reader), range(first, first + count), crc32(query.name.encode()), size
@@ -307,7 +307,7 @@ def draw_block(query: Query, stored: Stored, reader: int, first: int, count: int
         _, end = stored.span_ms
         last = stored.event_count - 1
         names, times = stored.events(streams.integers(0, last))
-        # Where a few events are late, one of them may be too new to be asked about: then another is drawn.
+        # A late event may be too new to be queried: then another one is drawn.
         for _ in range(_REDRAWN):
             late = np.flatnonzero(times >= end)
             if not len(late):
@@ -336,7 +336,7 @@ def draw_block(query: Query, stored: Stored, reader: int, first: int, count: int
 
 
 def find_row_count(query: Query, stored: Stored) -> int | None:
-    """How many rows each right answer has; None if that isn't certain without computing it."""
+    """How many rows each right answer has; None if that is uncertain without computing it."""
     rows: int | None = None
     if query.instant and query.where is None and stored.instants_are_distinct:
         rows = 1

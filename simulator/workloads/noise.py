@@ -1,10 +1,10 @@
-"""Random numbers of each event, computed without those of the events before it.
+"""Random numbers of each event, computed without those of earlier events.
 
-Described workloads draw by (seed, column, device, event time), from a hash of what a value depends on: the
-multiplications and shifts of MurmurHash3's finalizer
+Described workloads draw by (seed, column, device, event time), from a hash of everything that a value depends
+on. It has the multiplications and shifts of MurmurHash3's finalizer
 (https://github.com/aappleby/smhasher/wiki/MurmurHash3), with 64 bits of the device's key mixed in, so that
-two devices' values are neither equal nor each other's shifted in time. The others draw by (seed, worker,
-number), from Philox.
+two devices' values are neither equal nor shifted in time. The others draw by (seed, worker, number), from
+Philox.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ Noise = NDArray[np.float32]
 
 _FIRST_FACTOR = np.uint32(0x85EBCA6B)
 _SECOND_FACTOR = np.uint32(0xC2B2AE35)
-_GOLDEN = 0x9E3779B97F4A7C15  # odd, and its bits are well spread: 2**64 / the golden ratio
+_GOLDEN = 0x9E3779B97F4A7C15  # odd, with well-spread bits: 2**64 / the golden ratio
 
 Picks = NDArray[np.uint16]
 
 PICKS = 65_536
-"""By how many equally likely places values are picked: weights are rounded to that."""
+"""Values are picked from this many equally likely places: weights are rounded accordingly."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """Where values are wanted: for each event its time (ms since 1970) and its device's two keys."""
+    """Where values are needed: the time of each event (ms since 1970) and the two keys of its device."""
 
     times_ms: NDArray[np.int64]
     first: Words
@@ -44,23 +44,23 @@ class Points:
 
     @cached_property
     def instants(self) -> Words:
-        """Different for each time of a device: what events' own noise is made of."""
+        """Distinct for each time of a device: the basis of an event's own noise."""
         spread = self.times_ms.view(np.uint64) * np.uint64(_GOLDEN)
         spread >>= np.uint64(32)
         return spread.astype(np.uint32) ^ self.first
 
     @cached_property
     def moments(self) -> NDArray[np.float64]:
-        """The times as floats, which hold milliseconds exactly for 285,000 years."""
+        """The times as floats, which represent milliseconds exactly for 285,000 years."""
         return self.times_ms.astype(np.float64)
 
 
 def device_keys(
     seed: int, fleets: int | NDArray[np.int64], devices: NDArray[np.int64]
 ) -> tuple[Words, Words]:
-    """Two keys for each device of a fleet, by number, that go with a seed. `fleets`: of all devices, or of
-    each."""
-    # Hashed one after the other: a sum of the three would make one seed's device another's next.
+    """Two keys for each device of a fleet, by number and seed. `fleets`: of all devices, or of each."""
+    # Hashed one after the other: a sum of the three would be the same for a device of one seed and the next
+    # device of another.
     origin = _split_mix(np.array([seed], dtype=np.uint64))
     origin = _split_mix(origin + np.asarray(fleets).astype(np.uint64))
     keys = _split_mix(devices.astype(np.uint64) + origin)
@@ -79,12 +79,12 @@ def _split_mix(words: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def make_salt(column: str, use: str = "") -> int:
-    """What tells a column's noise from every other's, and from its own for another use."""
+    """A salt that distinguishes a column's noise from all others', and from its own for another use."""
     return crc32(f"{column}\0{use}".encode())
 
 
 def _mix(words: Words, second: Words, salt: int) -> Words:
-    """`words`, which are overwritten, as random ones."""
+    """Random words from `words`, which are overwritten."""
     words ^= np.uint32(salt)
     shifted = words >> np.uint32(16)
     words ^= shifted
@@ -104,7 +104,7 @@ def event_words(points: Points, salt: int) -> Words:
 
 
 def cell_words(points: Points, cells: Words, salt: int) -> Words:
-    """A random word for each event's device and `cell`: the same for all events in it."""
+    """A random word for each event's device and cell: the same for all events in it."""
     return _mix(cells * np.uint32(_GOLDEN & 0xFFFF_FFFF) ^ points.first, points.second, salt)
 
 
@@ -114,7 +114,7 @@ def device_words(points: Points, salt: int) -> Words:
 
 
 def signed(words: Words) -> Noise:
-    """Words as evenly spread numbers from -1 to 1."""
+    """Words as uniform numbers from -1 to 1."""
     noise = words.view(np.int32).astype(np.float32)
     noise *= np.float32(2**-31)
     return noise
@@ -123,7 +123,7 @@ def signed(words: Words) -> Noise:
 def find_cells(
     points: Points, period_ms: float, salt: int, shift: float = 1.0
 ) -> tuple[Words, NDArray[np.float64]]:
-    """Which period each event is in, and how far (0 to 1). A device's periods begin within the first
+    """Which period each event is in, and how far into it (0 to 1). A device's periods begin within the first
     `shift`."""
     places = points.moments * (1 / period_ms)
     if shift:
@@ -136,7 +136,7 @@ def find_cells(
 
 
 def uniform(points: Points, salt: int, low: float, high: float) -> NDArray[np.float64]:
-    """Evenly spread from `low` to `high`, each event's without regard to the last."""
+    """Uniform numbers from `low` to `high`, independent for each event."""
     values = event_words(points, salt).astype(np.float64)
     values *= (high - low) * 2.0**-32
     values += low
@@ -144,7 +144,7 @@ def uniform(points: Points, salt: int, low: float, high: float) -> NDArray[np.fl
 
 
 def uniform_integers(points: Points, salt: int, low: int, high: int) -> NDArray[np.int64]:
-    """Evenly spread whole numbers from `low` to `high`, which may be 2**32 - 1 apart."""
+    """Uniform whole numbers from `low` to `high`, which may be 2**32 - 1 apart."""
     words = event_words(points, salt).astype(np.uint64)
     words *= np.uint64(high - low + 1)
     words >>= np.uint64(32)
@@ -156,7 +156,7 @@ def uniform_integers(points: Points, salt: int, low: int, high: int) -> NDArray[
 def absent(
     points: Points, salt: int, share: float, lasts_ms: float | None = None
 ) -> NDArray[np.bool_]:
-    """Which events have no value: each by itself, or all of so long a time."""
+    """Which events have no value: each independently, or all within a stretch of time."""
     if lasts_ms is None:
         words = event_words(points, salt)
     else:
@@ -165,7 +165,7 @@ def absent(
 
 
 def pick_table(weights: Sequence[float]) -> Picks:
-    """For each of `PICKS` places the number of the value that is picked there."""
+    """The number of the value that is picked at each of `PICKS` places."""
     shares = np.cumsum(weights) / np.sum(weights)
     stops = np.rint(shares * PICKS).astype(np.int64)
     counts = np.diff(stops, prepend=0)
@@ -173,7 +173,7 @@ def pick_table(weights: Sequence[float]) -> Picks:
 
 
 def pick(words: Words, table: Picks) -> Picks:
-    """The number of the value that each word, which is overwritten, picks."""
+    """The number of the value that each word picks; words are overwritten."""
     words >>= np.uint32(16)
     return table[words]
 
@@ -184,8 +184,8 @@ def pick(words: Words, table: Picks) -> Picks:
 def random_words(seed: int, worker: int, first: int, count: int, words: int) -> NDArray[np.uint64]:
     """`words` random 64-bit numbers for each event of [first, first + count): shape (count, words). Philox
     4x64-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC'11) is a function of key and
-    counter, so any event's numbers are computed without those before it. Its raw output is covered by numpy's
-    stream compatibility promise."""
+    counter, so any event's numbers can be computed without earlier ones. Its raw output is covered by numpy's
+    promise of stream compatibility."""
     skipped_blocks, skipped_words = divmod(first * words, 4)
     raw = _stream(seed, worker, get_ident()).words(skipped_blocks, skipped_words + count * words)
     return raw[skipped_words:].reshape(count, words)
@@ -194,11 +194,11 @@ def random_words(seed: int, worker: int, first: int, count: int, words: int) -> 
 def random_word(
     seed: int, workers: int | NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> NDArray[np.uint64]:
-    """The random numbers of single events, as `random_words` has them with one for each event. `workers`: the
+    """The random numbers of single events, as in `random_words` with one for each event. `workers`: the
     worker of all events, or of each. Moving numpy's generator to each would take microseconds, so the rounds
-    are made here."""
+    are computed here."""
     blocks, places = np.divmod(numbers, 4)
-    # Of the four words of a counter, the first and third are multiplied, and make the others.
+    # Of a counter's four words, the first and third are multiplied, and yield the others.
     multiplied = np.zeros((2, len(numbers)), dtype=np.uint64)
     multiplied[0] = blocks + 1  # numpy's counter of the first block is 1
     others = np.zeros_like(multiplied)
@@ -220,8 +220,8 @@ _KEY_STEPS = np.array([[0x9E3779B97F4A7C15], [0xBB67AE8584CAA73B]], dtype=np.uin
 
 
 class _Stream:
-    """A generator that is moved to the place from which numbers are wanted. Making a new one takes as long as
-    generating a thousand events, since numpy asks the system for a seed even if it's given a key."""
+    """A generator that is moved to where numbers are needed. Creating one takes as long as generating a
+    thousand events, since numpy asks the system for a seed even if it is given a key."""
 
     def __init__(self, seed: int, worker: int) -> None:
         self._generator = np.random.Philox(key=np.array([seed, worker], dtype=np.uint64))

@@ -1,5 +1,5 @@
-"""What a worker's event numbers mean: late events are sent as later numbers, a history has the first ones,
-and so many numbers pass so much time."""
+"""The meaning of a worker's event numbers: late events have later numbers, a history has the first ones, and
+numbers correspond to event time."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from .schema import EventBlock, join_blocks
 Numbers = NDArray[np.int64]
 
 _KEPT_LATE = 2_000_000
-"""How many late events are kept for finding single ones, more or less: 50 MB."""
+"""About how many late events are kept for finding single ones: 50 MB."""
 
 
 @dataclass(frozen=True, slots=True)
 class LateEvents:
-    """The late events of a window, in the order in which they are sent: shape (late events,). All others are
-    sent in the order of their numbers."""
+    """The late events of a window, in the order of sending, in shape (late events,). All others are sent in
+    the order of their numbers."""
 
     numbers: Numbers
-    """The late events' numbers, counted from the window's beginning."""
+    """The late events' numbers, counted from the beginning of the window."""
     places: Numbers
-    """The numbers as which they are sent, which rise."""
+    """The numbers under which they are sent, ascending."""
 
 
 def delay_events(late: Numbers, delays: NDArray[np.float64], window: int) -> LateEvents:
-    """Put back the late events of a window of so many events, given by number: each behind all events whose
-    numbers are up to its own plus its delay in events, at the window's end at the latest."""
+    """Move back the late events of a window, given by number: each behind all events with numbers up to its
+    own plus its delay in events, at most to the window's end. `window`: how many events it has."""
     due = np.minimum(late + np.ceil(delays), window)
     sequence = np.argsort(due, kind="stable")
     due = due[sequence].astype(np.int64)
-    # Before each: those that aren't late with numbers up to the one at which it is due, and late ones.
+    # What comes before each: punctual events with numbers up to the one at which it is due, and late ones.
     punctual = np.minimum(due + 1, window) - np.searchsorted(late, due, side="right")
     return LateEvents(late[sequence], punctual + np.arange(len(late)))
 
 
 class SendOrder:
-    """Which event of a worker is sent as which number."""
+    """Which event of a worker is sent under which number."""
 
     def __init__(self, window: int, find_late: Callable[[int, int, int], LateEvents]) -> None:
         """`window`: how many numbers a window has. `find_late` gets worker, first number and `window`."""
@@ -57,7 +57,7 @@ class SendOrder:
         self._known = _KnownWindows.none(window)
 
     def find(self, worker: int, first: int, count: int) -> Numbers:
-        """The events that are sent as numbers `first` and so on."""
+        """The events that are sent as numbers `first` and following."""
         numbers = np.arange(first, first + count, dtype=np.int64)
         for window in range(first // self._window, -(-(first + count) // self._window)):
             begin = window * self._window
@@ -67,7 +67,7 @@ class SendOrder:
         return numbers
 
     def _order(self, worker: int, window: int) -> NDArray[np.int32]:
-        """The events of a window in the order in which they are sent."""
+        """The events of a window in the order of sending."""
         order = self._orders.get((worker, window))
         if order is None:
             while len(self._orders) >= 2:
@@ -86,8 +86,8 @@ class SendOrder:
         return order
 
     def find_single(self, workers: Numbers, numbers: Numbers) -> Numbers:
-        """The event that each worker sends as this number of its own. Of each window concerned, the late
-        ones are found once, which takes milliseconds, and kept."""
+        """The event that each worker sends under this number of its own. The late events of each window
+        concerned are found once, which takes milliseconds, and kept."""
         windows, places = np.divmod(numbers, self._window)
         keys = windows * MAX_WORKERS + workers
         cache = self._known
@@ -107,36 +107,35 @@ class SendOrder:
 
 @dataclass(frozen=True, slots=True)
 class _KnownWindows:
-    """The late events of several windows, each of which has a slot, one behind the other."""
+    """The late events of several windows, stored one after the other in slots."""
 
     window: int
     keys: Numbers
-    """Which windows they are, and of which workers: rising, and finally a number above all."""
+    """Windows and workers as keys, ascending, then a number above all."""
     slots: Numbers
-    """The windows' slots; and 0."""
+    """The windows' slots, then 0."""
     starts: Numbers
-    """How many late events there are before each slot, and in all."""
+    """How many late events there are before each slot, and in total."""
     numbers: Numbers
-    """The late events' numbers within their windows, in the order in which they are sent; and 0."""
+    """The late events' numbers within their windows, in the order of sending, then 0."""
     places: Numbers
-    """The numbers as which they are sent, slot after slot; and a number above all."""
+    """The numbers under which they are sent, slot after slot, then a number above all."""
     punctual: Numbers
-    """How many events that aren't late are before each late one: slot after slot, in the order of their
-    numbers."""
+    """How many punctual events precede each late one: slot after slot, in the order of their numbers."""
 
     @classmethod
     def none(cls, window: int) -> _KnownWindows:
-        """No windows yet; they will be of so many events."""
+        """No windows yet. `window`: how many events each will have."""
         nothing, end = np.zeros(1, dtype=np.int64), np.full(1, np.iinfo(np.int64).max)
         return cls(window, end, nothing, nothing, nothing, end, nothing[:0])
 
     @property
     def late_count(self) -> int:
-        """How many late events there are in all windows."""
+        """How many late events all windows have."""
         return int(self.starts[-1])
 
     def extend(self, keys: Numbers, late_events: Sequence[LateEvents]) -> _KnownWindows:
-        """These windows and more, whose keys and late events are given."""
+        """These windows and further ones, given by keys and late events."""
         numbers, places, punctual = [self.numbers[:-1]], [self.places[:-1]], [self.punctual]
         first_slot = len(self.keys) - 1
         for slot, late in enumerate(late_events, first_slot):
@@ -164,10 +163,10 @@ class _KnownWindows:
         return self.slots[places], self.keys[places] == keys
 
     def find(self, slots: Numbers, places: Numbers) -> Numbers:
-        """Which event of a slot's window is sent at each place of it."""
+        """The event that is sent at each place of a slot's window."""
         begins, starts = slots * self.window, self.starts[slots]
         behind = np.searchsorted(self.places, begins + places)
-        # One that isn't late is the n-th of these, and has a number higher by the late ones before it.
+        # The n-th punctual event has number n plus the late ones before it.
         numbers = places - (behind - starts)
         numbers += np.searchsorted(self.punctual, begins + numbers, side="right") - starts
         is_late = self.places[behind] == begins + places
@@ -177,46 +176,46 @@ class _KnownWindows:
 # --- event time -----------------------------------------------------------------------------------
 
 PASSES = 2
-"""How many times the events of a run and of its prefill pass a retention: in the first half, or by the
-prefill, the database fills up, and from then on as much goes as comes."""
+"""How many times the events of a run and its prefill span a retention. In the first half, or by the prefill,
+the database fills up; from then on as much is deleted as arrives."""
 
 MOST_PASSES = 50
-"""How many times at most: with the steps of more passes, databases would do little else."""
+"""The upper limit: with the steps of more passes, databases would do little else."""
 
 
 _NEARBY = 100
 
 
 def find_time_ms(workload: Workload, worker: int, number: int) -> int:
-    """How far a worker is in event time with an event: the newest time of it and some before it, as it may be
-    late."""
+    """How far a worker is in event time at an event: the newest time of that event and some before it, as it
+    may be late."""
     first = max(0, number - _NEARBY + 1)
     block = workload.block(worker, first, number - first + 1)
     return int(block.columns[workload.schema.time].max())
 
 
 def count_own(load: Load) -> int | None:
-    """How many events a load's writers insert in all; None if that depends on how fast the database is."""
+    """How many events a load's writers insert in total; None if that depends on the database's speed."""
     if load.duration_s is None:
         return load.total_events
     return None if load.rate_per_s is None else round(load.count_due(0.0, load.duration_s))
 
 
 def find_span_ms(workload: Workload, data: DataSet, load: Load, own: int) -> int:
-    """How much of event time a data set passes in a run of `own` events, with its prefill; 1 ms at least."""
+    """How much event time a data set spans in a run of `own` events with its prefill; at least 1 ms."""
     last = max(1, -(-(data.prefill + own) // load.workers) - 1)
     return max(1, find_time_ms(workload, 0, last) - workload.begin_ms)
 
 
 def find_clock_factor(workload: Workload, data: DataSet, load: Load, own: int) -> int:
-    """The least factor by which a run of `own` events passes a data set's retention `PASSES` times."""
+    """The smallest factor with which a run of `own` events spans a data set's retention `PASSES` times."""
     assert data.retention_s is not None
     span_ms = find_span_ms(workload, data, load, own)
     return max(1, ceil(PASSES * data.retention_s * 1000 / span_ms))
 
 
 def make_retention(workload: Workload, data: DataSet, load: Load) -> Retention | None:
-    """The retention by which a run with this data set and load deletes; None: it deletes nothing."""
+    """The retention of a run with this data set and load; None: it deletes nothing."""
     if data.retention_s is None:
         return None
     period_ms, own = round(data.retention_s * 1000), count_own(load)
@@ -231,15 +230,15 @@ def make_retention(workload: Workload, data: DataSet, load: Load) -> Retention |
 
 @dataclass(frozen=True)
 class History:
-    """One event of each device every so often, `count` times, until the measured data begin."""
+    """One event of each device at each interval, `count` times, until the measured data begin."""
 
     every_ms: int
     count: int
     interval_ms: float
-    """The time from one event of a device to the next in the measured data."""
+    """The time between two events of a device in the measured data."""
 
     def find_ticks(self, steps: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The tick of the workload at each step of all devices: those of the history, and then one by one."""
+        """The workload's tick at each step of all devices: first those of the history, then one by one."""
         interval: float = self.interval_ms
         if interval == int(interval):
             interval = int(interval)  # so that it is exact
@@ -248,13 +247,13 @@ class History:
 
     @property
     def ticks(self) -> int:
-        """The tick with which the measured data begin."""
+        """The tick at which the measured data begin."""
         return int(self.find_ticks(np.array([self.count], dtype=np.int64))[0])
 
 
 class WithHistory(Workload):
-    """A workload whose worker's first numbers are a history, of which nothing comes late. Event i of a
-    worker with D devices is of device i modulo D, at step i // D: `History.find_ticks` gives its tick."""
+    """A workload whose workers' first numbers are a history, in which nothing is late. Event i of a worker
+    with D devices belongs to device i modulo D, at step i // D; `History.find_ticks` gives its tick."""
 
     def __init__(self, base: Workload, history: History) -> None:
         self._wrap(base)
@@ -279,7 +278,7 @@ class WithHistory(Workload):
         return WithHistory(self._base.remake(**changes), self.history)
 
     def count_history(self, worker: int) -> int:
-        """How many of the worker's events are the history."""
+        """How many of the worker's events are history."""
         assert self.history is not None
         return self.history.count * self._base.device_count(worker)
 
@@ -317,7 +316,7 @@ class WithHistory(Workload):
         return self._base.find_due_ms(worker, numbers + self._ahead(worker))
 
     def _ahead(self, worker: int) -> int:
-        """By how much the workload's numbers exceed those of the same events behind the history."""
+        """The difference between the workload's numbers and those of the same events after the history."""
         assert self.history is not None
         return (self._ticks - self.history.count) * self._base.device_count(worker)
 
@@ -347,7 +346,7 @@ class WithHistory(Workload):
 
 
 class WithRecordedHistory(WithHistory):
-    """A recording whose first so many milliseconds, repetitions among them, are the history of the rest."""
+    """A recording whose first `span_ms`, repetitions included, are the history of the rest."""
 
     def __init__(self, base: Workload, span_ms: int) -> None:
         self._wrap(base)
@@ -389,7 +388,8 @@ class WithRecordedHistory(WithHistory):
 
 
 def add_history(workload: Workload, data: DataSet) -> Workload:
-    """The workload with the history of a data set that has one. OptionError if such a history can't be."""
+    """The workload with the data set's history, if it has one. OptionError if such a history is
+    impossible."""
     if data.prefill_span_s is None:
         return workload
     if workload.own_rate_per_s is not None:

@@ -1,6 +1,5 @@
-"""Statements by which a workload makes its tables itself, in SQL or CQL: what is wrong with them, as far as
-that can be told without a database, and what their parameters become.
-"""
+"""A workload's own statements for making its tables, in SQL or CQL: finds what is wrong with them without a
+database, and fills in their parameters."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from .schema import ID, Schema, Tags
 
 TABLE, TABLE_TEXT, TAGS = "table", "table_text", "tags"
 PARAMETERS = (TABLE, TABLE_TEXT, TAGS)
-"""What a statement may have in it: the events' table; the same as a text in quotes; the tags' table."""
+"""What a statement may contain: the events' table; the same as a quoted text; the tags' table."""
 
 _CREATE = re.compile(
     r"create\s+(?:unlogged\s+)?table\s+(?:if\s+not\s+exists\s+)?(?P<table>[^\s(]+)", re.IGNORECASE
@@ -25,7 +24,7 @@ _INDEX = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 _NO_NAME = re.compile(r"\bconcurrently\b|\bif\s+not\s+exists\b", re.IGNORECASE)
-"""What may stand in the place of an index's name."""
+"""What may stand in place of an index's name."""
 _CHANGE = re.compile(
     r"alter\s+table\s+(?:only\s+)?:(?:table|tags)\b"
     r"|(?:select|call)\s+(?:\*\s*from\s+)?[\w.]+\s*\(\s*(?:\w+\s*=>\s*)?:table_text\b",
@@ -36,14 +35,15 @@ _REFUSED = re.compile(
     r"|partition\s+of)\b",
     re.IGNORECASE,
 )
-"""Words of statements that do more than make a table, or make a part of another one."""
+"""Words of statements that do more than make a table, or make parts of another one."""
 _ADDED = re.compile(
     r"\badd\s+(?:column\s+)?(?:if\s+not\s+exists\s+)?(\"[^\"]+\"|`[^`]+`|\w+)", re.IGNORECASE
 )
 _CONSTRAINTS = frozenset({
     "check", "constraint", "exclude", "family", "foreign", "index", "like", "primary", "projection", "unique",
 })  # fmt: skip
-"""What begins a part of CREATE TABLE that is no column, unless the workload has a column of that name."""
+"""Words that begin a part of CREATE TABLE that isn't a column, unless the workload has a column of that
+name."""
 _MARKS = re.compile(
     r"'(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|`[^`]*`|--[^\n]*|/\*.*?\*/|[(),]", re.DOTALL
 )
@@ -51,7 +51,7 @@ _MARKS = re.compile(
 
 @dataclass(frozen=True)
 class _Statement:
-    """One of them."""
+    """One statement."""
 
     text: str
 
@@ -61,7 +61,7 @@ class _Statement:
 
     @property
     def bare(self) -> str:
-        """Without comments and what is in quotes."""
+        """The statement without comments and quoted text."""
         return self.parsed.bare.strip()
 
     @cached_property
@@ -71,11 +71,11 @@ class _Statement:
 
     @cached_property
     def place(self) -> str:
-        """Which table it is about: that of `:table`, or of `:tags`."""
+        """The table it concerns: that of `:table`, or of `:tags`."""
         return TAGS if TAGS in self.parsed.names else TABLE
 
     def find_problem(self) -> str | None:
-        """What is wrong with it as one that makes a table or changes it."""
+        """What is wrong with it, as a statement that makes or changes a table."""
         bare = self.bare
         if match := _CREATE.match(bare):
             if match["table"] not in (f":{TABLE}", f":{TAGS}"):
@@ -103,7 +103,7 @@ class _Statement:
 
     def list_columns(self, needed: Collection[str]) -> list[str]:
         """The columns that it gives its table. A part that begins with a word such as PRIMARY is a column
-        only if `needed` has it."""
+        only if `needed` contains it."""
         if not self.creates:
             return [_read_name(name) for name in _ADDED.findall(self.text)]
         names = map(_read_name, _split_parts(self.text))
@@ -111,7 +111,7 @@ class _Statement:
 
 
 def _split_parts(text: str) -> Iterator[str]:
-    """What stands between the commas of the first parentheses."""
+    """The parts between the commas of the first parentheses."""
     depth, part, at = 0, "", 0
     for match in _MARKS.finditer(text):
         if depth:
@@ -129,7 +129,7 @@ def _split_parts(text: str) -> Iterator[str]:
 
 
 def _read_name(part: str) -> str:
-    """The name with which a column's definition begins; in small letters if it has no quotes."""
+    """The name at the beginning of a column's definition; in lowercase if it isn't quoted."""
     match = re.match(r"\"([^\"]+)\"|`([^`]+)`|(\w+)", part)
     return (match[1] or match[2] or match[3].lower()) if match else ""
 
@@ -137,8 +137,8 @@ def _read_name(part: str) -> str:
 def find_schema_problems(
     texts: Sequence[str], schema: Schema
 ) -> Iterator[tuple[tuple[int, ...], str]]:
-    """All that is wrong with the statements that make the tables of such events: which of them is wrong, or
-    none alone, and what is."""
+    """Everything that is wrong with the statements for the tables of such events, with the index of the wrong
+    one, or None if no single one is to blame."""
     statements = list(map(_Statement, texts))
     problems = []
     for number, one in enumerate(statements):
@@ -169,13 +169,13 @@ def find_schema_problems(
 
 
 def makes_tags_table(texts: Sequence[str]) -> bool:
-    """Whether the statements are for tags in a table of their own."""
+    """Whether the statements put tags into a table of their own."""
     return any(_Statement(text).place == TAGS for text in texts)
 
 
 def fill_statements(texts: Sequence[str], table: str, text: str, is_tags: bool) -> list[str]:
-    """Those of the statements that are about the events' tables, or about the tags' table, for one such
-    table; the first makes it. `table`: its name in a statement; `text`: the same as a text."""
+    """The statements about one of the events' tables, or about the tags' table; the first makes it. `table`:
+    its name in a statement. `text`: the same as a text."""
     place = TAGS if is_tags else TABLE
     statements = [one for text in texts if (one := _Statement(text)).place == place]
     values = {TABLE: table, TAGS: table, TABLE_TEXT: text}
@@ -187,8 +187,8 @@ def _comes_later(one: _Statement) -> bool:
 
 
 def serves_newest(texts: Sequence[str], schema: Schema) -> bool:
-    """Whether the statements make an index or a key that begins with device and time: each device's newest
-    event is found by it."""
+    """Whether the statements make an index or a key that begins with device and time: it serves queries for
+    each device's newest event."""
     device = ID if makes_tags_table(texts) else schema.device
     first, second = (rf"[\"`]?{re.escape(name)}[\"`]?" for name in (device, schema.time))
     columns = re.compile(

@@ -317,7 +317,7 @@ class Query(Part):
     right answers still follow from the description."""
 
     def __hash__(self) -> int:
-        # A mapping has none. A workload's queries have different names.
+        # A mapping can't be hashed. A workload's queries have different names.
         return hash(self.name)
 
     @model_validator(mode="after")
@@ -390,11 +390,10 @@ class Query(Part):
         return [name for name, applies in parameters.items() if applies]
 
 
-# --- statements of a workload's own ----------------------------------------------------------------
+# --- a workload's own statements --------------------------------------------------------------------
 #
-# What differs from execution to execution are parameters, named as in `:start`; a colon in quotes, in a
-# comment or in a cast (`::real`) is none. What can be wrong with a statement without a database is
-# found here.
+# What differs by execution is a parameter, as in `:start`; a colon in quotes, in a comment or in a cast
+# (`::real`) isn't one. Problems of a statement that show without a database are found here.
 
 _TOKENS = re.compile(
     r"""

@@ -1,7 +1,7 @@
-"""Random numbers of many streams at once: row i gets just what numpy's own generator with seed i gives.
+"""Random numbers of many streams at once: row i gets exactly what numpy's own generator with seed i gives.
 
-Making a generator of numpy's costs as much as asking a quick database, so that the arithmetic is done here
-for all rows of a block: the hash of `numpy.random.SeedSequence` (M. E. O'Neill, "Developing a seed_seq
+Creating one of numpy's generators costs as much as a query of a quick database, so the arithmetic is done
+here for all rows of a block: the hash of `numpy.random.SeedSequence` (M. E. O'Neill, "Developing a seed_seq
 alternative", 2015), PCG64 (O'Neill, "PCG: A family of simple fast space-efficient statistically good
 algorithms for random number generation", 2014), bounded integers (Lemire, "Fast random integer generation in
 an interval", 2019) and samples without replacement (Floyd, in Bentley, "A sample of brilliance", 1987).
@@ -22,16 +22,16 @@ _LOW = 0xFFFF_FFFF
 _HALF = np.uint64(32)
 
 MOST_CHOSEN = 32
-"""For larger samples, comparing each number with all before it costs more than numpy's generators. These also
-have another way for samples of many thousands, which therefore needn't be here."""
+"""For larger samples, comparing each number with all earlier ones costs more than numpy's generators. These
+use another method for samples of many thousands, which therefore isn't needed here."""
 
 FEWEST_ROWS = 8
-"""For fewer rows, numpy's generators are quicker."""
+"""With fewer rows, numpy's generators are faster."""
 
 
 def open_streams(before: Sequence[int], numbers: range, after: int, size: int = 0) -> Streams:
-    """The streams that are seeded with `[*before, number, after]`: a row for each number, one at least.
-    `size`: how large the largest sample is that is going to be taken. ValueError for a negative seed."""
+    """The streams seeded with `[*before, number, after]`: one row for each number, at least one. `size`: the
+    size of the largest sample that will be taken. ValueError for a negative seed."""
     words = [word for value in before for word in _split(value)]
     is_plain = 2 <= len(words) <= _MOST_BEFORE and max(numbers.stop - 1, after) < 2**32
     if size > MOST_CHOSEN or len(numbers) < FEWEST_ROWS or not is_plain:
@@ -41,7 +41,7 @@ def open_streams(before: Sequence[int], numbers: range, after: int, size: int = 
 
 
 def _split(value: int) -> list[int]:
-    """A seed's words of 32 bits, the lowest first; of 0, it's one."""
+    """A seed's 32-bit words, the lowest first; one word for 0."""
     if value < 0:
         raise ValueError("seeds of random numbers can't be negative")
     words = [value & _LOW]
@@ -54,13 +54,13 @@ class NumpyStreams:
     """A stream of random numbers for each row of a block, as numpy makes them."""
 
     def __init__(self, seeds: Sequence[Sequence[int]]) -> None:
-        """`seeds`: those of each row."""
+        """`seeds`: the seeds of each row."""
         self._generators = [
             np.random.Generator(np.random.PCG64(np.random.SeedSequence(seed))) for seed in seeds
         ]
 
     def integers(self, low: int, high: int, rows: Rows | None = None) -> NDArray[np.int64]:
-        """A number from `low` to `high`, which is one of them, for each row, or for these: shape (rows,)."""
+        """A number from `low` to `high` (inclusive) for each row, or for these: shape (rows,)."""
         numbers = range(len(self._generators)) if rows is None else rows.tolist()
         drawn = [self._generators[row].integers(low, high, endpoint=True) for row in numbers]
         return np.array(drawn, dtype=np.int64)
@@ -75,16 +75,16 @@ class BlockStreams:
     """The same streams, all rows at once."""
 
     def __init__(self, words: Sequence[int | NDArray[np.uint32]], count: int) -> None:
-        """`words`: of 32 bits, from which all rows or each of `count` are seeded; 4 to 8 of them."""
+        """`words`: 4 to 8 words of 32 bits, from which all rows, or each of `count`, are seeded."""
         seeds = _hash_seeds(words, count)
-        # The increment is odd: twice the second half of the seed, and one.
+        # The increment is odd: twice the second half of the seed, plus one.
         self._step_high = (seeds[2] << np.uint64(1)) | (seeds[3] >> np.uint64(63))
         self._step_low = (seeds[3] << np.uint64(1)) | np.uint64(1)
         low = self._step_low + seeds[1]
         high = self._step_high + seeds[0] + (low < seeds[1])
         self._high, self._low = _advance(high, low, self._step_high, self._step_low)
         self._rows: Rows = np.arange(count)
-        # A word is two numbers of 32 bits; the second waits here for whoever wants the next.
+        # A word is two numbers of 32 bits; the second waits here for the next call.
         self._kept = np.zeros(count, dtype=np.uint64)
         self._has_kept = np.zeros(count, dtype=np.bool_)
 
@@ -117,7 +117,7 @@ class BlockStreams:
             return np.zeros(length, dtype=np.uint64)
         draw = self._draw_small if count <= 1 << 32 else self._draw_great
         numbers, rest = draw(count, rows)
-        # Where the product's lower half is in its last, incomplete part, the number is drawn again.
+        # If the product's lower half is in its last, incomplete part, the number is drawn again.
         bits = 32 if count <= 1 << 32 else 64
         least = (1 << bits) % count
         places = np.flatnonzero(rest < least)
@@ -166,7 +166,7 @@ class BlockStreams:
         turn = high >> np.uint64(58)
         word = high ^ low
         turned = word >> turn
-        # To turn a word by nothing, it must not be shifted by 64 bits.
+        # Rotating a word by 0 must not shift it by 64 bits.
         np.subtract(np.uint64(64), turn, out=turn)
         turn &= np.uint64(63)
         turned |= word << turn
@@ -181,7 +181,7 @@ _FACTOR_HIGH, _FACTOR_LOW = np.uint64(0x2360ED051FC65DA4), np.uint64(0x4385DF649
 
 
 def _advance(high: Words, low: Words, step_high: Words, step_low: Words) -> tuple[Words, Words]:
-    """The next states: each of 128 bits times a factor, and the stream's own increment."""
+    """The next states: each of 128 bits times a factor, plus the stream's own increment."""
     high = high * _FACTOR_LOW
     high += low * _FACTOR_HIGH
     high += multiply_high(low, _FACTOR_LOW)
@@ -213,7 +213,8 @@ def multiply_high(words: Words, factor: np.uint64 | Words) -> Words:
 
 _POOL = 4
 _MOST_BEFORE = 6
-"""Words before the number in which rows differ: there are constants for all words of two pools."""
+"""How many words may precede the number by which rows differ: there are constants for all words of two
+pools."""
 
 
 def _multiply_on(first: int, factor: int, count: int) -> NDArray[np.uint32]:
@@ -229,7 +230,7 @@ _OTHERS = [[place for place in range(_POOL) if place != own] for own in range(_P
 
 
 def _hash_seeds(words: Sequence[int | NDArray[np.uint32]], count: int) -> Words:
-    """The four words of 64 bits of each row's seed: shape (4, count)."""
+    """The four 64-bit words of each row's seed: shape (4, count)."""
     entropy = np.empty((len(words), count), dtype=np.uint32)
     for place, word in enumerate(words):
         entropy[place] = word
@@ -248,7 +249,7 @@ def _hash_seeds(words: Sequence[int | NDArray[np.uint32]], count: int) -> Words:
 def _hash(
     words: NDArray[np.uint32], constants: NDArray[np.uint32], used: int, calls: int
 ) -> NDArray[np.uint32]:
-    """Words, a row for each call or one for all, mixed with the constants that are next."""
+    """Words, a row for each call or one for all, mixed with the next constants."""
     mixed = words ^ constants[used : used + calls]
     mixed *= constants[used + 1 : used + 1 + calls]
     mixed ^= mixed >> np.uint32(16)

@@ -1,4 +1,4 @@
-"""A recording as a workload: its events again and again, by as many devices as are asked for."""
+"""A recording as a workload: its events are repeated, by as many devices as requested."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ReplayOptions(WorkloadOptions):
 
 
 class Replayed(Workload):
-    """Events of a recording. `replay` makes a class of each."""
+    """Events of a recording. `replay` makes a class for each."""
 
     recording: ClassVar[Recording]
     recorded: ClassVar[Recorded]
@@ -114,7 +114,7 @@ class Replayed(Workload):
             }
 
     def _read_tag(self, name: str, devices: NDArray[np.integer[Any]]) -> NDArray[np.bytes_]:
-        """What a tag says of devices, by their numbers among all."""
+        """The values of a tag for devices, by their numbers among all."""
         places = self.recording.values(name)[devices % self._playback.used]
         return self.recording.texts(name).take(places)
 
@@ -129,7 +129,8 @@ class Replayed(Workload):
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         share = self._playback.share(worker)
-        # Events have no sequence number: --timestamps restart, and so a `time_origin`, is refused for them.
+        # Events have no sequence number, so --timestamps restart, and thus a `time_origin`, is refused for
+        # them.
         blocks: list[EventBlock] = []
         number, stop = first, first + count
         while number < stop or not blocks:
@@ -166,7 +167,7 @@ class Replayed(Workload):
         return self._playback.find_events(worker, numbers).due
 
     def _stamp(self, events: Events) -> Rows:
-        """Their times since 1970. With another clock, late events are as late as they are with their own."""
+        """Their times since 1970. With a compressed clock, late events are as late as by their own clock."""
         if self.clock_factor == 1:
             return self._begin_ms + events.times
         return self._begin_ms + events.times + (self.clock_factor - 1) * events.due
@@ -192,7 +193,7 @@ class Replayed(Workload):
         ids = events.devices.astype(np.int64) if self.schema.tags is Tags.TABLE else None
         return EventBlock(self.schema, worker, first, columns, names, missing, ids)
 
-    # --- what is known of all ---------------------------------------------------------------------
+    # --- what is known of all events --------------------------------------------------------------
 
     @property
     def begin_ms(self) -> int:
@@ -235,7 +236,7 @@ class Replayed(Workload):
 
 
 def _find_interval_ms(header: Header) -> float:
-    """From one event of a device to its next on average. As in a period, the last has one, too."""
+    """The mean time between two events of a device. Within a period the last event has an interval, too."""
     period_ms = header.last_ms - header.first_ms + max(1, round(header.interval_ms))
     return period_ms * header.devices / header.rows
 

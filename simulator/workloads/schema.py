@@ -129,7 +129,7 @@ class Schema:
     """Module -> the workload's own statements that make the tables."""
 
     def column(self, name: str) -> Column:
-        """The column of that name, or the values at that path, as in `payload.a.b`; KeyError if there is
+        """The column of that name, or the values at that path, as in `payload.a.b`. KeyError if there is
         none."""
         for column in self.columns:
             if column.name == name:
@@ -180,9 +180,10 @@ class Schema:
     @property
     def indexes(self) -> dict[str, tuple[str, ...]]:
         """Name -> columns of each index that the events' table has with `create_indices`: on device and time,
-        which tell events apart, and on what the workload's own queries (without any, those that all workloads
-        have) filter by. A query goes by one index: on device and time if it is about some devices, on time
-        if it has a window, else on the column of its condition, unless that is what a text is not."""
+        which identify events, and on the columns that the workload's own queries filter by (if it has none,
+        the queries that all workloads have). A query uses one index: on device and time if it covers some
+        devices, on time if it has a window, otherwise on the column of its condition, unless that only
+        excludes texts."""
         if self.given_indexes:
             indexes = dict(self.given_indexes)
         else:
@@ -223,7 +224,7 @@ class Schema:
         """The key's INT64 column, which numbers a worker's events, or None."""
         return next((name for name in self.key if self.column(name).type is ColumnType.INT64), None)
 
-    # --- what can be asked ----------------------------------------------------------------------
+    # --- which queries are possible -------------------------------------------------------------
 
     def has_one_device_per_row(self, query: Query) -> bool:
         """Whether each row of a query's answer is computed from one device's events."""
@@ -310,7 +311,7 @@ class Schema:
     def _check_aggregate(
         self, aggregate: Aggregate, alone: bool, *way: str | int
     ) -> Iterator[Problem]:
-        """`alone`: there is one device in each row."""
+        """`alone`: each row is computed from one device."""
         name, function = aggregate.column, aggregate.function
         if name is None or (name == self.time and function in (Function.MIN, Function.MAX)):
             return
@@ -362,12 +363,12 @@ class Schema:
 
 
 class PathError(ValueError):
-    """There are no values at a path into documents; the text says why."""
+    """There are no values at a path into documents. The message says why."""
 
 
 @lru_cache(maxsize=256)
 def read_path(documents: Sequence[str], path: Sequence[str]) -> tuple[Any, ...]:
-    """What each of these documents has at a path; None: nothing."""
+    """The value at a path in each of these documents; None: there is none."""
     values = []
     for text in documents:
         value = orjson.loads(text)
@@ -382,7 +383,7 @@ _EXACT_INTEGERS = 2**53
 
 @lru_cache(maxsize=256)
 def find_in_documents(column: Column, path: tuple[str, ...]) -> Column:
-    """The values at a path into a JSON column, as a column: of whole numbers, floats or texts. PathError if
+    """The values at a path into a JSON column, as a column of whole numbers, floats or texts. PathError if
     there are no such values."""
     name = ".".join([column.name, *path])
     if not column.texts:
@@ -415,22 +416,22 @@ def find_in_documents(column: Column, path: tuple[str, ...]) -> Column:
 
 # --- tags in a table of their own -----------------------------------------------------------------
 #
-# A device has one row there, with an id that the rows of its events hold instead of its name and tags.
+# A device has one row there, with an id that its events' rows hold instead of its name and tags.
 
 DEVICES_APART = 1_000_000
-"""How far the ids of one worker's devices begin behind those of the worker before it."""
+"""The distance between the first ids of two consecutive workers' devices."""
 
 _NAME = re.compile(rb"w\d{5}d\d{6}")
 NAME_BYTES = 13
-"""How long the names of devices are."""
+"""The length of devices' names."""
 _DIGITS = range(7, 13)
-"""Where in a name the device's number stands."""
+"""The positions of a device's number in its name."""
 
 
 def number_devices(names: NDArray[np.bytes_]) -> NDArray[np.int64]:
-    """The ids of one worker's devices, read from their names: 7,000,042 of w00007d000042. A function of the
+    """The ids of one worker's devices, read from their names: 7,000,042 for w00007d000042. They depend on the
     name alone, so an id needs no look-up and is the same in each run. OptionError for names of another
-    kind."""
+    form."""
     if not len(names):
         return np.empty(0, dtype=np.int64)
     if names.dtype.itemsize != NAME_BYTES or not _NAME.fullmatch(names[0]):
@@ -442,13 +443,13 @@ def number_devices(names: NDArray[np.bytes_]) -> NDArray[np.int64]:
     for place in _DIGITS:
         ids *= 10
         ids += octets[:, place]
-    # Take off what each place's digit exceeds its value by; and add the worker, which all names have.
+    # Subtract what each character code exceeds its digit by; add the worker, which all names share.
     ids += int(octets[0, 1:6].tobytes()) * DEVICES_APART - ord("0") * 111_111
     return ids
 
 
 class LazyColumns(Mapping[str, NDArray[Any]]):
-    """Columns of which some are made when they are asked for: tags, where events are sent without them."""
+    """Columns of which some are made only on request: tags, if events are sent without them."""
 
     def __init__(
         self, columns: Mapping[str, NDArray[Any]], makers: Mapping[str, Callable[[], NDArray[Any]]]
@@ -468,7 +469,7 @@ class LazyColumns(Mapping[str, NDArray[Any]]):
         return len(self._made) + len(self._makers)
 
     def part(self, rows: slice) -> LazyColumns:
-        """The same columns, of some rows."""
+        """The same columns for some rows."""
 
         def take(name: str) -> Callable[[], NDArray[Any]]:
             return lambda: self[name][rows]
@@ -518,7 +519,7 @@ class EventBlock:
         return EventBlock(self.schema, self.worker, first, columns, devices, missing, own_ids)
 
     def choose(self, rows: NDArray[np.integer[Any]]) -> EventBlock:
-        """These events alone, copied, with what their rows have. `first` is not theirs."""
+        """Only these events, copied, with everything their rows have. `first` is not valid."""
         names = [column.name for column in self.schema.row if column.name != ID]
         columns = {name: self.columns[name][rows] for name in names}
         missing = {name: places[rows] for name, places in self.missing.items()}
@@ -535,7 +536,7 @@ class EventBlock:
         return {ID: self.device_ids, **{name: self.columns[name] for name in names}}
 
     def key_of(self, row: int) -> dict[str, int | str]:
-        """The natural key of one event as Python values, e.g. to look it up in the database."""
+        """The natural key of one event as Python values, for example to look it up in the database."""
         key: dict[str, int | str] = {}
         for name in self.schema.row_key:
             if name == ID:
@@ -547,8 +548,8 @@ class EventBlock:
 
 
 def join_blocks(blocks: Sequence[EventBlock]) -> EventBlock:
-    """The events of several blocks of one worker, one at least, one block's behind the other's. `first` is
-    exact only if their numbers follow each other."""
+    """The events of several blocks of one worker, at least one, joined in order. `first` is exact only if
+    their numbers are consecutive."""
     head = blocks[0]
     if len(blocks) == 1:
         return head

@@ -41,7 +41,7 @@ _PERCENTILE = re.compile(r"p(\d+(?:\.\d+)?)")
 
 
 def _read_share(value: object) -> object:
-    """A part of one: a number, or a text such as 2%."""
+    """A fraction: a number, or a text such as 2%."""
     match = _SHARE.fullmatch(value.strip()) if isinstance(value, str) else None
     return float(match[1]) / 100 if match else value
 
@@ -105,12 +105,12 @@ class Normal(Numbers):
 
     @property
     def span(self) -> tuple[float, float]:
-        # The smallest random number that is drawn gives 5.9 deviations.
+        # The smallest random number gives 5.9 deviations.
         return self.mean - 6 * self.deviation, self.mean + 6 * self.deviation
 
     def make(self, points: Points, salt: int, exact: bool, epoch_ms: int) -> NDArray[Any]:
         """By Box and Muller (Annals of Mathematical Statistics 29, 1958)."""
-        # From above 0, as there is no logarithm of it.
+        # Above 0, as 0 has no logarithm.
         radius = (event_words(points, salt) >> np.uint32(8)).astype(np.float32)
         radius += np.float32(0.5)
         radius *= np.float32(2**-24)
@@ -384,7 +384,7 @@ class Constant(Part):
 
     @property
     def values(self) -> tuple[Any, ...]:
-        """As those of `Choice`."""
+        """As in `Choice`."""
         return (self.value,)
 
 

@@ -68,7 +68,7 @@ class Temperature(Workload):
         time="timestamp",
         device="device_id",
         key=("device_id", "timestamp", "sequence_number"),
-        # Those of the comparison that this tool was made for.
+        # The indexes of the comparison for which this tool was made.
         given_indexes=(
             ("device_ts", ("device_id", "timestamp", "temperature")),
             ("temp", ("temperature",)),
@@ -99,11 +99,11 @@ class Temperature(Workload):
         low: NDArray[np.uint64],
         devices: NDArray[np.bytes_],
     ) -> EventBlock:
-        """Events with these numbers, at these places in time, made of a random word each; places and words
+        """Events with these numbers, at these places in time, each made from a random word. Places and words
         are overwritten."""
-        # In place where possible: on a machine with a busy server the caches are cold, and then
-        # fresh memory costs more time than arithmetic.
-        # One word holds both values: its upper half the temperature, its lower half the jitter.
+        # In place where possible: on a machine with a busy server the caches are cold, and fresh memory then
+        # costs more time than the arithmetic. One word holds both values: its upper half the temperature, its
+        # lower half the jitter.
         high = low >> np.uint64(32)
         low &= np.uint64(0xFFFF_FFFF)
         timestamps = self._times_ms(places, low)
@@ -129,7 +129,7 @@ class Temperature(Workload):
         return devices, self._times_ms(numbers.copy(), low)
 
     def _times_ms(self, numbers: NDArray[np.int64], bits: NDArray[np.uint64]) -> NDArray[np.int64]:
-        """The times of events, by number and 32 random bits each, both of which are overwritten."""
+        """The times of events, by number and 32 random bits each; both are overwritten."""
         numbers *= INTERVAL_MS * self.clock_factor
         numbers += FIRST_TIMESTAMP_MS - JITTER_MS
         numbers += _scale(bits, 2 * JITTER_MS + 1)
@@ -141,9 +141,9 @@ class Temperature(Workload):
 
 
 def _scale(bits: NDArray[np.uint64], count: int) -> NDArray[np.int64]:
-    """Numbers from 0 to `count` - 1 from 32 random bits each, computed in place.
+    """Numbers from 0 to `count` - 1, from 32 random bits each, computed in place.
 
-    Multiply and shift maps them evenly onto a small range without a division.
+    Multiplying and shifting maps them evenly onto a small range without a division.
     """
     bits *= np.uint64(count)
     bits >>= np.uint64(32)

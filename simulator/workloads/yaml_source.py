@@ -1,4 +1,4 @@
-"""Reading a definition from YAML: errors say in which file and line, at which key, and what to do."""
+"""Reads a definition from YAML: errors name the file, line and key, and say what to do."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from .recording.definition import RecordedDefinition
 from .recording.store import Tell, tell_nobody
 
 MOST_BYTES = 100_000
-"""The most that a definition may take as JSON: the settings of all runs of a series go into one Kubernetes
+"""The largest size of a definition as JSON: the settings of all runs of a series go into one Kubernetes
 Secret, which holds 1 MiB
 (https://kubernetes.io/docs/concepts/configuration/secret/#restriction-data-size)."""
 
 
 class FindProblem(Protocol):
-    """Why a workload can't have statements of its own for a module, for queries or for its schema; None if it
+    """Why a workload can't have its own statements for a module, for queries or for its schema; None if it
     can."""
 
     def __call__(self, name: str, of_schema: bool = False) -> str | None: ...
@@ -35,8 +35,8 @@ def read_document(
     find_problem: FindProblem | None = None,
     tell: Tell = tell_nobody,
 ) -> dict[str, Any]:
-    """The definition in a file, as it is in JSON; OptionError if there is anything wrong with it, or if
-    its name is `taken`. Without `find_problem`, modules are not looked at."""
+    """The definition in a file, in its JSON form. OptionError if anything is wrong with it, or if its name is
+    `taken`. Without `find_problem`, modules are not consulted."""
     try:
         root, document = read_yaml(path)
     except FileNotFoundError as error:
@@ -53,7 +53,7 @@ def read_document(
 
 
 def parse_document(text: str, source: str) -> dict[str, Any]:
-    """The definition that the text is; `source` is how errors call it."""
+    """The definition in a text; `source` is its name in errors."""
     try:
         root, document = parse_yaml(text)
     except DocumentError as error:
@@ -62,7 +62,7 @@ def parse_document(text: str, source: str) -> dict[str, Any]:
 
 
 def parse_definition(text: str, source: str) -> Definition:
-    """As `parse_document`, typed."""
+    """Like `parse_document`, but typed."""
     return Definition.read(parse_document(text, source))
 
 
@@ -75,9 +75,9 @@ def check_document(
     base: Path | None = None,
     tell: Tell = tell_nobody,
 ) -> dict[str, Any]:
-    """A definition that was read from these nodes of `source`, below `keys`, as it is in JSON; of a
-    recording, whose path begins at `base`, with the name of its converted form. OptionError, with everything
-    that is wrong and its line."""
+    """A definition read from these nodes of `source`, below `keys`, in its JSON form. A recording, with a
+    path relative to `base`, gets the name of its converted form. OptionError with everything that is wrong,
+    and the lines."""
     if not isinstance(root, yaml.MappingNode) or not isinstance(document, Mapping):
         where = ": ".join([f"{source}:{root.start_mark.line + 1}", *filter(None, [".".join(keys)])])
         raise OptionError(f"{where}: a definition must be keys with values, at least `name:`")

@@ -1,5 +1,5 @@
-"""Recorded data: a file (Parquet, CSV, JSON lines; compressed; several) becomes a `Recording`, columns that
-are mapped into memory. Only the conversion, which is done once and kept, needs pyarrow."""
+"""Recorded data: a file (Parquet, CSV, JSON lines; compressed; several) becomes a `Recording`, with columns
+mapped into memory. Only the conversion needs pyarrow; it is done once, and the result is kept."""
 
 from .opening import open_recording
 from .settings import Recorded

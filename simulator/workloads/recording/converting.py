@@ -1,5 +1,5 @@
-"""A recording's files become columns that can be mapped into memory: values as the table's types have them,
-or a list of what can't be stored, each with the column, how many, and what to do."""
+"""Converts a recording's files into columns that can be mapped into memory, with values of the table's types.
+Otherwise lists what can't be stored: each column, how many values, and what to do."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from .times import read_times
 from .values import Dictionary, Problems, Unfit, convert_values, find_type
 
 with suppress(ImportError):
-    # pyarrow would when it makes its first array, and drop what a signal raises meanwhile.
+    # Otherwise pyarrow does it when it makes its first array, and drops what a signal raises meanwhile.
     import_module("pandas")
 
 MOST_DECIMALS = 9
@@ -56,13 +56,14 @@ _BATCHES_BETWEEN_LOOKS = 64
 
 
 def convert(source: Source, settings: Recorded, folder: Path, tell: Tell = tell_nobody) -> str:
-    """Convert files into a new folder below `folder`; its name. OptionError with everything that is wrong."""
+    """Convert files into a new folder below `folder`. Returns its name. OptionError with everything that is
+    wrong."""
     remove_abandoned(folder)
     reader = Reader(source, settings)
     with suppress(Wider):
         next(
             reader.read(), None
-        )  # what is no recording is refused before gigabytes of it are hashed
+        )  # what isn't a recording is refused before gigabytes of it are hashed
     hashes = [_hash(file, tell) for file in source.files]
     name = _name(hashes, settings)
     if (folder / name).is_dir():
@@ -97,7 +98,7 @@ def _name(files: Iterable[SourceFile], settings: Recorded) -> str:
 
 @dataclass
 class _Column:
-    """A column while it is converted."""
+    """A column during conversion."""
 
     source: str
     name: str
@@ -114,11 +115,11 @@ class _Column:
     least: int | float | None = None
     most: int | float | None = None
     of_device: NDArray[np.int32] = field(default_factory=lambda: np.empty(0, dtype=np.int32))
-    """The text of each device, while it could be a tag."""
+    """The text of each device, as long as the column could be a tag."""
     could_be_tag: bool = True
 
     def note_numbers(self, values: NDArray[Any], missing: NDArray[np.bool_] | None) -> None:
-        """Note extremes, digits and what is no number."""
+        """Note extremes, digits and values that aren't numbers."""
         there = values if missing is None else values[~missing]
         if self.type in FLOATS:
             finite = np.isfinite(there)
@@ -144,7 +145,7 @@ class _Column:
         self.could_be_tag = bool(np.array_equal(self.of_device[devices], places))
 
     def describe(self, tag: bool) -> RecordedColumn:
-        """What the recording says of it."""
+        """The column's entry in the header."""
         return RecordedColumn(
             name=self.name,
             source=self.source,
@@ -161,7 +162,7 @@ class _Column:
 
 
 def _has_decimals(values: NDArray[Any], decimals: int) -> bool:
-    """Whether so many digits after the point hold the values exactly, as texts and as numbers."""
+    """Whether this many digits after the point represent the values exactly, as texts and as numbers."""
     factor = 10.0**decimals
     with np.errstate(over="ignore", invalid="ignore"):
         units = np.rint(values.astype(np.float64) * factor)
@@ -188,7 +189,7 @@ class _Conversion:
         self._open: list[IO[bytes]] = []
 
     def run(self, hashes: list[SourceFile]) -> Any:
-        """Read everything; the header of what was written."""
+        """Read everything. Returns the header of what was written."""
         try:
             self._read()
             if self._rows and self._below.tell():
@@ -222,7 +223,7 @@ class _Conversion:
         )
 
     def _find_hidden_numbers(self) -> None:
-        """Note columns of a CSV file that are texts because of a few values that are no numbers."""
+        """Note columns of a CSV file that are texts because of a few values that aren't numbers."""
         if self._reader.source.format is not Format.CSV:
             return
         for column in self._columns:
@@ -240,7 +241,7 @@ class _Conversion:
                 )
 
     def _find_cut_times(self) -> None:
-        """Note times with fractions of a millisecond, unless they may be cut."""
+        """Note times with fractions of a millisecond, unless they may be truncated."""
         if not self._rows or self._time_how.as_ is ColumnType.TIMESTAMP_MS:
             return
         cut, coinciding = count_cut(self._folder)
@@ -285,7 +286,7 @@ class _Conversion:
             self._tell(f"converting {self._settings.file}: {share}")
 
     def _keep_names(self, roles: Roles, schema: pa.Schema) -> None:
-        """Wider if devices of a CSV file were read as numbers: 007 isn't 7."""
+        """Raise Wider if devices of a CSV file were read as numbers: 007 isn't 7."""
         if roles.device is None or self._reader.source.format is not Format.CSV:
             return
         if not pa.types.is_string(schema.field(roles.device).type):
@@ -300,7 +301,7 @@ class _Conversion:
             )
 
     def _prepare(self, roles: Roles, schema: pa.Schema) -> None:
-        """Open what is written."""
+        """Open the files to write."""
         self._skipped = dict(roles.skipped)
         taken: dict[str, str] = {}
 
@@ -358,7 +359,7 @@ class _Conversion:
         devices = self._take_devices(batch, roles)
         self._times.write(times.tobytes())
         if below is not None:
-            self._below.seek(4 * self._rows)  # what lies before is 0
+            self._below.seek(4 * self._rows)  # everything before it is 0
             self._below.write(below.tobytes())
         self._device_file.write(devices.tobytes())
         self._rows += batch.num_rows
@@ -423,10 +424,10 @@ class _Conversion:
         return values
 
     def _choose_tags(self) -> set[str]:
-        """The columns that describe the device; OptionError if one that is named as such doesn't."""
+        """The columns that describe the device. OptionError if one that is named as such doesn't."""
         can_be = {column.source for column in self._columns if column.could_be_tag}
         if self._settings.tags is None:
-            # Of devices with one event each, everything is constant.
+            # If devices have one event each, everything is constant.
             return can_be if self._rows > len(self._devices.places) else set()
         for named in self._settings.tags:
             if named not in can_be:

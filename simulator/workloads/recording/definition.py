@@ -1,4 +1,4 @@
-"""A workload that is recorded, as a definition: the typed model of its YAML."""
+"""The definition of a recorded workload: the typed model of its YAML."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .settings import Recorded
 from .store import RecordedColumn, Recording, Tell, find_recording, tell_nobody
 
 _MOST_KNOWN_TEXTS = 1000
-"""A column's texts are known to the schema if they are no more."""
+"""The most texts of a column that the schema lists."""
 
 
 class RecordedDefinition(Part):
@@ -41,17 +41,17 @@ class RecordedDefinition(Part):
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Self:
-        """The definition of a document as YAML or JSON has it; pydantic's ValidationError if it's wrong."""
+        """The definition in a parsed YAML or JSON document. pydantic's ValidationError if it is wrong."""
         return cls.model_validate(document, context=WRITTEN)
 
     def open(self, base: Path | None = None, tell: Tell = tell_nobody) -> Recording:
-        """The recording, converted if it isn't yet; OptionError if that can't be done."""
+        """The recording, converted if needed. OptionError if that is impossible."""
         if self.recorded.store is not None:
             return find_recording(self.recorded.store)
         return open_recording(self.recorded, base, tell)
 
     def check(self, recording: Recording) -> None:
-        """ValidationError-like problems of queries and statements, as `documents.refuse` raises them."""
+        """Raise all problems of queries and statements, as `documents.refuse` does."""
         refuse(self._find_problems(recording))
 
     def _find_problems(self, recording: Recording) -> Iterator[Problem]:
@@ -85,7 +85,7 @@ def _make_column(recording: Recording, column: RecordedColumn) -> Column:
         column.type is not ColumnType.JSON or column.distinct <= _MOST_KNOWN_TEXTS
     ):
         known = recording.texts(column.name).all()
-        # An empty one also stands where there is none.
+        # An empty text also stands in place of a missing value.
         texts = _show_texts([text for text in known.tolist() if text or column.empty])
     return Column(
         column.name,
@@ -102,8 +102,8 @@ def _make_column(recording: Recording, column: RecordedColumn) -> Column:
 
 
 def _show_texts(texts: list[bytes]) -> tuple[str, ...]:
-    """All texts, or, of many, those that a database may be unable to store: with other characters than
-    letters and digits, empty, and the longest."""
+    """All texts; or, if there are many, those that a database may be unable to store: with other characters
+    than letters and digits, empty, and the longest."""
     if len(texts) > _MOST_KNOWN_TEXTS:
         strange = [text for text in texts if not text.isalnum()][:_MOST_KNOWN_TEXTS]
         texts = [*strange, max(texts, key=len), *texts[:10]]

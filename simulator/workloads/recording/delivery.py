@@ -1,5 +1,5 @@
-"""How a recording comes to where it is mapped: packed into one file, taken along whatever way there is, and
-unpacked again if nothing of it has changed."""
+"""Delivers a recording to where it is mapped: packed into one file, transferred in whatever way there is, and
+unpacked if it arrives unchanged."""
 
 from __future__ import annotations
 
@@ -40,17 +40,17 @@ _LEVEL = 3
 _TIMEOUT_S = 60.0
 
 OpenPacked = Callable[[], AbstractContextManager[BinaryIO]]
-"""Opens the packed file to be read; raises OSError or httpx.HTTPError if it can't be had."""
+"""Opens the packed file for reading. Raises OSError or httpx.HTTPError if it isn't available."""
 
 
 def name_packed(name: str) -> str:
-    """The file name of a recording that is packed."""
+    """The file name of a packed recording."""
     return f"{name}.tar.zst"
 
 
 def pack(name: str, tell: Tell = tell_nobody) -> tuple[Delivery, Path]:
-    """The recording of this name, packed into a file beside it. It is done once; the same content has the
-    same hash."""
+    """The recording of this name, packed into a file next to it. It is packed only once; the same content has
+    the same hash."""
     store = recordings_folder() / name
     target = store.with_name(name_packed(name))
     known = store.with_name(f"{name}.delivery")
@@ -82,9 +82,9 @@ def pack(name: str, tell: Tell = tell_nobody) -> tuple[Delivery, Path]:
 
 
 def obtain(delivery: Delivery, ask_collector: OpenPacked) -> Path:
-    """The recording's folder. If it isn't there, one of the processes that share its place fetches it.
+    """The recording's folder. If it isn't there, one of the processes that share the place fetches it.
 
-    Raises SimulatorError if it can't be had, or isn't what `delivery` describes.
+    Raises SimulatorError if it isn't available, or isn't what `delivery` describes.
     """
     store = recordings_folder() / delivery.name
     with ExitStack() as stack:
@@ -107,13 +107,13 @@ def obtain(delivery: Delivery, ask_collector: OpenPacked) -> Path:
 
 
 def _describe(delivery: Delivery) -> str:
-    # What follows a question mark may be a signature.
+    # Anything after a question mark may be a signature.
     place = (delivery.source or "").partition("?")[0]
     return f"recording {place}" if place else f"recording {delivery.name} from the collector"
 
 
 def _open_source(delivery: Delivery) -> AbstractContextManager[BinaryIO]:
-    """The packed file at its place."""
+    """The packed file at its source."""
     place = delivery.source or ""
     if place.startswith(("http://", "https://")):
         answer = urlopen(place, timeout=_TIMEOUT_S)  # noqa: S310 - no other kind of address
@@ -122,7 +122,7 @@ def _open_source(delivery: Delivery) -> AbstractContextManager[BinaryIO]:
 
 
 def _unpack(packed: BinaryIO, delivery: Delivery, store: Path) -> None:
-    """Into a folder beside it first: what is there under its name is whole."""
+    """Unpack into a temporary folder first: a folder under the final name is always complete."""
     remove_abandoned(store.parent)
     with new_folder(store.parent) as folder:
         part = folder / store.name
@@ -140,7 +140,7 @@ def _unpack(packed: BinaryIO, delivery: Delivery, store: Path) -> None:
 
 
 def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> None:
-    """One file. `extractall` can't be told to be careful before Python 3.11.4."""
+    """Extract one file. `extractall` has no safe mode before Python 3.11.4."""
     content = archive.extractfile(entry) if entry.isfile() else None
     if content is None or ".." in (place := Path(entry.name)).parts or place.is_absolute():
         raise tarfile.TarError("it contains more than files of its folder")
@@ -150,7 +150,7 @@ def _extract(archive: tarfile.TarFile, entry: tarfile.TarInfo, folder: Path) -> 
 
 
 class _Hashed(io.RawIOBase):
-    """A file whose content is hashed as it is read or written, `most` bytes of it."""
+    """A file whose content is hashed as it is read or written, at most `most` bytes of it."""
 
     def __init__(self, file: BinaryIO, most: int | None = None) -> None:
         self.sha256 = hashlib.sha256()
@@ -174,7 +174,7 @@ class _Hashed(io.RawIOBase):
 
 
 class Streamed(io.RawIOBase):
-    """Parts that come one after the other, as a file."""
+    """Consecutive parts, as one file."""
 
     def __init__(self, parts: Iterator[bytes]) -> None:
         self._parts = parts

@@ -1,4 +1,4 @@
-"""A recording, converted if it isn't yet."""
+"""Opens a recording, and converts it first if needed."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from .store import HEADER, VERSION, Recording, Tell, recordings_folder, tell_nob
 def open_recording(
     settings: Recorded, base: Path | None = None, tell: Tell = tell_nobody
 ) -> Recording:
-    """The recording that the settings name, converted if it isn't yet. Relative paths begin at `base`, or at
-    the current folder. OptionError, with everything that is wrong, if it can't be read or stored."""
+    """The recording that the settings name, converted if needed. Relative paths begin at `base`, or at the
+    current folder. OptionError, with everything that is wrong, if it can't be read or stored."""
     source = find_source(settings, base, tell)
     folder = recordings_folder()
     key = folder / f"{source.key}.name"

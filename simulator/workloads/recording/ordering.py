@@ -1,5 +1,5 @@
-"""What is known of a recording only at its end: the order of its events, duplicates, lateness, and a number
-of chance for each device. Everything is mapped from files, some at a time: a recording may be larger than
+"""What is known about a recording only at its end: the order of its events, duplicates, lateness, and a
+random number for each device. Everything is mapped from files, some at a time: a recording may be larger than
 memory."""
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from .store import (
 )
 
 _FIXED_BYTES = 1 << 26
-"""Texts are kept in equal widths if all of them take no more than this, or than twice their own lengths."""
+"""Texts are stored in equal widths if that takes no more than this, or than twice their own lengths."""
 _SORTED_AT_ONCE = 1 << 24
 _SAMPLED = 1 << 20
 _GAP = 10
-"""A gap is so many times as long as the usual interval."""
+"""How many times the usual interval a gap has at least."""
 
 
 def finish(
@@ -47,8 +47,8 @@ def finish(
     names: tuple[str, str],
     skipped: Mapping[str, str],
 ) -> Header:
-    """Put the converted columns into their order and write what goes with them; what the recording's header
-    says. `tags`: place of a column -> the text of each device; `names`: of time and device."""
+    """Put the converted columns into order, and write the files that go with them. Returns what the header
+    says. `tags`: index of a column -> the text of each device. `names`: of time and device."""
     cut, coinciding = count_cut(folder)
     (folder / BELOW).unlink()
     chosen = _choose_rows(folder, settings, rows)
@@ -95,7 +95,7 @@ def finish(
 
 
 def _list_files(columns: Sequence[RecordedColumn]) -> list[tuple[str, Any]]:
-    """The files with a value for each event."""
+    """The files with one value for each event."""
     listed: list[tuple[str, Any]] = [(TIME, np.int64), (DEVICE, np.int32)]
     for place, column in enumerate(columns):
         listed += [(str(place), DTYPES[column.type]), (f"{place}.missing", np.bool_)]
@@ -103,7 +103,7 @@ def _list_files(columns: Sequence[RecordedColumn]) -> list[tuple[str, Any]]:
 
 
 def _choose_rows(folder: Path, settings: Recorded, rows: int) -> NDArray[np.int64] | None:
-    """The rows that are used, in order; None: all as they are."""
+    """The rows to use, in order; None: all, as they are."""
     times = np.memmap(folder / TIME, dtype=np.int64, mode="r")
     chosen: NDArray[np.int64] | None = None
     if settings.span is not None:
@@ -133,8 +133,8 @@ def _choose_rows(folder: Path, settings: Recorded, rows: int) -> NDArray[np.int6
 def find_duplicates(
     folder: Path, rows: NDArray[np.int64] | None = None, below: NDArray[np.int32] | None = None
 ) -> NDArray[np.int64]:
-    """The rows whose device has an earlier one (in the order of `rows`) of the same time. `below`: by how
-    many ns each time is later than its millisecond."""
+    """The rows whose device has an earlier one (in the order of `rows`) at the same time. `below`: how many
+    ns each time is after its millisecond."""
     times = np.memmap(folder / TIME, dtype=np.int64, mode="r")
     devices = np.memmap(folder / DEVICE, dtype=np.int32, mode="r")
     keys: list[NDArray[Any]] = [devices, times] if below is None else [devices, times, below]
@@ -158,8 +158,8 @@ def find_duplicates(
 
 
 def count_cut(folder: Path) -> tuple[int, int]:
-    """How many times have parts of a millisecond, and how many events would without them have the time of
-    another of their device."""
+    """How many times have fractions of a millisecond, and how many events would coincide with another of
+    their device without them."""
     if not (folder / BELOW).stat().st_size:
         return 0, 0
     below = np.memmap(folder / BELOW, dtype=np.int32, mode="r")
@@ -168,7 +168,7 @@ def count_cut(folder: Path) -> tuple[int, int]:
 
 
 def _rearrange(file: Path, dtype: Any, rows: NDArray[np.int64]) -> None:
-    """Let a file have these rows, in this order."""
+    """Make a file contain these rows, in this order."""
     if not file.stat().st_size:
         return
     values = np.memmap(file, dtype=dtype, mode="r")
@@ -180,8 +180,8 @@ def _rearrange(file: Path, dtype: Any, rows: NDArray[np.int64]) -> None:
 
 
 def _number_devices(folder: Path, names: Sequence[str]) -> NDArray[np.int64]:
-    """The number of each device: by chance, but the same for the same names; -1: it has no events. The file
-    of devices gets these numbers."""
+    """The number of each device: random, but the same for the same names; -1: it has no events. The devices'
+    file gets these numbers."""
     devices = np.memmap(folder / DEVICE, dtype=np.int32, mode="r+")
     used = np.zeros(len(names), dtype=np.bool_)
     for part in chunks(len(devices)):
@@ -214,7 +214,8 @@ def _write_texts(folder: Path, name: str, texts: Sequence[str]) -> None:
 
 
 def _measure_lateness(folder: Path, times: NDArray[np.int64]) -> dict[str, int]:
-    """Events behind others of a later time; if there are some, when each was sent is written, too."""
+    """Counts events after others with a later time. If there are any, also writes when each event was
+    sent."""
     newest, late, latest, disorder = int(times[0]), 0, 0, 0
     file = folder / DUE
     with file.open("wb") as out:

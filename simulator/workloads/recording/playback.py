@@ -1,11 +1,10 @@
-"""How many devices play a recording again and again: which events each worker has, in which order, and when.
+"""How many devices play a recording repeatedly: which events each worker has, in which order, and when.
 
-One repetition are all rows of the recording, once for each copy of a device. Copies play it from another
-place of it on, as if they stood elsewhere in time: copy c of F begins with its part c/F, and what comes
-before that follows at the end, a period later. To find what is due when, a period is cut into slots of
-equal length, by which copies are shifted: slot s of all copies are the rows of slots s + shift, in the order
-in which they are sent. So an event is a function of (worker, number), and nothing is kept that grows with
-the events.
+One repetition is all rows of the recording, once for each copy of a device. Copies start at other places in
+it, as if they were shifted in time: copy c of F begins at the fraction c/F, and what comes before that
+follows at the end, a period later. To find what is due when, a period is cut into slots of equal length, by
+which copies are shifted: slot s of all copies has the rows of slots s + shift, in the order of sending. So an
+event is a function of (worker, number), and no memory grows with the number of events.
 """
 
 from __future__ import annotations
@@ -28,37 +27,37 @@ _SLOT_EVENTS = 8_192
 """About how many events of all devices a slot has."""
 _MOST_SLOTS = 1 << 20
 _FINEST = 64
-"""A slot is so many milliseconds at least: a period is rounded up to whole slots of whole milliseconds, which
-stretches it by less than one in so many."""
+"""The least milliseconds of a slot: a period is rounded up to whole slots of whole milliseconds, which
+stretches it by less than one part in this many."""
 MOST_MERGED = 16_000_000
-"""The most events of a slot: more of them lie so near each other that no slots tell them apart."""
+"""The most events of a slot: with more, events are so close together that slots can't separate them."""
 _KEPT_EVENTS = 1_000_000
-"""About how many events are kept of slots that have been merged."""
+"""About how many events of merged slots are kept."""
 _NONE = np.empty(0, np.int32)
 
 
 class Events(NamedTuple):
-    """Some events: row of the recording, device among all, and time (and when it is due) in ms since the
-    recording's first."""
+    """Events: row of the recording, device among all, and time (and when it is due) in ms since the
+    recording's first event."""
 
     rows: Any
-    """An array, or of consecutive ones a slice."""
+    """An array; or a slice, for consecutive rows."""
     devices: NDArray[np.integer[Any]]
     times: Rows
     due: Rows
 
     def delay(self, by_ms: Rows | int) -> Events:
-        """The same, so much later."""
+        """The same events, later by this much."""
         return self._replace(times=self.times + by_ms, due=self.due + by_ms)
 
     def take(self, places: Rows | slice) -> Events:
-        """Some of them."""
+        """Some of the events."""
         return Events(self.rows[places], self.devices[places], self.times[places], self.due[places])
 
 
 @dataclass(frozen=True)
 class _Part:
-    """Whole copies of some of the recorded devices: those numbered from `low` to before `high`."""
+    """Whole copies of some of the recorded devices: those numbered from `low`, below `high`."""
 
     copies: range
     low: int
@@ -67,13 +66,13 @@ class _Part:
     """Their rows, in order; None: all."""
 
     def find_rows(self, places: Rows) -> Rows:
-        """The rows at these places of the part."""
+        """The rows at these positions of the part."""
         return places if self.rows is None else self.rows[places].astype(np.int64)
 
 
 @dataclass(frozen=True)
 class Share:
-    """What a worker has."""
+    """The events of one worker."""
 
     group: int
     """The number of the first device of all workers that share them."""
@@ -82,27 +81,27 @@ class Share:
     names: NDArray[np.bytes_]
     parts: tuple[_Part, ...]
     bounds: tuple[Rows, ...]
-    """For each part, the place of the first of its rows in each slot, and of the end."""
+    """For each part, the position of its first row in each slot, and its end."""
     ends: Rows
-    """How many events there are up to each slot's beginning in a repetition, and in all."""
+    """How many events a repetition has before each slot, and in total."""
 
     @property
     def events(self) -> int:
-        """Events of a repetition."""
+        """How many events a repetition has."""
         return int(self.ends[-1])
 
 
 class Playback:
-    """Whose events are due when, if so many devices play a recording: the first ones as recorded, the others
-    as copies."""
+    """Which events are due when, if this many devices play a recording: the first ones as recorded, the
+    others as copies."""
 
     def __init__(self, recording: Recording, used: int, in_all: int, sharing: int) -> None:
-        """`used`: how many recorded devices are used; `in_all`: devices, copies among them; `sharing`: by how
-        many workers they are shared."""
+        """`used`: how many recorded devices are used. `in_all`: how many devices, copies included. `sharing`:
+        how many workers share them."""
         self.recording = recording
         self.used = used
         self.copies = -(-in_all // used)
-        """How often each is there at most, itself among them."""
+        """How often each device is there at most, including itself."""
         self._in_all, self._sharing = in_all, sharing
         self._cut_slots()
         self._shares: dict[int, Share] = {}
@@ -116,7 +115,7 @@ class Playback:
         due = self.recording.due_ms
         self.period_ms = int(due[-1] - due[0]) + max(1, round(self.recording.header.interval_ms))
         if self.copies == 1:
-            # Nothing is to be merged: numbers are places.
+            # Nothing to merge: numbers are positions.
             self._slots, self._turn, self._shifts = 1, 1, 1
             self._slot_ms = self.period_ms
             return
@@ -125,7 +124,7 @@ class Playback:
         """How many different shifts there are: copy c has shift c modulo this."""
         wanted = len(self.recording) * self.copies // _SLOT_EVENTS
         self._turn = max(1, min(wanted, most) // self._shifts)
-        """The slots from one shift to the next."""
+        """How many slots one shift is."""
         self._slots = self._turn * self._shifts
         self._slot_ms = -(-self.period_ms // self._slots)
         self.period_ms = self._slot_ms * self._slots
@@ -138,17 +137,17 @@ class Playback:
         return np.concatenate([[0], np.searchsorted(due, begins), [len(due)]])
 
     def find_disorder(self) -> int:
-        """How many events lie at most between two that aren't in the order of time."""
+        """The most events between two that are out of time order."""
         header = self.recording.header
         if self.copies == 1 or not header.late:
             return header.disorder
         most = int(np.diff(self._slot_rows).max()) * self.copies
         return most * (2 + header.latest_ms // self._slot_ms)
 
-    # --- what a worker has ------------------------------------------------------------------------
+    # --- the events of a worker -------------------------------------------------------------------
 
     def share(self, worker: int) -> Share:
-        """What a worker has."""
+        """The events of a worker."""
         share = self._shares.get(worker)
         if share is None:
             if len(self._shares) >= 4:
@@ -157,8 +156,8 @@ class Playback:
         return share
 
     def own(self, worker: int) -> tuple[int, int, int]:
-        """The number of the first device of all workers that share them, and behind it the worker's own first
-        device and the end. More workers than share them send other devices of the same recording."""
+        """The number of the first device of all workers that share them; then the worker's first device and
+        end. Workers beyond those that share them send other devices of the same recording."""
         group, place = divmod(worker, self._sharing)
         start, stop = (self._in_all * border // self._sharing for border in (place, place + 1))
         return group * self.copies * self.used, start, stop
@@ -197,7 +196,7 @@ class Playback:
         if low == 0 and high == self.recording.header.devices:
             return _Part(copies, low, high, None)
         numbers = self.recording.device_numbers
-        # They may be more than memory should hold, and are mapped as the recording is.
+        # They may be more than memory should hold, and are mapped like the recording.
         with TemporaryFile(dir=self.recording.folder.parent) as file:
             for rows in chunks(len(numbers)):
                 own = np.asarray(numbers[rows])
@@ -208,9 +207,9 @@ class Playback:
         return _Part(copies, low, high, found)
 
     def _count_by_slot(self, part: _Part, counts: Rows) -> Rows:
-        """How many events all copies of a part have in each slot, whose rows are counted."""
+        """How many events all copies of a part have in each slot, from the number of its rows by slot."""
         whole, rest = divmod(len(part.copies), self._shifts)
-        # The shifts of consecutive copies lie `turn` slots apart: sums of a row of these are differences.
+        # Shifts of consecutive copies are `turn` slots apart, so sums over a row of these are differences.
         by_turn = counts.reshape(self._shifts, self._turn)
         twice = np.concatenate([by_turn, by_turn])
         sums = np.concatenate([np.zeros((1, self._turn), np.int64), np.cumsum(twice, axis=0)])
@@ -221,7 +220,7 @@ class Playback:
         return counted
 
     def _name(self, first: int, stop: int) -> NDArray[np.bytes_]:
-        """Names of devices: those that are recorded, and copies, which have their number behind the name."""
+        """Names of devices: recorded ones, and copies, whose number follows the name."""
         names = self.recording.devices
         numbers = np.arange(first, stop)
         copies, places = np.divmod(numbers, self.used)
@@ -237,7 +236,7 @@ class Playback:
 
     @cached_property
     def _rows_until(self) -> Rows:
-        """How many rows the devices before each of those that are used have, and all of them."""
+        """How many rows come before each used device's, and in total."""
         numbers, counts = self.recording.device_numbers, np.zeros(self.used, dtype=np.int64)
         for some in chunks(len(numbers)):
             counts += np.bincount(numbers[some], minlength=self.used)[: self.used]
@@ -267,7 +266,7 @@ class Playback:
         return events.take(own)
 
     def find_events(self, worker: int, numbers: Rows) -> Events:
-        """Any events of a worker, by number."""
+        """Events of a worker by number."""
         share = self.share(worker)
         repetitions, places = np.divmod(numbers, share.events)
         if self.copies == 1:
@@ -285,7 +284,7 @@ class Playback:
         return Events(rows, devices, times, due).delay(repetitions * self.period_ms)
 
     def _take(self, rows: Rows | slice, ahead: int = 0) -> Events:
-        """Rows of the recording itself; `ahead`: the number of its first device."""
+        """Rows of the recording itself. `ahead`: the number of its first device."""
         begin = int(self.recording.due_ms[0])
         times = self.recording.times_ms[rows] - begin
         due = self.recording.due_ms[rows] - begin if self.recording.header.late else times
@@ -293,7 +292,7 @@ class Playback:
         return Events(rows, devices + ahead if ahead else devices, times, due)
 
     def _merge(self, worker: int, share: Share, low: int, high: int) -> Events:
-        """All events of these slots, in the order in which they are sent."""
+        """All events of these slots, in the order of sending."""
         key = worker, low, high
         if (known := self._merged.get(key)) is not None:
             self._merged.move_to_end(key)

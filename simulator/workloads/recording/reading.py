@@ -1,4 +1,4 @@
-"""The rows of a recording's files, some ten thousand at a time, by pyarrow."""
+"""Reads the rows of a recording's files with pyarrow, some ten thousand at a time."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from .sources import COMPRESSED, Source
 from .values import leave_out
 
 ROWS = 65_536
-"""Rows that are read at once."""
+"""How many rows are read at once."""
 
 _BLOCK_BYTES = 1 << 23
 _SNIFFED_BYTES = 1 << 18
 _MOST_TEXT_TIMES, _BOMB_BYTES = 1000, 1 << 30
-"""What is compressed to less than a thousandth, and larger than a gigabyte, is no recording."""
+"""A file that compresses to less than a thousandth, and is larger than a gigabyte, isn't a recording."""
 _NULLS = ["", "NULL", "null", "\\N"]
 _DELIMITERS = ",;\t|"
 
 _WIDER = [pa.int64(), pa.float64(), pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.string()]
-"""What a column of a CSV file may be that was empty at first, one after the other."""
+"""The types to try, in order, for a column of a CSV file that was empty at first."""
 _NEXT = {
     pa.int64(): pa.float64(),
     pa.date32(): pa.timestamp("ns"),
     pa.timestamp("s"): pa.timestamp("ns"),
     pa.timestamp("s", "UTC"): pa.timestamp("ns", "UTC"),
 }
-"""What a column of a CSV file may be as well whose first values are of a type."""
+"""The types to try next for a column of a CSV file, by the type of its first values."""
 _COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*invalid value '(.*)'", re.DOTALL)
 
 
 class Wider(Exception):
-    """A column needs another type than its first values showed: read again."""
+    """A column needs another type than its first values suggested: read again."""
 
     def __init__(self, column: str, type_: pa.DataType) -> None:
         super().__init__(column)
@@ -51,17 +51,17 @@ class Wider(Exception):
 
 @dataclass
 class Reader:
-    """Reads files of one format; remembers of CSV and JSON files which types their columns need."""
+    """Reads files of one format; remembers which types the columns of CSV and JSON files need."""
 
     source: Source
     settings: Recorded
     types: dict[str, pa.DataType] = field(default_factory=dict)
     _empty: set[str] = field(default_factory=set)
-    """Columns without a value in the part that showed the types."""
+    """Columns without a value in the part from which types are inferred."""
     _before: int = 0
-    """Bytes of the files before the one that is being read."""
+    """Bytes of the files before the current one."""
     _find_place: Callable[[], int] = int
-    """How many bytes of that one have been read."""
+    """Returns how many bytes of the current file have been read."""
 
     @property
     def share(self) -> float:
@@ -69,8 +69,8 @@ class Reader:
         return (self._before + self._find_place()) / self.source.octets
 
     def read(self) -> Iterator[tuple[Path, pa.RecordBatch]]:
-        """All rows with the file that they are from. Wider if it must be done again; OptionError if a file
-        isn't what it should be."""
+        """All rows, each batch with its file. Wider if files must be read again; OptionError if one is
+        malformed."""
         self._before = 0
         for file in self.source.files:
             try:
@@ -94,7 +94,7 @@ class Reader:
                 self._explain(file, error)
 
     def _explain(self, file: Path, error: Exception) -> None:
-        """Raise what follows from an error of pyarrow's."""
+        """Raise the error that one of pyarrow's stands for."""
         text = str(error)
         found = _COLUMN.match(text)
         if found and self._names:
@@ -120,7 +120,7 @@ class Reader:
         raise OptionError(f"{file} can't be read: {one_line(text, 200)}") from error
 
     _names: list[str] = field(default_factory=list)
-    """Of the CSV file that is being read."""
+    """Columns of the current CSV file."""
 
     # --- Parquet ----------------------------------------------------------------------------------
 
@@ -151,7 +151,7 @@ class Reader:
         form = sniff(file, self.settings)
         self._names = form.names
         _refuse_twice(file, form.names)
-        # What stands for a missing value may be no value of the column's type.
+        # The text for a missing value may not be a value of the column's type.
         hidden = [name for name, column in self.settings.columns.items() if column.missing]
         texts = [name for name, column in self.settings.columns.items() if column.as_ == "text"]
         convert = pa.csv.ConvertOptions(
@@ -177,8 +177,8 @@ class Reader:
                 yield self._uncover(batch, [name for name in hidden if name not in texts])
 
     def _uncover(self, batch: pa.RecordBatch, names: list[str]) -> pa.RecordBatch:
-        """The rows, with these columns, which were read as texts, as they are without what stands for a
-        missing value. Wider if a value isn't of the type of those before."""
+        """The rows with these columns, which were read as texts, in their own type, without the texts for
+        missing values. Wider if a value isn't of the same type as earlier ones."""
         for name in names:
             if name not in batch.schema.names:
                 continue
@@ -240,24 +240,24 @@ def _words(type_: pa.DataType) -> str:
     return "truth value" if pa.types.is_boolean(type_) else str(type_)
 
 
-# --- what a CSV file looks like -------------------------------------------------------------------
+# --- the form of a CSV file -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class CsvForm:
-    """How a CSV file is written."""
+    """The form of a CSV file."""
 
     delimiter: str
     decimal: str
     header: bool
     names: list[str]
     completed: bool
-    """Whether the header lacks some of the names."""
+    """Whether the header lacks some names."""
 
 
 def sniff(file: Path, settings: Recorded) -> CsvForm:
-    """The form of a CSV file, by its first lines, as far as the settings don't say. OptionError if it is in
-    another encoding than UTF-8, or no text."""
+    """The form of a CSV file, from its first lines, as far as the settings don't give it. OptionError if it
+    has another encoding than UTF-8, or isn't text."""
     import csv
 
     with pa.input_stream(str(file), compression="detect") as stream:
@@ -274,7 +274,7 @@ def sniff(file: Path, settings: Recorded) -> CsvForm:
         text = cut.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise OptionError(f"{file} isn't UTF-8 (byte {error.start:,}): convert it") from error
-    # The delimiter that stands in the first line most often.
+    # The most frequent delimiter in the first line.
     first = text.partition("\n")[0]
     delimiter = settings.delimiter or max(_DELIMITERS, key=first.count)
     rows = []
@@ -297,7 +297,7 @@ def sniff(file: Path, settings: Recorded) -> CsvForm:
         decimal = "," if delimiter != "," and commas > points else "."
     header = settings.header
     if header is None:
-        # The index of a table of pandas has no name.
+        # The index of a pandas table has no name.
         header = any(map(str.strip, head)) and not any(map(_is_value, head))
     names = [
         name if header and name.strip() else f"column_{place}" for place, name in enumerate(head, 1)
@@ -306,5 +306,5 @@ def sniff(file: Path, settings: Recorded) -> CsvForm:
 
 
 def _is_value(text: str) -> bool:
-    """Whether a text is a number or a time, and so no name of a column."""
+    """Whether a text is a number or a time, and so not a column's name."""
     return bool(re.fullmatch(r"[+-]?[\d.,]+(e[+-]?\d+)?|\d{4}-\d\d.*", text.strip(), re.IGNORECASE))

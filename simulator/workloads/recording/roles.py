@@ -1,5 +1,5 @@
-"""What the columns of a recording are: which one is the time, which one names the device, and what they are
-called in the table."""
+"""The roles of a recording's columns: which one is the time, which one names the device, and their names in
+the table."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ NO_DEVICE = "none"
 
 @dataclass(frozen=True)
 class Roles:
-    """What the columns of a file are."""
+    """The roles of a file's columns."""
 
     time: str
     device: str | None
-    """None: all events are one device's."""
+    """None: all events belong to one device."""
     skipped: dict[str, str]
 
 
 def find_roles(schema: pa.Schema, first: pa.RecordBatch, settings: Recorded) -> Roles:
-    """Which column is the time, and which the device; OptionError if that isn't certain."""
+    """Which column is the time, and which the device. OptionError if that is uncertain."""
     names: list[str] = schema.names
     for named in (settings.time, settings.device, *(settings.tags or ()), *settings.columns):
         if named is not None and named not in names and named != NO_DEVICE:
@@ -106,12 +106,12 @@ def _find_device(types: dict[str, pa.DataType], first: pa.RecordBatch) -> str | 
     whole = [
         name
         for name, kind in types.items()
-        # Of pandas, whole numbers of which some are missing are floats.
+        # pandas writes whole numbers as floats if some are missing.
         if pa.types.is_integer(kind) or (pa.types.is_floating(kind) and _are_whole(first[name]))
     ]
     named = [name for name in (*texts, *whole) if _DEVICE_NAMES.fullmatch(name)]
     if len(named) > 1:
-        # The one that tells most devices apart is the device; the others describe it.
+        # The column with the most distinct values is the device; the others describe it.
         def count(name: str) -> int:
             return len(first.column(first.schema.names.index(name)).unique())
 
@@ -140,7 +140,7 @@ _LIKE_ASCII = str.maketrans({"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "µ
 
 
 def make_name(source: str, rename: str | None) -> str:
-    """The name of a column in the table: small letters, digits and `_`, which every database takes."""
+    """A column's name in the table: lowercase letters, digits and `_`, which every database takes."""
     try:
         if rename is not None:
             return read_name(rename)

@@ -21,7 +21,7 @@ from .store import VERSION, Tell, recordings_folder, tell_nobody
 _ADDRESS = re.compile(r"(?P<protocol>[A-Za-z][A-Za-z0-9+.-]+)://")
 _OF_OBSTORE = frozenset({"s3", "gs", "az", "abfs", "abfss"})
 COMPRESSED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4", ".br": "brotli"}
-"""Ending of a file -> its codec, as pyarrow calls it."""
+"""Extension of a file -> its codec, as pyarrow calls it."""
 _FORMATS = {
     ".parquet": Format.PARQUET, ".pq": Format.PARQUET,
     ".csv": Format.CSV, ".tsv": Format.CSV, ".txt": Format.CSV,
@@ -37,18 +37,18 @@ class Source:
     files: tuple[Path, ...]
     format: Format
     key: str
-    """Changes with any of the files, and with how they are read."""
+    """Changes with any of the files, and with the settings for reading them."""
     octets: int
-    """The size of all files."""
+    """The total size of the files."""
 
 
 def names_recording(name: str) -> bool:
-    """Whether a name ends as recordings do."""
+    """Whether a name has an extension of recordings."""
     return _find_format(name) is not None
 
 
 def is_address(name: str) -> bool:
-    """Whether this means a place elsewhere."""
+    """Whether this is an address, not a path."""
     return bool(_ADDRESS.match(name))
 
 
@@ -94,7 +94,7 @@ def find_source(settings: Recorded, base: Path | None = None, tell: Tell = tell_
 def _explained(name: str) -> Iterator[None]:
     try:
         yield
-    except (OSError, RuntimeError) as error:  # RuntimeError: a loop of links
+    except (OSError, RuntimeError) as error:  # RuntimeError: circular links
         why = error.strerror if isinstance(error, OSError) and error.strerror else one_line(error)
         raise OptionError(f"{name} can't be read: {why}") from error
 
@@ -112,7 +112,7 @@ def _list_files(path: Path, format_: Format | None) -> list[Path]:
             raise OptionError(f"folder {path} has no Parquet, CSV or JSON lines files")
         return files
     if has_magic(str(path)) and not path.exists():
-        # A pattern may be absolute, which `Path.glob` can't have.
+        # A pattern may be absolute, which `Path.glob` refuses.
         files = [file for name in sorted(glob(str(path))) if (file := Path(name)).is_file()]  # noqa: PTH207
         if not files:
             raise OptionError(f"no file matches {path}")
@@ -122,7 +122,7 @@ def _list_files(path: Path, format_: Format | None) -> list[Path]:
 
 
 def _fetch(address: str, tell: Tell) -> Path:
-    """A file elsewhere, fetched once for each of its versions."""
+    """A remote file, fetched once for each of its versions."""
     if "?" in address or "@" in address.partition("://")[2].partition("/")[0]:
         raise OptionError(
             "the address of a recording holds credentials or a query: results keep it; let credentials come"
@@ -136,14 +136,14 @@ def _fetch(address: str, tell: Tell) -> Path:
 
 
 def _place(folder: Path, address: str, version: object) -> Path:
-    """Where a version is kept: its name ends as the address does, so that the format is known."""
+    """Where a version is kept: its name ends like the address, so the format is known."""
     mark = sha256(f"{address} {version}".encode()).hexdigest()[:24]
     return folder / f"{mark}-{address.rpartition('/')[2]}"
 
 
 @contextmanager
 def _arriving(place: Path) -> Iterator[Path]:
-    """Where a file is written that is there whole or not at all."""
+    """A temporary file for writing; it appears under its final name only when complete."""
     part = place.with_name(f"{place.name}.{os.getpid()}.part")
     try:
         yield part

@@ -1,5 +1,5 @@
-"""A converted recording: a folder with a file for each column, which is mapped into memory, so that a worker
-needs no more of it than what it sends. Written by `converting.py`, which alone needs pyarrow."""
+"""A converted recording: a folder with a file for each column. Files are mapped into memory, so a worker only
+loads what it sends. Written by `converting.py`, which alone needs pyarrow."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from .settings import SendingOrder
 
 HEADER = "recording.json"
 VERSION = 1
-"""Of the format: with another one, files are converted again."""
+"""The version of the format: files in another one are converted again."""
 
 NAME_DIGITS = 32
 
 TIME, DEVICE, DUE, DEVICES, BELOW = "time", "device", "due", "devices", "below"
-"""Names of files beside those of the columns."""
+"""Names of files other than those of columns."""
 
 DTYPES: dict[ColumnType, Any] = {
     ColumnType.TIMESTAMP_MS: np.int64,
@@ -43,15 +43,15 @@ DTYPES: dict[ColumnType, Any] = {
     ColumnType.TEXT: np.int32,
     ColumnType.JSON: np.int32,
 }
-"""How each type is kept: texts as places in a dictionary."""
+"""How each type is stored: texts as indexes into a dictionary."""
 
 
 Tell = Callable[[str], None]
-"""Is told again and again how far something has come that may take long."""
+"""Called repeatedly with the progress of something that may take long."""
 
 
 def tell_nobody(_: str) -> None:
-    """For whoever needn't know how far it is."""
+    """For callers that don't show progress."""
 
 
 class _Kept(BaseModel):
@@ -59,16 +59,16 @@ class _Kept(BaseModel):
 
 
 class RecordedColumn(_Kept):
-    """A column besides time and device."""
+    """A column other than time and device."""
 
     name: str
-    """In the table."""
+    """Its name in the table."""
     source: str
-    """In the file."""
+    """Its name in the file."""
     type: ColumnType
     tag: bool = False
     decimals: int | None = None
-    """So many digits after the point hold all its values exactly; None: they need more than nine."""
+    """How many digits after the point represent all its values exactly; None: more than nine."""
     missing: int = 0
     """Events without a value."""
     not_finite: int = 0
@@ -91,7 +91,7 @@ class SourceFile(_Kept):
 
 
 class Header(_Kept):
-    """What is known of a recording."""
+    """What is known about a recording."""
 
     version: int = VERSION
     rows: int
@@ -108,27 +108,27 @@ class Header(_Kept):
     first_ms: int
     last_ms: int
     interval_ms: float
-    """The median of the times from one event of a device to its next."""
+    """The median time between two events of a device."""
     gaps: int = 0
-    """Of these, how many are longer than ten times the median."""
+    """How many of these times are longer than ten times the median."""
     late: int = 0
-    """Events that come after one of a later time."""
+    """Events sent after one with a later time."""
     latest_ms: int = 0
     """How late the latest of these is."""
     disorder: int = 0
-    """How many events lie at most between a late one and the first of a later time."""
+    """The most events between a late one and the first one with a later time."""
     duplicates: int = 0
-    """Events of a device and time that it had before."""
+    """Events whose device already had one at the same time."""
     cut: int = 0
-    """Times that had parts of a millisecond, which is what is kept."""
+    """How many times had fractions of a millisecond, which were dropped."""
     coinciding: int = 0
-    """Of the duplicates, those that only this made."""
+    """How many of the duplicates arose only from that."""
 
 
 @dataclass(frozen=True)
 class Texts:
-    """The different texts of a column, by place: an array of equal widths, or, where that would be far
-    larger, one text behind the other."""
+    """The different texts of a column, by index: an array of equal widths, or, if that would be far larger,
+    the texts joined one after the other."""
 
     fixed: NDArray[np.bytes_] | None
     octets: NDArray[np.uint8] | None = None
@@ -140,11 +140,11 @@ class Texts:
         return len(counted)
 
     def all(self) -> NDArray[np.bytes_]:
-        """All of them."""
+        """All texts."""
         return self.take(np.arange(len(self), dtype=np.int32))
 
     def take(self, places: NDArray[np.int32]) -> NDArray[np.bytes_]:
-        """The texts at these places."""
+        """The texts at these indexes."""
         if self.fixed is not None:
             return self.fixed[places]
         assert self.octets is not None
@@ -156,7 +156,7 @@ class Texts:
 
 
 class Recording:
-    """A recording's events, in the order in which they are sent; rows are numbered from 0 on."""
+    """A recording's events in the order of sending; rows are numbered from 0."""
 
     def __init__(self, folder: Path) -> None:
         """OptionError if there is none that this version can read."""
@@ -169,7 +169,7 @@ class Recording:
 
     @property
     def name(self) -> str:
-        """Follows from the content of the files, and how they were read."""
+        """Determined by the content of the files and the settings for reading them."""
         return self.folder.name
 
     def __len__(self) -> int:
@@ -179,7 +179,7 @@ class Recording:
         file = self.folder / name
         if not file.stat().st_size:
             return np.empty(0, dtype=dtype)
-        # A plain array on the map: each slice of numpy's own class for that costs some microseconds.
+        # A plain array on the map: each slice of numpy's own class for this costs some microseconds.
         return np.asarray(np.memmap(file, dtype=dtype, mode="r"))
 
     @cached_property
@@ -194,12 +194,12 @@ class Recording:
 
     @cached_property
     def device_numbers(self) -> NDArray[np.int32]:
-        """The device of each event: a place in `devices`."""
+        """The device of each event, as an index into `devices`."""
         return self._map(DEVICE, np.int32)
 
     @cached_property
     def devices(self) -> NDArray[np.bytes_]:
-        """The devices' names, in an order of chance, so that the first few are a sample."""
+        """The devices' names in random order, so that the first few are a sample."""
         return self._texts(DEVICES).all()
 
     def _place(self, name: str) -> tuple[int, RecordedColumn]:
@@ -209,15 +209,15 @@ class Recording:
         raise KeyError(name)
 
     def values(self, name: str) -> NDArray[Any]:
-        """A column's values: one for each event, of a tag for each device. Texts are places in `texts`. Where
-        a value is missing there is some other."""
+        """A column's values: one for each event; for a tag, one for each device. Texts are indexes into
+        `texts`. A missing value has an arbitrary one in its place."""
         place, column = self._place(name)
         if name not in self._values:
             self._values[name] = self._map(str(place), DTYPES[column.type])
         return self._values[name]
 
     def missing(self, name: str) -> NDArray[np.bool_] | None:
-        """Where an event has no value; None: each has one."""
+        """Which events have no value; None: all have one."""
         place, column = self._place(name)
         if not column.missing:
             return None
@@ -254,7 +254,7 @@ class Recording:
 
 
 def recordings_folder() -> Path:
-    """Where converted recordings are kept: `IOTBENCH_RECORDINGS`, or the user's cache."""
+    """The folder of converted recordings: `IOTBENCH_RECORDINGS`, or the user's cache."""
     if named := os.environ.get("IOTBENCH_RECORDINGS"):
         return Path(named)
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
@@ -262,7 +262,7 @@ def recordings_folder() -> Path:
 
 
 def find_recording(name: str) -> Recording:
-    """The converted recording of this name; OptionError if it isn't here."""
+    """The converted recording of this name. OptionError if it isn't here."""
     folder = recordings_folder() / name
     if not (folder / HEADER).is_file():
         raise OptionError(f"recording {name} isn't in {recordings_folder()}: convert it again")
@@ -270,7 +270,7 @@ def find_recording(name: str) -> Recording:
 
 
 def write_whole(file: Path, content: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
+    """Write a file so that it is either complete or absent."""
     part = file.with_name(f"{file.name}.{os.getpid()}")
     part.write_bytes(content)
     part.replace(file)
@@ -281,7 +281,7 @@ _NEW, _YOUNG_S = "new-", 60
 
 @contextmanager
 def new_folder(folder: Path) -> Iterator[Path]:
-    """A folder below `folder` for what isn't whole yet; removed in the end, unless it was renamed."""
+    """A folder below `folder` for incomplete content; removed at the end, unless it was renamed."""
     part = Path(mkdtemp(prefix=_NEW, dir=folder))
     try:
         with _locked(part):
@@ -291,9 +291,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove what processes that were killed have left."""
+    """Remove what killed processes have left."""
     for part in folder.glob(f"{_NEW}*"):
-        # What is new may be locked in a moment.
+        # A new folder may be locked any moment.
         with suppress(OSError):
             if time.time() > part.stat().st_mtime + _YOUNG_S:
                 with _locked(part):
@@ -302,7 +302,7 @@ def remove_abandoned(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """BlockingIOError if another process has locked it."""
+    """BlockingIOError if another process holds the lock."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -312,7 +312,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def keep(part: Path, header: Header, name: str) -> None:
-    """Give a finished folder its name; if another process was quicker, its is kept."""
+    """Give a finished folder its name. If another process was faster, its folder is kept."""
     (part / HEADER).write_bytes(to_json(header))
     target = part.parent / name
     try:
@@ -323,6 +323,6 @@ def keep(part: Path, header: Header, name: str) -> None:
 
 
 def chunks(count: int, size: int = 1 << 20) -> Iterator[slice]:
-    """Slices of `size` rows at most that make up all of `count`."""
+    """Slices of at most `size` rows that cover all of `count`."""
     for start in range(0, count, size):
         yield slice(start, min(start + size, count))

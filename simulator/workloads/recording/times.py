@@ -1,4 +1,4 @@
-"""Times of events, however a recording has them, in milliseconds since 1970."""
+"""Reads the times of events, in whatever form a recording has them, as milliseconds since 1970."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .values import LATEST_MS, Problems
 
 _NS = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 _TEXT = re.compile("'.{1,60}?'")
-"""What an error of pyarrow's is about."""
+"""The quoted value in an error of pyarrow's."""
 _SECONDS_FROM, _SECONDS_UNTIL = 3 * 10**8, 10**11
-"""Numbers from 1979 to the year 5138 are taken for seconds since 1970, up to a thousand times as large ones
-for milliseconds, and so on. Smaller ones may be anything, such as 20240131."""
+"""Numbers from 1979 to the year 5138 are taken as seconds since 1970, numbers up to a thousand times as large
+as milliseconds, and so on. Smaller ones may be anything, such as 20240131."""
 
 
 Times = tuple[NDArray[np.int64], NDArray[np.int32] | None]
-"""In ms, and by how many ns each is later; None: by none."""
+"""Times in ms, and how many ns each is later; None: none is."""
 
 
 def read_times(array: Any, name: str, settings: Recorded, problems: Problems) -> Times:
-    """The times. What isn't one is noted, with 0 in its place."""
+    """The times. Values that aren't times are noted, with 0 in their place."""
     if array.null_count:
         problems.add(name, "without a time", "remove them, or name another column by recorded.time",
                      array.null_count, "row")  # fmt: skip
@@ -58,7 +58,7 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
                 " a zone; or set recorded.time_format, as in %d.%m.%Y %H:%M"
             ) from error
     outside = int(np.count_nonzero((times < 0) | (times > LATEST_MS)))
-    # A span between two times leaves them out.
+    # A span between two times excludes them.
     if outside and "/" not in (settings.span or ""):
         problems.add(
             name, "before 1970 or after 9999",
@@ -69,7 +69,7 @@ def read_times(array: Any, name: str, settings: Recorded, problems: Problems) ->
 
 
 def _read_numbers(array: Any, name: str, unit: str | None) -> Times:
-    """Numbers since 1970."""
+    """Times from numbers since 1970."""
     if pa.types.is_decimal(array.type):
         array = array.cast(pa.float64())
     numbers = array.to_numpy(zero_copy_only=False)
@@ -84,7 +84,7 @@ def _read_numbers(array: Any, name: str, unit: str | None) -> Times:
         unit = units[sum(typical >= _SECONDS_UNTIL * 1000**step for step in range(3))]
     if numbers.dtype.kind in "iu":
         return _split_by(numbers.astype(np.int64), _NS[unit])
-    # To the microsecond: as exactly as a float of 64 bits has today's seconds.
+    # To the microsecond: the precision of a 64-bit float for today's seconds.
     micros = np.rint(np.nan_to_num(numbers) * (_NS[unit] / 1000))
     return _split_by(micros.clip(-9e15, 9e15).astype(np.int64), 1000)
 
@@ -97,14 +97,14 @@ def _split_by(numbers: NDArray[np.int64], ns: int) -> Times:
 
 
 def _split(instants: Any) -> Times:
-    """Timestamps of any unit."""
+    """Times from timestamps of any unit."""
     return _split_by(
         instants.cast(pa.int64()).to_numpy(zero_copy_only=False), _NS[instants.type.unit]
     )
 
 
 def to_instants(array: Any, kind: Any, settings: Recorded) -> Any:
-    """Times or texts of times, of this type, as timestamps in UTC. ArrowException if a text is no time."""
+    """Times, or texts of times, of this type as timestamps in UTC. ArrowException if a text isn't a time."""
     zone = settings.zone
     if pa.types.is_date(kind):
         array = array.cast(pa.timestamp("ms"))
@@ -120,7 +120,7 @@ def to_instants(array: Any, kind: Any, settings: Recorded) -> Any:
 
 
 _ZONES = ((r"\s*(UTC|GMT)$", "Z"), (r"\s+([+-]\d\d:?\d\d)$", r"\1"))
-"""Zones as pyarrow doesn't read them, and how it does."""
+"""Forms of zones that pyarrow doesn't read, and those that it does."""
 
 
 def _parse(texts: Any) -> Any:
@@ -133,6 +133,6 @@ def _parse(texts: Any) -> Any:
     written = texts
     for pattern, replacement in _ZONES:
         written = pc.replace_substring_regex(written, pattern, replacement)
-    # Else it may be of years beyond those of nanoseconds (1677 to 2262).
+    # Otherwise it may be in years outside the range of nanoseconds (1677 to 2262).
     has_zone = has_zone or not written.equals(texts)
     return written.cast(pa.timestamp("ns", "UTC") if has_zone else pa.timestamp("us"))

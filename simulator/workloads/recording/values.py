@@ -1,4 +1,4 @@
-"""Values of a recording's columns, as the table's types have them."""
+"""Converts the values of a recording's columns to the table's types."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from .settings import ColumnSettings
 LATEST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 MOST_TEXT_BYTES = 16_384
-"""Of one text: blocks of events have texts of equal widths."""
+"""The longest text: in blocks of events texts have equal widths."""
 MOST_TEXTS = 5_000_000
-"""Different ones of a column."""
+"""The most different texts of a column."""
 _MOST_DIGITS = 15
-"""Decimal digits that a float of 64 bits holds exactly."""
+"""How many decimal digits a 64-bit float represents exactly."""
 
 _SKIP = "skip it"
 _AS_TEXT = "use `as: text`, or skip it"
 
 
 class Unfit(ValueError):
-    """A column can't be stored; the arguments are the problem and the remedy."""
+    """A column can't be stored. The arguments are the problem and the remedy."""
 
 
 class Dictionary:
-    """The different texts of a column, by place."""
+    """The different texts of a column, by index."""
 
     def __init__(self) -> None:
         self.places: dict[str, int] = {}
 
     def add(self, texts: list[str]) -> NDArray[np.int32]:
-        """The place of each text, with new ones behind the others."""
+        """The index of each text; new ones are appended."""
         places = self.places
         return np.array([places.setdefault(text, len(places)) for text in texts], dtype=np.int32)
 
 
 class Problems:
-    """What can't be stored: counted by column and kind."""
+    """What can't be stored, counted by column and kind."""
 
     def __init__(self) -> None:
         self._counts: Counter[tuple[str, str, str, str]] = Counter()
@@ -54,11 +54,11 @@ class Problems:
     def add(
         self, column: str, problem: str, remedy: str, count: int = 0, what: str = "value"
     ) -> None:
-        """Note so many values (or `what` they are) of a column, or, if it is 0, all of it."""
+        """Note this many values (or `what` they are) of a column; 0: the whole column."""
         self._counts[column, what, problem, remedy] += count
 
     def refuse(self) -> None:
-        """OptionError if there are some: a line for each column and kind."""
+        """OptionError if there are any: a line for each column and kind."""
         if self._counts:
             raise OptionError(
                 *(
@@ -114,8 +114,8 @@ def convert_values(
     texts: Dictionary | None,
     problems: Problems,
 ) -> tuple[NDArray[Any], NDArray[np.bool_] | None]:
-    """The values (of texts their places in the dictionary) and where they are missing, with something else in
-    their place; None: nowhere. What can't be stored is noted."""
+    """The values (for texts, their indexes in the dictionary) and where they are missing, with arbitrary ones
+    in their place; None: none is missing. What can't be stored is noted."""
     if pa.types.is_dictionary(array.type):
         array = array.cast(array.type.value_type)
     if how.missing:
@@ -194,7 +194,7 @@ def _convert_times(array: Any, name: str, how: ColumnSettings, problems: Problem
 
 
 def _count_unfit(array: Any, kind: ColumnType) -> int:
-    """How many values can't be had as this type."""
+    """How many values can't be converted to this type."""
     if kind in (ColumnType.INT64, ColumnType.INT32) and not pa.types.is_string(array.type):
         limit = 2**63 if kind is ColumnType.INT64 else 2**31
         numbers = array.drop_null().cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
