@@ -276,9 +276,7 @@ def run_collector(
         )
 
         async def end_unasked() -> None:
-            with (
-                collector.failing()
-            ):  # a failure to disconnect must not keep this process alive
+            with collector.failing():  # a failure to disconnect must not keep this process alive
                 await leave_database(collector)
             await asyncio.sleep(settings.linger_s)
             end("")

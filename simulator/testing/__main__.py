@@ -1,5 +1,5 @@
-"""python -m simulator.testing --module NAME [options of pytest]: the contract suite on a module of
-another package. Exit status: pytest's; 2 if there is no such module or no server."""
+"""python -m simulator.testing --module NAME [options of pytest]: the contract suite for a module of another
+package. Exit status: pytest's; 2 if there is no such module or no server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .server import Choice, find_entries
 
 
 def main() -> int:
-    """Run the suite; the exit status."""
+    """Run the suite. Returns the exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m simulator.testing",
         description="Run the contract suite on a database module.",

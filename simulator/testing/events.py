@@ -1,4 +1,4 @@
-"""Events as the suite compares them, the most awkward ones, and inserting as a worker does."""
+"""Events in the form in which the suite compares them, the most awkward ones, and inserting like a worker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Row = tuple[object, ...]
 
 
 def rows_of(*blocks: EventBlock) -> list[Row]:
-    """The events as rows of plain values in the schema's order of columns, fit to be sorted."""
+    """The events as rows of plain values, in the schema's order of columns and sortable."""
     rows: list[Row] = []
     for block in blocks:
         columns = {
@@ -50,8 +50,8 @@ def rows_of(*blocks: EventBlock) -> list[Row]:
 
 
 def normalise(schema: Schema, rows: Iterable[Sequence[Any]]) -> list[Row]:
-    """Rows in one form, whether they come from numpy or from a database's driver. A FLOAT32 becomes the
-    float32 that it stands for, a JSON document a text with sorted keys. A missing value is None."""
+    """Rows in one form, whether from numpy or from a database's driver. A FLOAT32 becomes the float32 that it
+    represents, a JSON document a text with sorted keys. A missing value is None."""
     types = [column.type for column in schema.columns]
     return [
         tuple(_normal(kind, value) for kind, value in zip(types, row, strict=True)) for row in rows
@@ -62,14 +62,14 @@ def _normal(kind: ColumnType, value: Any) -> object:
     if value is None:
         return None
     if kind is ColumnType.JSON:
-        # Bytes are numpy's text of a document; whoever reads from a database has parsed it.
+        # Bytes are numpy's text of a document; a value from a database is parsed already.
         document = orjson.loads(value) if isinstance(value, bytes) else value
         return json.dumps(document, sort_keys=True)
     if kind is ColumnType.TEXT:
         return value.decode() if isinstance(value, bytes) else value
     if kind in FLOATS:
         number = float(np.float32(value) if kind is ColumnType.FLOAT32 else value)
-        # The same object, which Python's lists and tuples take for equal.
+        # The same object, which Python's lists and tuples treat as equal.
         return math.nan if math.isnan(number) else number
     if kind is ColumnType.BOOL:
         assert value in (True, False)
@@ -111,7 +111,7 @@ _MEASURES = (0.0, -273.15, 0.1, 3.4028235e38, -3.4028235e38, 1.1754944e-38, 1e-4
 
 
 def make_schema(table: str, *columns: Column, device: str = "device") -> Schema:
-    """Events at a time `at` of a device, with these columns besides."""
+    """Events at a time `at` of a device, with these further columns."""
     return Schema(
         table,
         (Column("at", ColumnType.TIMESTAMP_MS), Column(device, ColumnType.TEXT), *columns),
@@ -122,8 +122,8 @@ def make_schema(table: str, *columns: Column, device: str = "device") -> Schema:
 
 
 class Awkward(Workload):
-    """Everything that an encoder could trip over: texts of any length with each character that some
-    format escapes, empty ones, the ends of the integer ranges, floats without fixed decimals."""
+    """Everything that could trip up an encoder: texts of any length with every character that some format
+    escapes, empty ones, the ends of the integer ranges, floats without fixed decimals."""
 
     name = "awkward"
     schema = Schema(
@@ -133,7 +133,7 @@ class Awkward(Workload):
             Column("noted_at", ColumnType.TIMESTAMP_MS),
             Column("small", ColumnType.INT32),
             Column("document", ColumnType.JSON),
-            # A keyword in about every query language.
+            # A keyword in nearly every query language.
             Column("order", ColumnType.INT64),
             Column("device", ColumnType.TEXT),
             Column("measure", ColumnType.FLOAT32),
@@ -144,13 +144,13 @@ class Awkward(Workload):
     )
     int32_range = (-(2**31), 2**31 - 1)
     int64_range = (-(2**63), 2**63 - 1)
-    """Its ends are among the numbers: those that a database's type has."""
+    """The ends of its range are among the numbers: the range of a database's type."""
 
     def block(self, worker: int, first: int, count: int, time_origin: int = 0) -> EventBlock:
         numbers = np.arange(first, first + count, dtype=np.int64)
         devices = self.devices(worker)[numbers % self.device_spread]
 
-        # Cycles of different length, so that all pairs meet.
+        # Cycles of different lengths, so that all pairs occur.
         def dealt(values: Sequence[Any], kind: Any) -> np.ndarray[Any, Any]:
             return np.array([values[number % len(values)] for number in numbers.tolist()], kind)
 
@@ -206,18 +206,18 @@ queries:
   - {name: in-documents, compute: [{function: max, column: in.a}, {function: p50, column: in.r.h}],
      per: ["in.s.it's é"]}
 """
-"""Each type, each signal, tags and missing values. Its names are words of some query language; its texts
-have what some protocol escapes, and an order that differs by case, by accents, and in UTF-16."""
+"""Every type, every signal, tags and missing values. Its names are words of some query language. Its texts
+have what some protocol escapes, and their order differs by case, by accents, and in UTF-16."""
 
 PATHS = ("a", "r.h", "s.it's é")
-"""What is asked for in its documents."""
+"""Paths to query in its documents."""
 
 Sundry = define(parse_definition(SUNDRY, "sundry.yaml"))
 Sundry.window = 20_000  # smaller than usual, so that tests are quick
 
 
 def make_texts(texts: Sequence[str], in_events: bool) -> Workload:
-    """Events with one of these texts as a tag, and maybe another as their own."""
+    """Events with one of these texts as a tag, and optionally another in a column of their own."""
     signal = f"signal: {{kind: choice, values: {orjson.dumps(texts).decode()}}}"
     note = f"  - {{name: note, type: text, {signal}}}\n" * in_events
     definition = f"""\
@@ -256,18 +256,18 @@ columns:
 """
 
 Sparse = define(parse_definition(SPARSE, "sparse.yaml"))
-"""Events whose values every database can keep."""
+"""Events whose values every database can store."""
 Sparse.window = 20_000
 
 TESTED: dict[str, type[Workload]] = {**WORKLOADS, Sundry.name: Sundry}
-"""The workloads whose events the suite stores: shipped definitions are made of the same."""
+"""The workloads whose events the suite stores: shipped definitions consist of the same parts."""
 
 
 # --- inserting ------------------------------------------------------------------------------------
 
 
 class NotingRecorder(Recorder):
-    """Knows of each request when it was under way: (submitted, answered), by `time.perf_counter`."""
+    """Records when each request was in flight: (submitted, answered), by `time.perf_counter`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -279,7 +279,7 @@ class NotingRecorder(Recorder):
 
 
 class HookedLoop(InsertLoop):
-    """Calls functions right before certain requests are sent: the one moment that is known exactly."""
+    """Calls functions right before certain requests are sent: the only moment that is known exactly."""
 
     before: Mapping[int, Callable[[], object]] = {}
     _number = 0
@@ -303,7 +303,7 @@ def insert(
     patience_s: float | None = None,
     abort: Callable[[], object] = lambda: None,
 ) -> NotingRecorder:
-    """Insert events as a worker does; returns what was recorded. `before`: request number -> hook."""
+    """Insert events like a worker. Returns the recorder. `before`: request number -> hook."""
 
     def generate(start: int, size: int) -> EventBlock:
         return workload.block(worker, start, size)
@@ -328,7 +328,7 @@ def store_devices_of(module: AnyModule, workload: Workload, worker: int) -> None
 def insert_with(
     module: AnyModule, workload: Workload, count: int, *, worker: int = 0, first: int = 0
 ) -> NotingRecorder:
-    """Insert events by a writer of the module's own job, and before them the rows of their devices."""
+    """Insert the rows of the events' devices, then the events, with a writer of the module's own job."""
     store_devices_of(module, workload, worker)
     with connect(module.writer()) as writer:
         return insert(writer, workload, count, worker=worker, first=first)
@@ -339,7 +339,7 @@ Losses = Mapping[str, Collection[str]]
 
 
 def lose(block: EventBlock, losses: Losses) -> EventBlock:
-    """The events without these devices' values of these columns."""
+    """The events without these columns' values for these devices."""
     missing = dict(block.missing)
     for device, names in losses.items():
         for name in names:
@@ -350,16 +350,16 @@ def lose(block: EventBlock, losses: Losses) -> EventBlock:
 
 
 def insert_block(module: AnyModule, block: EventBlock) -> None:
-    """Insert a block's events by a writer of the module's own job."""
+    """Insert a block's events with a writer of the module's own job."""
     with connect(module.writer()) as writer:
         for payload in writer.encoder.encode(block):
             writer.call(payload)
 
 
 def most_at_once(recorder: NotingRecorder) -> int:
-    """How many requests were under way at the same time, at most. No average: between two requests a busy
-    machine may let a client wait for longer than all of them took."""
+    """The most requests that were in flight at once. Not an average: a busy machine may keep a client waiting
+    between two requests for longer than all of them took."""
     changes = [(sent, 1) for sent, _ in recorder.spans]
     changes += [(answered, -1) for _, answered in recorder.spans]
-    # Of two at the same instant the end comes first.
+    # Of two at the same instant, the end comes first.
     return max(accumulate(change for _, change in sorted(changes)))

@@ -1,4 +1,4 @@
-"""Runs each test for every server under test and everything that its module says it can do."""
+"""Runs each test for every server under test and for everything that its module supports."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ StartServer = Callable[[Entry, pytest.FixtureRequest], ServerUnderTest]
 
 
 def find_pipelined(entry: Entry) -> Sequence[Encoding]:
-    """The encodings of which several requests can be in flight; one is enough for a thinned entry."""
+    """The encodings that allow several requests in flight; only one for a thinned entry."""
     module = load_module(entry.module)
     encodings = [encoding for encoding in module.ENCODINGS if holds_several(module, encoding)]
     return encodings[:1] if entry.thinned else encodings
 
 
 def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
-    """Each official client in each way to insert, in one encoding of it; one way is enough for a thinned
+    """Each official client with each way of inserting, in one encoding of it; only one way for a thinned
     entry."""
     module = load_module(entry.module)
     by_mode = {encoding.label.split()[0]: encoding for encoding in reversed(module.ENCODINGS)}
@@ -45,7 +45,7 @@ def find_official(entry: Entry) -> Sequence[tuple[str, Encoding]]:
 
 
 def find_official_clients(entry: Entry) -> Sequence[tuple[str, Encoding]]:
-    """Each official client in the first of its ways."""
+    """Each official client with its first way of inserting."""
     first: dict[str, Encoding] = {}
     for name, encoding in find_official(entry):
         first.setdefault(name, encoding)
@@ -53,19 +53,19 @@ def find_official_clients(entry: Entry) -> Sequence[tuple[str, Encoding]]:
 
 
 def find_official_in_flight(entry: Entry) -> Sequence[tuple[str, Encoding]]:
-    """The same for those by which a worker can have several requests in flight."""
+    """The same for those that allow a worker several requests in flight."""
     clients = load_module(entry.module).CLIENTS
     return [way for way in find_official_clients(entry) if clients[way[0]].in_flight]
 
 
 def find_official_askers(entry: Entry) -> Sequence[str]:
-    """The official clients that ask questions."""
+    """The official clients that run queries."""
     clients = load_module(entry.module).official_clients()
     return [name for name, client in clients.items() if client.asker]
 
 
 def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
-    """Each fault that isn't tried thoroughly, in each encoding that could make a difference to it."""
+    """Each fault that isn't thorough, in each encoding that could make a difference to it."""
     first, *more_encodings = load_module(entry.module).ENCODINGS
     faults = [fault for fault in entry.adapter.FAULTS if not fault.thorough]
     wide = [fault for fault in faults if not fault.once][: 1 if entry.thinned else None]
@@ -75,8 +75,8 @@ def find_strikes(entry: Entry) -> Sequence[tuple[Fault, Encoding]]:
     ]
 
 
-# Parameter of a test -> its values for an entry. A test that has a parameter without values for a
-# module does not run for it.
+# Parameter of a test -> its values for an entry. A test with a parameter that has no values for a module does
+# not run for it.
 AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
     "encoding": lambda entry: load_module(entry.module).ENCODINGS,
     "pipelined": find_pipelined,
@@ -95,8 +95,8 @@ AXES: dict[str, Callable[[Entry], Sequence[Any]]] = {
 
 
 def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
-    """Run a test for each entry, of the module that a mark names, and each value of each axis that it asks
-    for."""
+    """Run a test for each entry (of the module that a mark names), and for each value of each axis among its
+    parameters."""
     if "server" not in metafunc.fixturenames:
         return
     mark = metafunc.definition.get_closest_marker("module")
@@ -105,7 +105,7 @@ def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
         pytest.param(entry, *values, id="-".join([entry.name, *map(_label, values)]))
         for entry in entries
         if mark is None or entry.module in mark.args
-        # One case is enough for a test that will be skipped because there is no server.
+        # One case is enough for a test that is skipped because there is no server.
         for values in islice(
             _combine([AXES[name](entry) for name in axes], entry.thinned),
             None if entry.is_there else 1,
@@ -115,8 +115,8 @@ def parametrize(metafunc: pytest.Metafunc, entries: Sequence[Entry]) -> None:
 
 
 def _combine(axes: Sequence[Sequence[Any]], thinned: bool) -> Iterator[tuple[Any, ...]]:
-    """Combinations of the axes' values, so that any two of different axes are together in one of them;
-    `thinned`: those in which one value at most isn't the first of its axis."""
+    """Combinations of the axes' values in which any two values of different axes occur together. `thinned`:
+    only those in which at most one value isn't the first of its axis."""
     places = list(product(*(range(len(axis)) for axis in axes)))
     if thinned:
         places = [combination for combination in places if sum(map(bool, combination)) <= 1]
@@ -127,7 +127,7 @@ def _combine(axes: Sequence[Sequence[Any]], thinned: bool) -> Iterator[tuple[Any
 
 
 def _cover_pairs(places: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
-    """A few of these combinations that have every pair which is in any: a greedy choice."""
+    """A few of these combinations that cover all their pairs: a greedy choice."""
     pairs = {combination: set(combinations(enumerate(combination), 2)) for combination in places}
     uncovered = set().union(*pairs.values())
     chosen = []
@@ -148,7 +148,7 @@ def _label(value: object) -> str:
 
 @contextmanager
 def run_servers() -> Iterator[StartServer]:
-    """Starts what is asked for, once; all ends with the context."""
+    """Starts requested servers, each once; all end with the context."""
     running: dict[str, ServerUnderTest] = {}
     with ExitStack() as stack:
 
@@ -163,7 +163,7 @@ def run_servers() -> Iterator[StartServer]:
 
 @pytest.fixture(scope="session")
 def servers() -> Iterator[StartServer]:
-    """The servers that are running."""
+    """The running servers."""
     with run_servers() as start:
         yield start
 

@@ -1,4 +1,5 @@
-"""What the contract suite needs to know of a database apart from its module, and which servers it runs on."""
+"""What the contract suite needs to know about a database in addition to its module, and the servers it runs
+on."""
 
 from __future__ import annotations
 
@@ -28,34 +29,35 @@ from .events import TESTED, Losses, Row, normalise
 
 @dataclass(frozen=True)
 class FaultHandle:
-    """A failure made ready: `trigger()` right before a request makes that request suffer it."""
+    """A prepared failure: if `trigger()` is called right before a request, that request suffers it."""
 
     trigger: Callable[[], object]
     options: Mapping[str, Any] = field(default_factory=dict)
-    """For the writer's module, e.g. the address of a proxy."""
+    """For the writer's module, for example the address of a proxy."""
     abort: Callable[[], object] = lambda: None
     """The loop's `abort`, called before each retry."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A kind of failure that the server under test can really bring about. The loop must count exactly
-    `errors`, and each of them but for the last as a retry's reason."""
+    """A kind of failure that the server under test can really produce. The loop must count exactly `errors`,
+    and each of them except the last as the reason of a retry."""
 
     name: str
     errors: Mapping[str, int]
     prepare: Callable[[Any, Job], AbstractContextManager[FaultHandle]]
-    """(server, the writer's job) -> the strike; undone when the context ends."""
+    """(server, the writer's job) -> the failure; undone when the context ends."""
     thorough: bool = False
-    """Try it in every primary key mode and with several tables, not only in every encoding."""
+    """Whether to try it in every primary key mode and with several tables, not only in every encoding."""
     once: bool = False
-    """It strikes the connection, or what all encodings share: the first encoding shows it."""
+    """Whether it affects the connection, or something that all encodings share: the first encoding is
+    enough."""
     reconnects: bool | None = None
-    """Whether a connection ends that there was before; None: if one is counted as lost."""
+    """Whether an existing connection ends; None: if one is counted as lost."""
 
     @property
     def ends_a_connection(self) -> bool:
-        """Whether the writer must go on by another connection."""
+        """Whether the writer must continue on another connection."""
         return "connection_lost" in self.errors if self.reconnects is None else self.reconnects
 
     def __str__(self) -> str:
@@ -64,7 +66,7 @@ class Fault:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Options with which nobody gets in, and what the error must and must not say."""
+    """Options that are refused by the server, and what the error must and must not say."""
 
     options: Mapping[str, Any]
     names: str
@@ -75,66 +77,66 @@ class Refusal:
 
 
 class ServerUnderTest(ABC):
-    """A database or keyspace of this process's own on a server that others may be using. Values that are
+    """A database or keyspace of this process's own, on a server that others may be using. Values that are
     read back are normalised."""
 
     FAULTS: ClassVar[Sequence[Fault]] = ()
     column_types: ClassVar[Mapping[ColumnType, str]]
     """The database's type for each of ours, as `columns` reports it."""
     joins: ClassVar[bool] = True
-    """Whether it has joins, if the module has: one of several models may have none."""
+    """Whether it supports joins, if the module does: one of several models may not."""
     tables_come_with_events: ClassVar[bool] = False
-    """A table is there once it has an event, and not before."""
+    """A table exists only once it has an event."""
     tells_missing_tables: ClassVar[bool] = True
     """A table that was never prepared differs from one without events."""
     reconnects_unasked: ClassVar[bool] = False
-    """The driver notices that a connection is closed before it sends, and makes another: no error."""
+    """The driver notices a closed connection before it sends, and opens another: no error."""
     in_process: ClassVar[bool] = False
-    """The database is a library in the worker's process: there is no connection that could be lost."""
+    """The database is a library in the worker's process: there is no connection to lose."""
     locks: ClassVar[bool] = True
-    """A run can keep other runs off."""
+    """A run can lock out other runs."""
     extensible: ClassVar[bool] = True
-    """There are extensions, if the module has an option for them."""
+    """It supports extensions, if the module has an option for them."""
     keyless: ClassVar[frozenset[PrimaryKey]] = frozenset({PrimaryKey.NONE})
-    """Modes in which the tables have no key beside the events' own columns."""
+    """Modes in which the tables have no key except the events' own columns."""
 
     time_column: ClassVar[str | None] = None
-    """What the column of time is called in tables, if not as in the workload."""
+    """The name of the time column in tables, if it differs from the workload's."""
     takes_statements: ClassVar[bool] = True
-    """A workload may have statements of its own, if the module takes some."""
+    """A workload may have its own statements, if the module allows them."""
     tells_size: ClassVar[bool] = True
-    """It says, as the database does, what a table takes on disk."""
+    """It reports, like the database, what a table takes on disk."""
     events_for_size: ClassVar[int] = 20_000
     """This many events make a table visibly larger."""
     compacts: ClassVar[bool] = True
     """The tests' user may have tables compacted."""
     unfit: ClassVar[str | None] = None
-    """A pattern of what the module says if a way of sending is not for this server and workload."""
+    """A pattern of the module's message if a way of sending doesn't fit this server and workload."""
     marks: ClassVar[bool] = True
-    """Tables have a place for the mark of who made them."""
+    """Tables can hold a mark of who made them."""
     false_refusals: ClassVar[Sequence[str]] = ()
-    """Patterns of what the server refuses now and then and does another time: the test is repeated."""
+    """Patterns of refusals that the server sends now and then, but not always: the test is repeated."""
 
     def __init__(self, module: str, options: Mapping[str, Any]) -> None:
         self.module_type = load_module(module)
         self.options = dict(options)
-        """How to reach it, as in a target of config.yaml."""
+        """How to reach it, as for a target in config.yaml."""
 
     @classmethod
     def queries_of(cls, module: type[AnyModule]) -> list[str]:
-        """What the module on this server can be asked, in order."""
+        """The queries that the module supports on this server, in order."""
         return full(module.CAPABILITIES.queries)
 
     @classmethod
     def faults_in_flight(cls) -> list[Fault]:
-        """The faults to try while several requests are in flight: one that loses a connection."""
+        """The faults to try with several requests in flight: one that loses a connection."""
         lost = [fault for fault in cls.FAULTS if fault.thorough and fault.ends_a_connection]
         return lost[:1]
 
     def module(
         self, job: Job, encoding: Encoding | None = None, options: Mapping[str, Any] | None = None
     ) -> AnyModule:
-        """The module with the target's options, an encoding's and others, the latter on top."""
+        """The module with the target's options, an encoding's and others; the latter take precedence."""
         values = self.options | dict(encoding.options if encoding else {}) | dict(options or {})
         parsed = parse_options(self.module_type.options_model, values, str)
         try:
@@ -148,18 +150,18 @@ class ServerUnderTest(ABC):
     def prepare(
         self, job: Job, encoding: Encoding | None = None, options: Mapping[str, Any] | None = None
     ) -> Iterator[AnyModule]:
-        """The module of the one who prepares and counts, connected, once it has made the job's tables."""
+        """The connected module of the process that prepares and counts, after making the job's tables."""
         with connect(self.module(as_observer(job), encoding, options)) as observer:
             observer.prepare()
             yield observer
 
     def can_hold(self, schema: Schema) -> bool:
-        """Whether a schema's events can be stored, by what the module claims."""
+        """Whether a schema's events can be stored, according to the module."""
         can = self.module_type.CAPABILITIES.workload(schema)
         return can is Support.FULL and (self.joins or schema.tags is Tags.ROW)
 
     def rows(self, schema: Schema, *tables: str) -> list[Row]:
-        """The tables' rows in the schema's order of columns, in one form, sorted."""
+        """The tables' rows in the schema's order of columns, normalised and sorted."""
         rows = [row for table in tables for row in self.read_back(schema, table)]
         return sorted(normalise(schema, rows))
 
@@ -169,70 +171,72 @@ class ServerUnderTest(ABC):
 
     @abstractmethod
     def keys(self, table: str) -> list[str]:
-        """The primary keys of a table's rows that are not the event's own columns, as text."""
+        """The primary keys of a table's rows, except the events' own columns, as text."""
 
     @abstractmethod
     def tables(self) -> set[str]:
-        """The tables that there are."""
+        """The existing tables."""
 
     @abstractmethod
     def columns(self, table: str) -> dict[str, str]:
         """Name -> type of a table's columns, in order."""
 
     def expected_columns(self, schema: Schema) -> dict[str, str]:
-        """What `columns` should say of a schema's table, but for a key of its own."""
+        """What `columns` should return for a schema's table, except for a key of its own."""
         return {column.name: self.column_types[column.type] for column in schema.columns}
 
     @abstractmethod
     def indices(self, table: str) -> set[str]:
-        """Names of a table's indices, but for that of the primary key."""
+        """Names of a table's indexes, except the primary key's."""
 
     def lose_values(self, job: Job, block: EventBlock, losses: Losses) -> None:
-        """Delete all values that these devices have in these columns, in a database that keeps values apart
-        (`Module.list_kept_apart`). `block`: all stored events, which may be stored again without them."""
+        """Delete all values of these devices in these columns, in a database that stores values separately
+        (`Module.list_kept_apart`). `block`: all stored events; they may be stored again without these
+        values."""
         raise NotImplementedError
 
     def extensions(self, which: Literal["available", "installed"]) -> list[str]:
-        """Extensions of the server, where there is such a thing."""
+        """Extensions of the server, if it has any."""
         return []
 
     def size_on_disk(self, table: str) -> int | None:
-        """A table's bytes with its indexes, by another way than the module's; None if there is no other."""
+        """A table's bytes with its indexes, measured in another way than the module's; None if there is no
+        other."""
         return None
 
     @abstractmethod
     def clear(self) -> None:
-        """Drop all that tests have made."""
+        """Drop everything that tests have made."""
 
     @abstractmethod
     def make_neighbour(self, name: str) -> object:
-        """Make a table of this name as somebody else would, with columns that no workload has, and a row;
-        what `read_neighbour` tells of it."""
+        """Make a table of this name as someone else would, with columns that no workload has, and a row.
+        Returns what `read_neighbour` returns."""
 
     @abstractmethod
     def read_neighbour(self, name: str) -> object:
-        """All that is in it."""
+        """Everything in that table."""
 
     def connections(self, run_id: str) -> set[str]:
-        """What tells that run's connections from all others."""
+        """Identifiers of that run's connections."""
         return {"the library in this process"}
 
     def kill_connections(self, run_id: str) -> int:
-        """End all connections of that run, as an administrator would; their number."""
+        """End all connections of that run, as an administrator would. Returns how many."""
         return 0
 
     def refusals(self) -> Sequence[Refusal]:
-        """Ways not to get in."""
+        """Options that the server refuses."""
         return ()
 
 
 class SqlServerUnderTest(ServerUnderTest):
-    """A database that is asked by statements of SQL, past the module."""
+    """A database that is queried in SQL, without the module."""
 
     TABLES: ClassVar[str]
-    """Asks for the names of the tables."""
+    """Statement for the names of the tables."""
     COLUMNS: ClassVar[str]
-    """Asks for name and type of the columns of {table}, a text."""
+    """Statement for name and type of the columns of {table}, a text."""
 
     @abstractmethod
     def ask(self, statement: str) -> list[tuple[Any, ...]]:
@@ -277,7 +281,7 @@ class SqlServerUnderTest(ServerUnderTest):
 
 
 IN_FLIGHT = 8
-"""How many requests the suite has in flight where it has several."""
+"""How many requests the suite has in flight in tests with several."""
 
 
 def holds_several(module: type[AnyModule], encoding: Encoding) -> bool:
@@ -298,12 +302,12 @@ def new_job(schema: Schema, **changes: Any) -> Job:
 
 
 def as_observer(job: Job) -> Job:
-    """The same job for the one who prepares and counts, whose connection is no writer's."""
+    """The same job for the process that prepares and counts, whose connection is not a writer's."""
     return replace(job, run_id="observer")
 
 
 def full(supported: Mapping[Any, Any]) -> list[Any]:
-    """What is supported, in order."""
+    """The fully supported entries, in order."""
     return [name for name, support in supported.items() if support is Support.FULL]
 
 
@@ -314,40 +318,40 @@ def workloads_of(module: type[AnyModule]) -> list[str]:
 
 
 def table_modes(module: type[AnyModule]) -> list[Tables]:
-    """The `--tables` that a module can do."""
+    """The values of `--tables` that a module supports."""
     multiple = module.CAPABILITIES.multiple_tables is Support.FULL
     return [Tables.SINGLE, Tables.MULTIPLE] if multiple else [Tables.SINGLE]
 
 
 def key_modes(module: type[AnyModule]) -> list[PrimaryKey]:
-    """The `--primary-key` that a module can do."""
+    """The values of `--primary-key` that a module supports."""
     return full(module.CAPABILITIES.primary_keys)
 
 
 def two_key_modes(module: type[AnyModule]) -> list[PrimaryKey]:
-    """The database's own key and the client's, or what there is instead."""
+    """The database's own key and the client's, or their substitutes."""
     modes = key_modes(module)
     return [key for key in (PrimaryKey.DB, PrimaryKey.CLIENT) if key in modes] or modes[:1]
 
 
 ENTRY_POINTS = "iot_database_benchmark.contract"
-"""The group in which another package names an `Entry`, or several, by the name of its module."""
+"""The group in which another package registers an `Entry`, or several, under the name of its module."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A module on a server. `variables` say where the server is; without them it is skipped, or
-    fails if `REQUIRE_SERVERS` (names of entries, separated by commas) demands it."""
+    """A module on a server. `variables` give the server's location. Without them tests are skipped, or fail
+    if `REQUIRE_SERVERS` (names of entries, separated by commas) requires the entry."""
 
     name: str
     module: str
     adapter: type[ServerUnderTest]
     start: Callable[[pytest.FixtureRequest, list[str]], AbstractContextManager[ServerUnderTest]]
-    """(to ask for fixtures, values of the variables) -> the server, which is tidied up at the end."""
+    """(request for fixtures, values of the variables) -> the server, which is cleaned up at the end."""
     variables: Sequence[str] = ()
     thinned: bool = False
-    """The same code is tried in all combinations of insert mode, key mode, tables, … on another
-    server: here each value of each of them is tried, one at a time."""
+    """The same code is tested in all combinations of insert mode, key mode, tables, … on another server: here
+    each value of these is tested once."""
 
     @property
     def is_there(self) -> bool:
@@ -355,7 +359,7 @@ class Entry:
         return all(os.environ.get(name) for name in self.variables)
 
     def values(self) -> list[str]:
-        """The variables' values; skips or fails the test that asks if one isn't set."""
+        """The variables' values; skips or fails the test if one isn't set."""
         missing = [name for name in self.variables if not os.environ.get(name)]
         if missing:
             required = os.environ.get("REQUIRE_SERVERS", "").split(",")
@@ -370,7 +374,7 @@ CHOSEN = pytest.StashKey[Sequence[Entry]]()
 
 
 class Choice:
-    """A plugin that keeps the servers which the command line has chosen in pytest's configuration."""
+    """A plugin that stores the servers chosen on the command line in pytest's configuration."""
 
     def __init__(self, entries: Sequence[Entry]) -> None:
         self._entries = entries
@@ -381,7 +385,7 @@ class Choice:
 
 
 def find_entries(module: str) -> list[Entry]:
-    """The servers that another package offers for its module; OptionError if there is none."""
+    """The servers that another package offers for its module. OptionError if there is none."""
     load_module(module)
     points = entry_points(group=ENTRY_POINTS)
     entries: list[Entry] = []

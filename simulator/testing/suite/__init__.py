@@ -1,4 +1,4 @@
-"""The tests: run for each server by `conftest.py`, or elsewhere as what `collect_tests` finds."""
+"""The tests. `conftest.py` runs them for each server; elsewhere, `collect_tests` finds them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 
 
 def collect_tests() -> dict[str, Callable[..., None]]:
-    """Name -> function of all tests; AssertionError if two have one name."""
+    """Name -> function of all tests. AssertionError if two have the same name."""
     functions: dict[str, Callable[..., None]] = {}
     for module in iter_modules(__path__):
         if module.name.startswith("test_"):

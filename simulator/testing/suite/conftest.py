@@ -1,4 +1,4 @@
-"""Runs the suite on the servers that the command line has chosen."""
+"""Runs the suite on the servers chosen on the command line."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ __all__ = ["server", "servers"]
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Every test that asks for `server` runs on those of the module."""
+    """Every test with the parameter `server` runs on the servers of the module."""
     parametrize(metafunc, metafunc.config.stash[CHOSEN])

@@ -1,5 +1,5 @@
-"""Described queries of every shape have the generator's answers: compiled, and as a reader asks them: made
-ahead, counted without being decoded, several in flight, by the vendor's client, refused and cut off."""
+"""Described queries of every shape return the generator's answers: compiled, and in a reader's way: made
+ahead, counted without decoding, several in flight, by the vendor's client, refused and cut off."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ EXECUTIONS = 2
 
 
 def list_queries(workload: Workload) -> list[Query]:
-    """The workload's own queries, the common ones, and others, so that all shapes are among them."""
+    """The workload's own queries, the common ones, and others, which together have all shapes."""
     schema = workload.schema
     first, last = schema.fields[0], schema.fields[-1]
     everything = [{"function": name, "column": last} for name in ("min", "max", "avg", "sum")]
@@ -105,7 +105,7 @@ def _list_for_each_field(schema: Schema) -> Iterator[dict[str, object]]:
     for number, name in enumerate(fields):
         side = ("above", "below")[number % 2]
         yield {"compute": [{"function": "count"}], "where": {"column": name, side: 1.234567}}
-        # So many that those without a value are among them.
+        # So many that rows without a value are among them.
         order = {"by": 0, "descending": side == "above"}
         yield {"events": [name, schema.device, schema.time], "order": order, "limit": 980}
 
@@ -142,20 +142,20 @@ def _list_texts(schema: Schema) -> list[Column]:
 
 
 def _list_paths(schema: Schema) -> list[Column]:
-    """What is to be asked for in the documents of `Sundry`."""
+    """The paths to query in the documents of `Sundry`."""
     columns = [c.name for c in schema.columns if c.type is ColumnType.JSON and c.texts]
     return [schema.column(f"{name}.{path}") for name in columns for path in PATHS]
 
 
 def schema_texts(column: Column) -> Sequence[Any]:
-    """The texts that a column has."""
+    """The possible texts of a column."""
     if not column.path:
         return column.texts
     return [text for text in read_path(column.texts, column.path) if text is not None]
 
 
 def _list_of_percentiles(schema: Schema) -> Iterator[dict[str, object]]:
-    """Percentiles of all groups that queries have."""
+    """Percentiles of all kinds of groups."""
     first, last = schema.fields[0], schema.fields[-1]
     values = [{"function": f, "column": first} for f in ("p50", "p90", "p95", "p99", "p99.9")]
     tags = [column.name for column in schema.columns if column.tag][:1]
@@ -185,19 +185,19 @@ names = pytest.mark.parametrize(
 
 
 Questions = Sequence[tuple[BoundQuery, Answer]]
-"""Bound queries and their right answers."""
+"""Bound queries with their right answers."""
 
 
 def list_askable(
     module: AnyModule | type[AnyModule], schema: Schema, queries: Iterable[Query]
 ) -> list[Query]:
-    """Those of the queries that the module can be asked."""
+    """The queries that the module supports."""
     shapes = frozenset(module.CAPABILITIES.shapes)
     return [query for query in queries if schema.shapes_of(query) <= shapes]
 
 
 def fill_and_draw(server: ServerUnderTest, workload: Workload) -> Questions:
-    """Store events, and draw the parameters of all queries that the module can be asked, several times."""
+    """Store events, and draw parameters for all queries that the module supports, several times."""
     if not server.can_hold(workload.schema):
         pytest.skip("the module doesn't store it")
     queries = list_askable(server.module_type, workload.schema, list_queries(workload))
@@ -216,7 +216,7 @@ def fill_and_draw(server: ServerUnderTest, workload: Workload) -> Questions:
 
 
 def find_wrong(module: AnyModule, questions: Questions) -> dict[BoundQuery, str]:
-    """What is wrong with the answers. All are asked before a test says which were wrong."""
+    """What is wrong with the answers. All queries are run before a test says which failed."""
     problems = {
         bound: compare_answers(right, module.fetch(module.compile(bound)))
         for bound, right in questions
@@ -228,9 +228,9 @@ def find_wrong(module: AnyModule, questions: Questions) -> dict[BoundQuery, str]
 def test_answers_to_described_queries(server: ServerUnderTest, workload: Workload) -> None:
     """Without indexes and with them."""
     if isinstance(workload, Sundry) and not server.can_hold(workload.schema):
-        workload = TRUCKS  # whose texts are tags
+        workload = TRUCKS  # its texts are tags
     questions = fill_and_draw(server, workload)
-    # With indexes some are asked in another way.
+    # With indexes some queries are run in another way.
     has_indexes = server.module_type.CAPABILITIES.indices is Support.FULL
     for options in [{}, *([{"create_indices": "after"}] if has_indexes else [])]:
         with prepare_queries(server, workload, options) as module:
@@ -271,7 +271,7 @@ def test_great_whole_numbers_are_rounded_as_declared(server: ServerUnderTest) ->
 
 
 def test_stored_events_are_recognized(server: ServerUnderTest) -> None:
-    """Those of another seed are not, though here they have the same devices and times."""
+    """Events of another seed are not, though here they have the same devices and times."""
     workload, other = Cpu(seed=SEED, device_spread=10), Cpu(seed=SEED + 1, device_spread=10)
     parts = [StoredPart(0, 0, 150), StoredPart(1, 0, 90)]
     fill(server, workload, [(part.worker, part.first, part.count) for part in parts])
@@ -336,7 +336,7 @@ def reading(
     in_flight: int = 1,
     options: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[AnyModule, Asker]]:
-    """A module that is ready for queries, and an open asker of its."""
+    """A module ready for queries, and an open asker."""
     with (
         prepare_queries(server, workload, options) as module,
         connect(module.asker(in_flight)) as asker,
@@ -361,7 +361,7 @@ def make_requests(
 def ask_all(
     asker: Asker, requests: Sequence[Any], in_flight: int
 ) -> dict[int, Received | BaseException]:
-    """How each request ended, by its number; `in_flight` of them are under way at once."""
+    """How each request ended, by number; `in_flight` of them at once."""
     if in_flight == 1:
         return {number: asker.ask(request) for number, request in enumerate(requests)}
     results: dict[int, Received | BaseException] = {}
@@ -384,7 +384,7 @@ def ask_all(
 def check_answers(
     server: ServerUnderTest, workload: Workload, in_flight: int, options: Mapping[str, Any]
 ) -> None:
-    """Ask all queries; each answer is right, and has as many rows as were counted."""
+    """Run all queries: each answer is right, and has as many rows as were counted."""
     fill(server, workload, ASKED_PARTS)
     stored = Stored(workload, [StoredPart(*part) for part in ASKED_PARTS])
     with reading(server, workload, in_flight, options) as (module, asker):

@@ -1,4 +1,4 @@
-"""A history and what follows it; what is deleted for its age; what is asked while events come in."""
+"""A history and what follows it; deletion by age; queries while events arrive."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .test_queries import make_settings, prepare_queries
 
 SEED, DEVICES, STEPS, AFTER = 9, 5, 40, 60
 EVERY_MS = 90_000
-"""Eighteen times as long as from one event of a device to the next."""
+"""Eighteen times the interval between two events of a device."""
 
 
 def make_workload(every_ms: int = EVERY_MS) -> WithHistory:
@@ -92,18 +92,19 @@ def test_a_history_and_what_follows_are_one(server: ServerUnderTest) -> None:
             BoundQuery(query, devices_of(query), border_ms + at, border_ms + at + 600_000)
             for query in QUESTIONS
             if workload.schema.shapes_of(query) <= shapes
-            # In the history, across its end, and with its end alone.
+            # In the history, across its end, and at its end only.
             for at in (-3_000_000, -300_000, -600_000 + 5_000)
         ]
         for bound, right in zip(bounds, answer_all(bounds, stored), strict=True):
             assert len(right)
             assert compare_answers(right, module.fetch(module.compile(bound))) is None, bound
-        # Of the history nothing is looked up.
+        # Nothing of the history is looked up.
         assert look_up(module, workload, parts, border_ms) == Lookup(
             events=AFTER, missing=0, doubled=0, per_group=1
         )
 
-    # A run that left a gap: the next one goes on behind all that is there, and knows that it doesn't know.
+    # After a run that left a gap: the next one continues after everything that is stored, and knows that
+    # events before it are uncertain.
     far = stored_events + 20 * DEVICES
     with connect(server.module(job).writer()) as writer:
         insert(writer, workload, DEVICES, first=far)
@@ -135,7 +136,7 @@ def test_the_questions_find_both() -> None:
 PERIOD_MS = 40 * 86_400_000
 STEP_MS = find_step_ms(PERIOD_MS)
 AGEING_EVENTS = 1_000
-# All of them together are of a hundred days.
+# Together they span a hundred days.
 AGEING = Temperature(
     seed=3, device_spread=10, clock_factor=100 * 86_400_000 // (450 * AGEING_EVENTS)
 )
@@ -160,7 +161,7 @@ def test_what_is_too_old_is_deleted_and_nothing_else(
         with server.prepare(job) as observer:
             _check_deletions(server, job, observer)
     except OptionError as error:
-        # The database is a relative of the module's that can't delete what is too old.
+        # A relative of the module's database that can't delete old events.
         if "can't do --retention: " not in str(error):
             raise
     except SimulatorError as error:
@@ -172,7 +173,7 @@ def test_what_is_too_old_is_deleted_and_nothing_else(
 def _check_deletions(server: ServerUnderTest, job: Job, observer: AnyModule) -> None:
     half = AGEING_EVENTS // 2
     insert_with(server.module(job), AGEING, half)
-    # So old that nothing goes, and then a part of what is there; again, and nothing more goes.
+    # First so old that nothing is deleted, then a part of the events; again, and nothing more is deleted.
     _check(observer, half, AGEING.schema.epoch_ms // STEP_MS * STEP_MS)
     first = _find_limit(half) + 5 * STEP_MS
     _check(observer, half, first)
@@ -194,12 +195,12 @@ def _delete(observer: AnyModule, limit_ms: int) -> None:
     try:
         observer.delete_older(limit_ms)
     except Retryable:
-        # As the collector does: it may be repeated.
+        # Like the collector: deletion may be repeated.
         observer.delete_older(limit_ms)
 
 
 def _check(observer: AnyModule, inserted: int, limit_ms: int) -> None:
-    """Delete, and count what is there, in all and of what should be gone."""
+    """Delete, and count what is stored, in total and of what should be gone."""
     _delete(observer, limit_ms)
     expected = Stored(AGEING, [StoredPart(0, 0, inserted)]).count_since(limit_ms)
     assert 0 < expected <= inserted
@@ -241,7 +242,7 @@ def test_queries_are_answered_while_events_come_in(server: ServerUnderTest) -> N
                     if name == "count-events":
                         counts.append(rows[0][0])
             recorder = writing.result()
-        # With a refresh between, a database may tell of them later than it has them.
+        # With a refresh in between, a database may report events later than it stores them.
         assert all(_BEFORE <= count <= _BEFORE + _MEANWHILE for count in counts)
         assert (recorder.events, recorder.retries, recorder.errors) == (_MEANWHILE, 0, {})
         whole = _BEFORE + _MEANWHILE
@@ -249,7 +250,7 @@ def test_queries_are_answered_while_events_come_in(server: ServerUnderTest) -> N
 
 
 def test_readers_begin_before_there_are_events(server: ServerUnderTest) -> None:
-    """In a run with writers: nothing is an answer then."""
+    """In a run with writers, an empty answer is right."""
     with server.prepare(new_job(Temperature.schema)) as module:
         module.prepare_queries()
         answers = {name: module.fetch(statement) for name, statement in module.queries().items()}

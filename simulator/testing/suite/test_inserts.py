@@ -1,5 +1,5 @@
 """What is stored is what was generated: every column of every event, in every way of sending, by the lean
-path and by the vendor's client."""
+path and the vendor's client."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def stored_as_generated(
     encoding: Encoding | None = None,
     count: int = 23,
 ) -> list[EventBlock]:
-    """Insert by two workers, compare all that is stored and measured; returns the inserted blocks."""
+    """Insert with two workers, and compare everything stored and measured. Returns the inserted blocks."""
     blocks = []
     with server.prepare(job, encoding) as observer:
         # With four tables, the second worker's first event goes to the third.
@@ -78,7 +78,7 @@ def insert_alone(
     options: Mapping[str, str],
     first: int = 0,
 ) -> NotingRecorder:
-    """Insert by one worker; all is stored as it was generated, each request at the first try."""
+    """Insert with one worker: everything is stored as generated, each request at the first try."""
     with server.prepare(job, encoding) as observer:
         module = server.module(job, encoding, options)
         recorder = insert_with(module, workload, count, first=first)
@@ -89,7 +89,7 @@ def insert_alone(
 
 
 def check_dealt(server: ServerUnderTest, job: Job, *blocks: EventBlock) -> None:
-    """Each of the job's tables has its own of these events, and no others."""
+    """Each of the job's tables has its share of these events, and nothing else."""
     tables = job.table_names
     for number, table in enumerate(tables):
         dealt = [
@@ -100,7 +100,7 @@ def check_dealt(server: ServerUnderTest, job: Job, *blocks: EventBlock) -> None:
 
 
 def check_tables(server: ServerUnderTest, job: Job) -> None:
-    """The job's tables are there and no others, with the schema's columns."""
+    """The job's tables exist and no others, with the schema's columns."""
     assert server.tables() == set(job.table_names)
     for name in job.table_names:
         columns = server.columns(name)
@@ -113,7 +113,7 @@ def test_every_way_of_inserting_stores_the_events(
     server: ServerUnderTest, encoding: Encoding, primary_key: PrimaryKey, tables: Tables
 ) -> None:
     workload = Temperature(seed=3, device_spread=3)
-    # 23 events by 5: the last request is smaller, and no multiple of four tables.
+    # 23 events in batches of 5: the last request is smaller, and not a multiple of four tables.
     job = new_job(
         workload.schema, batch=batch_of(encoding, 5), primary_key=primary_key, tables=tables
     )
@@ -157,7 +157,7 @@ def test_every_way_of_inserting_holds_several_requests_in_flight(
 ) -> None:
     workload = Temperature(seed=4, device_spread=3)
     job = new_job(workload.schema, batch=batch_of(pipelined, 5), in_flight=IN_FLIGHT)
-    # So many that a moment in which the client isn't scheduled doesn't decide.
+    # So many that a moment without CPU for the client makes no difference.
     insert_in_flight(server, job, workload, 100, pipelined)
 
 
@@ -169,10 +169,10 @@ def insert_in_flight(
     encoding: Encoding,
     client: str = LEAN,
 ) -> None:
-    """Insert by a client in about so many requests, several of them at once; all events are stored."""
+    """Insert with a client in about this many requests, several at once: all events are stored."""
     count = requests * max(1, job.load.batch) - 2
     recorder = insert_alone(server, job, workload, count, encoding, {"client": client})
-    # How many more than one there are is also the machine's affair.
+    # How many more than one also depends on the machine.
     assert 1 < most_at_once(recorder) <= IN_FLIGHT
 
 
@@ -190,7 +190,7 @@ def test_every_workload_is_stored(
 
 
 def make_awkward(server: ServerUnderTest) -> Awkward:
-    """Events of all integers that the module's database has."""
+    """Events with all integers that the module's database supports."""
     workload, can = Awkward(device_spread=3), server.module_type.CAPABILITIES
     workload.int32_range, workload.int64_range = can.int32_range, can.int64_range
     return workload
@@ -199,20 +199,20 @@ def make_awkward(server: ServerUnderTest) -> Awkward:
 def test_encoders_follow_the_schema(
     server: ServerUnderTest, encoding: Encoding, either_key: PrimaryKey, tables: Tables
 ) -> None:
-    """A workload that no encoder knows, with everything that needs escaping."""
+    """A workload unknown to the encoders, with everything that needs escaping."""
     if server.module_type.CAPABILITIES.workload(Awkward.schema) is not Support.FULL:
         pytest.skip("the module doesn't store it")
     workload = make_awkward(server)
     job = new_job(
         workload.schema, batch=batch_of(encoding, 7), primary_key=either_key, tables=tables
     )
-    # Enough for all texts to meet all documents.
+    # Enough for all texts to occur with all documents.
     stored_as_generated(server, job, workload, encoding, count=90)
     check_tables(server, job)
 
 
 def test_many_events(server: ServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """More than are generated in one go, in large batches."""
+    """More than are generated at once, in large batches."""
     monkeypatch.setattr("simulator.worker.feed._CHUNK_EVENTS", 1000)
     workload = Temperature(device_spread=10)
     job = new_job(workload.schema, batch=1000)
@@ -260,7 +260,7 @@ def test_a_mode_that_does_not_fit_the_batch_is_refused(
 def check_stored(
     server: ServerUnderTest, official: tuple[str, Encoding], workload: Workload, tables: Tables
 ) -> None:
-    """Insert by the client; all is stored as it was generated, as by the lean path."""
+    """Insert with the client: everything is stored as generated, as by the lean path."""
     client, encoding = official
     key = two_key_modes(server.module_type)[-1]
     job = new_job(workload.schema, batch=batch_of(encoding, 10), tables=tables, primary_key=key)
@@ -270,7 +270,7 @@ def check_stored(
 def test_an_official_client_stores_events_of_all_types(
     server: ServerUnderTest, official: tuple[str, Encoding]
 ) -> None:
-    """Also those that lack values, where the database has such."""
+    """Including missing values, if the database supports them."""
     names = workloads_of(server.module_type)
     workload = TESTED["sundry" if "sundry" in names else names[-1]](seed=5, device_spread=4)
     check_stored(server, official, workload, Tables.SINGLE)
@@ -279,7 +279,7 @@ def test_an_official_client_stores_events_of_all_types(
 def test_an_official_client_stores_awkward_events_in_several_tables(
     server: ServerUnderTest, official_client: tuple[str, Encoding]
 ) -> None:
-    """Texts with all that some format escapes."""
+    """Texts with everything that some format escapes."""
     tables = table_modes(server.module_type)[-1]
     check_stored(server, official_client, make_awkward(server), tables)
 
@@ -338,7 +338,7 @@ kinds = pytest.mark.parametrize("kind", AWKWARD_TEXTS)
 
 
 def find_workload(server: ServerUnderTest, kind: str) -> Workload:
-    """Events with these texts, also in columns of their own where the module has such."""
+    """Events with these texts, also in columns of their own if the module supports that."""
     can_hold = ColumnType.TEXT in server.module_type.CAPABILITIES.column_types
     return make_texts(AWKWARD_TEXTS[kind], in_events=can_hold)
 

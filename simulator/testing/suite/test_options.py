@@ -1,4 +1,4 @@
-"""Options: errors name key and remedy, show no secret, and whoever isn't let in learns why."""
+"""Options: errors name key and remedy and show no secret, and a refused connection is explained."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_every_option_is_explained(server: ServerUnderTest) -> None:
 
 
 def test_secrets_are_not_shown(server: ServerUnderTest) -> None:
-    """Not where options are stored with a result, and not where they are printed by mistake."""
+    """Neither where options are stored with a result, nor where they are printed by mistake."""
     for refusal in server.refusals():
         options = server.module(JOB, options=refusal.options).options
         assert refusal.secret in options.secrets()
@@ -98,7 +98,7 @@ def test_secrets_are_not_shown(server: ServerUnderTest) -> None:
 
 
 def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
-    """Within seconds, and not after a driver's own minute: where, what, and what to do; no password."""
+    """Within seconds, not after a driver's own minute: where, what, and what to do; no password."""
 
     def check(refusal: Refusal, connect: Callable[[], object]) -> None:
         began = time.monotonic()
@@ -125,7 +125,7 @@ def test_who_is_not_let_in_learns_why(server: ServerUnderTest) -> None:
 
 
 def test_a_constraint_of_ones_own(server: ServerUnderTest) -> None:
-    """It replaces the one of the key mode, and events still go in once and only once."""
+    """It replaces the key mode's, and events are still inserted exactly once."""
     if "primary_key_constraint" not in server.module_type.options_model.model_fields:
         pytest.skip("the module has no such option")
     constraint = {"primary_key_constraint": "PRIMARY KEY (device_id, timestamp, sequence_number)"}
@@ -133,7 +133,7 @@ def test_a_constraint_of_ones_own(server: ServerUnderTest) -> None:
         job = new_job(Temperature.schema, batch=10, primary_key=key)
         with server.prepare(job, options=constraint) as observer:
             insert_with(server.module(job, options=constraint), Temperature(), 20)
-            # Only this constraint knows that they are there already.
+            # Only this constraint recognizes that they are stored already.
             again = server.module(new_job(Temperature.schema, batch=10), options=constraint)
             with pytest.raises(SimulatorError, match="23505"):
                 insert_with(again, Temperature(), 10, first=10)
@@ -148,7 +148,7 @@ def need_extensions(server: ServerUnderTest) -> None:
 
 def test_extensions_are_installed_first(server: ServerUnderTest) -> None:
     need_extensions(server)
-    # Whatever the server has: which of them is the same to the module.
+    # Any that the server has: to the module they are all the same.
     available = server.extensions("available")
     assert available, "the server under test has no extensions to try"
     chosen = "pgcrypto" if "pgcrypto" in available else available[0]

@@ -1,4 +1,4 @@
-"""The queries' answers are those that follow from the seed, also to statements of a workload's own."""
+"""The queries' answers follow from the seed, also for a workload's own statements."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from ..events import TESTED, Awkward, insert_with
 from ..server import ServerUnderTest, new_job
 
 SEED, DEVICES = 9, 7
-# Runs of events (worker, first, count): for temperature two workers; for cpu, whose events are a
-# second apart, in the first hours, about the end of a query's range, and hosts that it leaves out.
+# Ranges of events (worker, first, count). For temperature, from two workers. For cpu, whose events are a
+# second apart, from the first hours, around the end of a query's range, and from hosts that it excludes.
 TEMPERATURE_PARTS = ((0, 0, 400), (1, 0, 400))
 CPU_PARTS = (
     (0, 0, 120),
@@ -40,24 +40,24 @@ PARTS = {Temperature: TEMPERATURE_PARTS, Cpu: CPU_PARTS}
 
 
 def workload_of(query: str) -> Workload:
-    """The workload that has the query; a module's own variant is named after it."""
+    """The workload with this query; a module's own variant is named after it."""
     kind = next(
         kind for kind in (Temperature, Cpu) if query.removesuffix("-tuned") in kind.schema.queries
     )
-    # More hosts than `cpu-max-all` asks about, so that it matters which.
+    # More hosts than `cpu-max-all` covers, so that the choice matters.
     return kind(seed=SEED, device_spread=DEVICES if kind is Temperature else 10)
 
 
 def fill(
     server: ServerUnderTest, workload: Workload, parts: Sequence[tuple[int, int, int]] | None = None
 ) -> None:
-    """Store these parts, or else all of the workload's."""
+    """Store these parts, by default all of the workload's."""
     parts = parts or PARTS[type(workload)]
     job = new_job(workload.schema, batch=200)
     with server.prepare(job) as module:
         for worker, first, count in parts:
             insert_with(server.module(job), workload, count, worker=worker, first=first)
-        # Whatever makes the events visible to queries.
+        # However the database does it, the events are then visible to queries.
         expected = sum(count for _, _, count in parts)
         assert await_count(module.count, expected, module.settle_s) == expected
 
@@ -66,7 +66,7 @@ def fill(
 def prepare_queries(
     server: ServerUnderTest, workload: Workload, options: Mapping[str, Any] | None = None
 ) -> Iterator[AnyModule]:
-    """The module, ready for queries."""
+    """The module, prepared for queries."""
     job = new_job(workload.schema, role=Role.READ)
     with connect(server.module(job, options=options)) as module:
         module.prepare_queries()
@@ -83,19 +83,19 @@ def make_settings(module: str, load: Load) -> RunSettings:
 
 
 def find_indexing(module: AnyModule) -> Indexing:
-    """What the collector does about indexes, in a run with the module's job."""
+    """The collector's index handling in a run with the module's job."""
     return Indexing(make_settings(module.name, module.job.load), module)
 
 
 def find_right(query: Query) -> Answer:
-    """The right answer to a query about the parts of its workload."""
+    """The right answer to a query on the parts of its workload."""
     workload = workload_of(query.name)
     stored = Stored(workload, [StoredPart(*part) for part in PARTS[type(workload)]])
     return answer(bind(query, workload.schema.epoch_ms), stored)
 
 
 def check_answer(module: AnyModule, name: str) -> None:
-    """Ask a query when its workload's parts are stored: the answer is right."""
+    """Run a query on the stored parts of its workload: the answer is right."""
     description = module.describe_query(name)
     assert description is not None
     rows = module.fetch(module.queries()[name])
@@ -104,7 +104,7 @@ def check_answer(module: AnyModule, name: str) -> None:
 
 
 def test_the_parts_try_the_limits_of_the_queries() -> None:
-    """Each condition of a query leaves something out, or its test would prove nothing."""
+    """Each condition of a query excludes something, or its test would prove nothing."""
     workload = workload_of("cpu-max-all")
     blocks = [workload.block(*part) for part in CPU_PARTS]
     hosts = {host.decode() for block in blocks for host in block.devices.tolist()}
@@ -122,7 +122,7 @@ def test_the_parts_try_the_limits_of_the_queries() -> None:
 
 @pytest.mark.parametrize("kind", PARTS)
 def test_answers(server: ServerUnderTest, kind: type[Workload]) -> None:
-    """Without indexes and with them, by which some are asked in another way."""
+    """Without indexes and with them; some queries then run in another way."""
     names = [
         name
         for name in server.queries_of(server.module_type)
@@ -145,7 +145,7 @@ def test_answers(server: ServerUnderTest, kind: type[Workload]) -> None:
 
 
 def test_all_queries_are_there_in_order(server: ServerUnderTest, workload_name: str) -> None:
-    """Those that the module claims to have, in the workload's order, variants behind."""
+    """Those that the module claims to support, in the workload's order, followed by variants."""
     schema = TESTED[workload_name].schema
     if workload_name not in WORKLOADS:
         pytest.skip("its queries are described, and claimed by shape")
@@ -177,7 +177,7 @@ def test_a_workload_without_queries_is_refused(server: ServerUnderTest) -> None:
 
 
 def test_nothing_to_query_says_what_to_do(server: ServerUnderTest) -> None:
-    """Also after an insert of another workload: the command names the one that is asked about."""
+    """Also after an insert of another workload: the command names the workload of the query."""
     job = new_job(Temperature.schema, role=Role.READ, target="mine", workload="temperature")
     refusal = pytest.raises(SimulatorError, match=r"no table \S*events to query: run insert")
     with connect(server.module(job)) as module, refusal as refused:
@@ -212,11 +212,11 @@ OWN_STATEMENTS = {
     "KQL": ":table | where ['{time}'] >= :start and ['{time}'] < :end | where ['{device}'] == :device"
     " | where ['{field}'] > :above | project v0 = ['{field}']",
 }
-"""Language -> a statement that asks the same as the description below."""
+"""Language -> a statement with the same meaning as the description below."""
 
 
 def write_text(server: ServerUnderTest, schema: Schema) -> str:
-    """Such a statement for the server's module."""
+    """The statement for the server's module."""
     language = server.module_type.CAPABILITIES.statements
     assert language is not None
     time = server.time_column or schema.time
@@ -224,7 +224,7 @@ def write_text(server: ServerUnderTest, schema: Schema) -> str:
 
 
 def describe_own(module: str, text: str) -> Query:
-    """A query with a statement of the workload's own."""
+    """A query with the workload's own statement."""
     return Query.model_validate(
         {
             "name": "own",
@@ -238,7 +238,7 @@ def describe_own(module: str, text: str) -> Query:
 
 
 def ask_own(server: ServerUnderTest, query: Query, stored: Stored) -> list[str | None]:
-    """What is wrong with the answer of each execution: asked as a reader does, and then by itself."""
+    """What is wrong with the answer of each execution: in a reader's way, and then by itself."""
     bounds = draw_block(query, stored, 0, 0, OWN_EXECUTIONS)
     rights = answer_all(list(bounds), stored)
     assert any(len(right) for right in rights)

@@ -30,7 +30,7 @@ TINY = (0.5, 1.25, None, -3.75)
 WHOLE = (2**53 + 1, -(2**53) - 1, 0, None, 7)
 ODD = (1.0, float("nan"), float("inf"), float("-inf"), 2.5)
 BEGIN_MS, ROWS, COUNT = 1_709_164_800_000, 90, 110
-"""A leap day; more events than rows, so that the recording begins anew."""
+"""A leap day; more events than rows, so that the recording starts over."""
 
 
 def _pick(values: tuple[Any, ...], row: int) -> Any:
@@ -38,7 +38,8 @@ def _pick(values: tuple[Any, ...], row: int) -> Any:
 
 
 def write_nasty(file: Path, devices: tuple[str, ...] = DEVICES) -> None:
-    """Texts in many scripts, missing and empty values, disorder, gaps, all digits, the ends of numbers."""
+    """Texts in many scripts, missing and empty values, disorder, gaps, all digits, the ends of number
+    ranges."""
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""Whatever happens to a connection, every event is stored exactly once, and the failures are counted."""
+"""Whatever happens to a connection, every event is stored exactly once, and failures are counted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..server import (
     workloads_of,
 )
 
-# Four requests in batches, of which the second is struck.
+# Four requests in batches; the second one fails.
 BATCH, EVENTS = 4, 14
 
 
@@ -38,7 +38,7 @@ def insert_during(
     encoding: Encoding,
     client: str = LEAN,
 ) -> Recorder:
-    """Insert while the fault strikes; check that all is stored once and the fault was counted."""
+    """Insert while the fault occurs: everything is stored once, and the fault is counted."""
     with server.prepare(job, encoding):
         pass
     store_devices_of(server.module(as_observer(job), encoding), workload, worker=2)
@@ -63,7 +63,7 @@ def insert_during(
                 before={1: trigger, 2: note},
                 abort=strike.abort,
             )
-    # A new connection where the old one is lost or in doubt, and only there.
+    # A new connection if the old one is lost or in doubt, and only then.
     before, after = connections
     assert before and after
     assert (before <= after) == (not fault.ends_a_connection)
@@ -92,7 +92,7 @@ def test_exactly_once_in_every_mode(
 def test_exactly_once_whatever_happens(
     server: ServerUnderTest, strike: tuple[Fault, Encoding]
 ) -> None:
-    """The test above is for the thorough faults."""
+    """The test above covers the thorough faults."""
     fault, encoding = strike
     workload = Temperature(seed=1, device_spread=2)
     job = new_job(workload.schema, batch=batch_of(encoding, BATCH))
@@ -104,7 +104,7 @@ def test_exactly_once_with_requests_in_flight(
 ) -> None:
     """One request suffers the fault, and later all connections end: each request is stored once."""
     workload = Temperature(seed=2, device_spread=3)
-    # In turn, as it is the same code for all encodings.
+    # In turn, as all encodings share this code.
     keys = two_key_modes(server.module_type)
     key = keys[server.module_type.ENCODINGS.index(pipelined) % len(keys)]
     job = new_job(
@@ -134,7 +134,7 @@ def test_exactly_once_with_requests_in_flight(
 
 
 def test_exactly_once_for_every_workload(server: ServerUnderTest, workload_name: str) -> None:
-    """The look-up of an event goes by the schema's key. In turn in all key modes."""
+    """Events are looked up by the schema's key. In turn in all key modes."""
     workload = TESTED[workload_name](seed=1, device_spread=3)
     encoding = server.module_type.ENCODINGS[0]
     faults = cycle(fault for fault in server.FAULTS if fault.thorough)
@@ -148,7 +148,7 @@ def test_exactly_once_for_every_workload(server: ServerUnderTest, workload_name:
 
 
 def test_an_outage_that_lasts_ends_the_run(server: ServerUnderTest, thorough_fault: Fault) -> None:
-    """After `max_retries`, with the last reason; every failure counted."""
+    """After `max_retries`, with the last reason; every failure is counted."""
     (kind,) = thorough_fault.errors
     workload = Temperature()
     job = new_job(workload.schema, batch=BATCH)

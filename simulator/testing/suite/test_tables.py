@@ -1,5 +1,5 @@
-"""Tables: made as asked for, with the indexes that queries go through, and dropped only when this tool made
-them and somebody asks for it; and what they take on disk."""
+"""Tables: made as requested, with the indexes that queries use, and dropped only on request and only if this
+tool made them; and what they take on disk."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _VISIBLE_S = 5.0
 
 
 def prepare_tables(server: ServerUnderTest, job: Job) -> None:
-    """Prepare as the collector does."""
+    """Prepare like the collector."""
     with connect(server.module(job)) as module:
         module.prepare()
 
@@ -44,14 +44,14 @@ def insert_some(server: ServerUnderTest, job: Job, count: int = 8, first: int = 
 
 
 def make_tables(server: ServerUnderTest, job: Job) -> None:
-    """Prepare, and have the tables appear."""
+    """Prepare, and make the tables visible."""
     prepare_tables(server, job)
     if server.tables_come_with_events:
         insert_some(server, job)
 
 
 def count_events(server: ServerUnderTest, job: Job, expected: int = 0) -> int | None:
-    """Events in the tables. A busy server may take a moment to show the last of those `expected`."""
+    """Events in the tables. A busy server may take a moment to show the last of the `expected` ones."""
     with connect(server.module(as_observer(job))) as module:
         return await_count(module.count, expected, max(_VISIBLE_S, module.settle_s))
 
@@ -67,7 +67,7 @@ def test_prepare_keeps_earlier_data_otherwise(server: ServerUnderTest, tables: T
 
 
 def test_cleaning_drops_the_tables_of_either_table_mode(server: ServerUnderTest) -> None:
-    """With their events. Each mode comes after itself and after the other."""
+    """With their events. Each mode follows itself and the other."""
     modes = table_modes(server.module_type)
     for tables in (*modes, *reversed(modes), modes[0]):
         job = new_job(SCHEMA, tables=tables)
@@ -104,7 +104,7 @@ def test_a_lost_connection_costs_one_count(server: ServerUnderTest) -> None:
     job = new_job(SCHEMA)
     prepare_tables(server, job)
     insert_some(server, job)
-    # A run of its own: a server may notice late that the connections before have ended.
+    # A run of its own: a server may notice late that earlier connections have ended.
     job = new_job(SCHEMA)
     with connect(server.module(job)) as module:
         assert server.kill_connections(job.run_id) >= 1
@@ -136,7 +136,7 @@ def test_only_one_run_at_a_time(server: ServerUnderTest) -> None:
             second.lock().__enter__()
         for secret in second.options.secrets():
             assert secret not in str(refused.value)
-        # The first has ended, though its connection has not.
+        # The first has ended, but not its connection.
         with second.lock():
             pass
 
@@ -160,11 +160,11 @@ def test_server_info_tells_version_and_settings(server: ServerUnderTest) -> None
         info = module.server_info()
     assert any(character.isdigit() for character in info["version"])
     assert info["settings"]
-    json.dumps(info)  # it goes into result.json
+    json.dumps(info)  # it is stored in result.json
 
 
 def test_what_an_acknowledgement_is_worth_is_declared_and_told(server: ServerUnderTest) -> None:
-    """Each setting that decides it is an option, or the server tells it."""
+    """Each setting that determines it is an option, or is reported by the server."""
     server.clear()
     with connect(server.module(new_job(SCHEMA))) as module:
         module.prepare()
@@ -203,12 +203,12 @@ def new_job_of(server: ServerUnderTest, **changes: object) -> Job:
 
 
 def list_table_names(job: Job) -> list[str]:
-    """All names that runs of the job's workload give to tables."""
+    """All names that runs of the job's workload may give to tables."""
     return [*job.all_table_names, job.schema.tags_table]
 
 
 def test_what_others_made_stays(server: ServerUnderTest) -> None:
-    """Under the names of all tables that the run doesn't need, and a run after it finds them, too."""
+    """Under the names of all tables that the run doesn't need; a run after it finds them, too."""
     workload = Temperature(device_spread=_FEW_DEVICES)
     for tables in table_modes(server.module_type):
         server.clear()
@@ -244,7 +244,7 @@ def test_a_name_that_is_needed_is_refused(server: ServerUnderTest, clean: bool) 
 
 
 def test_what_this_tool_made_goes(server: ServerUnderTest) -> None:
-    """Tables of another workload, too, if the database has a place for a mark."""
+    """Including tables of another workload, if the database can hold a mark."""
     job = new_job_of(server)
     if server.marks:
         other = new_job(replace(Sundry.schema, table=job.schema.table))
@@ -258,7 +258,7 @@ def test_what_this_tool_made_goes(server: ServerUnderTest) -> None:
 
 
 def test_no_index_is_made_on_what_others_made(server: ServerUnderTest) -> None:
-    """Queries may read it; they change nothing."""
+    """Queries may read it, but change nothing."""
     need_indexes(server)
     job = new_job_of(server, role=Role.READ)
     server.make_neighbour(job.schema.table)
@@ -310,7 +310,7 @@ def test_indexes_are_there_when_the_option_says(
 
 @contextmanager
 def prepare_again(server: ServerUnderTest, when: CreateIndices) -> Iterator[AnyModule]:
-    """The module of a run that goes on with the events of another one, its tables ready."""
+    """The module of a run that continues with the events of another one, with its tables ready."""
     job = new_job(Temperature.schema, batch=50, clean=False)
     with server.prepare(job, options={"create_indices": when}) as module:
         find_indexing(module).prepare_inserts()
@@ -348,7 +348,7 @@ def test_queries_find_no_index_that_no_insert_has_paid_for(server: ServerUnderTe
 
 
 def test_each_workload_has_its_own_indexes(server: ServerUnderTest) -> None:
-    """In one database, whichever is asked about first."""
+    """In one database, whichever is queried first."""
     need_indexes(server)
     for workload in (workload_of("count-events"), workload_of("last-point")):
         fill(server, workload)
@@ -375,7 +375,8 @@ def test_each_index_has_a_size(server: ServerUnderTest) -> None:
 
 
 LEAST_PER_EVENT, MOST_PER_EVENT = 2, 4_000
-"""Bytes. Four columns, compressed as well as can be, and with all that a table has before its first event."""
+"""Bytes. Four columns, compressed as well as possible, and with everything that a table has before its first
+event."""
 
 
 def test_the_size_on_disk_grows_with_the_events(server: ServerUnderTest) -> None:
@@ -395,7 +396,7 @@ def test_the_size_on_disk_grows_with_the_events(server: ServerUnderTest) -> None
             sizes.append(observer.storage())
         amid = observer.storage_during()
     if amid.reason is None:
-        # Nothing is written any more, so it is what is on disk.
+        # Nothing is being written now, so this is what is on disk.
         assert amid.total_bytes == pytest.approx(sizes[-1].total_bytes, rel=0.1)
         assert amid.level is None or 0 <= amid.level.events <= 2 * fill or amid.shared
     assert all(size.reason is None and size.source for size in sizes)
@@ -431,14 +432,14 @@ def make_own_job(
 
 
 def leave_out(server: ServerUnderTest) -> dict[str, object]:
-    """The server's options without what would shape tables of the module's."""
+    """The server's options, except those that affect the module's own tables."""
     kind = server.module_type
     shaping = list_shaping(kind.options_model, kind.CAPABILITIES.own_schema)
     return {name: default for name, default in shaping.items() if name in server.options}
 
 
 def write_own(server: ServerUnderTest, tags: Tags = Tags.ROW) -> list[str]:
-    """The module's tables as a workload would write them, with a column of its own."""
+    """The module's tables as a workload would define them, with an additional column."""
     job = make_own_job(server, [], tags, primary_key=PrimaryKey.NONE)[1]
     module = server.module(job, options=leave_out(server))
     assert isinstance(module, OwnTablesModule)
@@ -457,7 +458,7 @@ def need_own_tables(server: ServerUnderTest) -> None:
 
 
 def test_a_workloads_own_tables(server: ServerUnderTest, tables: Tables) -> None:
-    """Made, filled, counted, dropped by the next run, and added to by one that keeps them."""
+    """Made, filled, counted, dropped by the next run, and extended by one that keeps them."""
     if not server.module_type.CAPABILITIES.own_schema.language:
         job = make_own_job(server, ["CREATE TABLE :table ()"])[1]
         with pytest.raises(OptionError, match="takes no schema from a workload: "):

@@ -1,5 +1,5 @@
-"""Events that are stored in parts: with tags in a table of their own, or each value by itself. The same
-events come out of fewer bytes, and one of which a part is lost counts as lost."""
+"""Events that are stored in parts: with tags in a separate table, or each value by itself. They take fewer
+bytes for the same events, and an event that lost a part counts as lost."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _DEVICES = 3
 
 
 def need_table(server: ServerUnderTest) -> None:
-    """Skip the test if the module has no table of tags, and check that it says so."""
+    """Skip the test if the module has no tags' table, after checking that it says so."""
     schema = Temperature(tags="table").schema
     if server.can_hold(schema):
         return
@@ -56,7 +56,7 @@ def need_table(server: ServerUnderTest) -> None:
 def test_every_way_of_inserting_stores_events_without_their_tags(
     server: ServerUnderTest, encoding: Encoding
 ) -> None:
-    """All workloads, all key modes, and one table and several, take turns."""
+    """All workloads and all key modes, with one table and with several, in turn."""
     need_table(server)
     module = server.module_type
     keys, tables = key_modes(module), table_modes(module)
@@ -87,7 +87,7 @@ def count_devices(server: ServerUnderTest, workload: Workload) -> int | None:
 
 
 def test_exactly_once_by_the_id(server: ServerUnderTest, thorough_fault: Fault) -> None:
-    """The look-up of an event goes by its device's id, in every key mode and encoding in turn."""
+    """Events are looked up by their device's id, in every key mode and encoding in turn."""
     need_table(server)
     module = server.module_type
     keys = key_modes(module)
@@ -100,9 +100,9 @@ def test_exactly_once_by_the_id(server: ServerUnderTest, thorough_fault: Fault) 
 
 
 def test_a_run_goes_on_with_the_devices_that_are_there(server: ServerUnderTest) -> None:
-    """Their ids are those of the run before, and more devices find their place beside them."""
+    """Their ids are those of the previous run, and further devices get ids of their own."""
     need_table(server)
-    # With twice as many devices, time goes half as fast: it is to go on from where it was.
+    # With twice as many devices, time passes half as fast: it must continue where it was.
     for run, (devices, first) in enumerate(((2, 0), (2, 8), (4, 32))):
         workload = Sundry(seed=2, device_spread=devices, tags="table")
         job = new_job(workload.schema, batch=4, clean=not first)
@@ -116,7 +116,7 @@ def test_a_run_goes_on_with_the_devices_that_are_there(server: ServerUnderTest) 
 
 
 def test_tables_with_tags_elsewhere_are_told_apart(server: ServerUnderTest) -> None:
-    """Before anything is inserted or asked."""
+    """Before anything is inserted or queried."""
     need_table(server)
     for before, after in (("row", "table"), ("table", "row")):
         fill(server, Temperature(tags=before), [(0, 0, 5)])
@@ -150,7 +150,7 @@ READING: Sequence[dict[str, object]] = (
 
 
 def test_tags_are_read_in_every_place(server: ServerUnderTest) -> None:
-    """In conditions, in figures, as groups and as values, alone and beside those of events."""
+    """In conditions, in figures, as groups and as values, alone and together with events' columns."""
     need_table(server)
     fill(server, TRUCKS, [(0, 0, 200)])
     stored = Stored(TRUCKS, [StoredPart(0, 0, 200)])
@@ -167,7 +167,7 @@ def test_tags_are_read_in_every_place(server: ServerUnderTest) -> None:
 
 
 def test_own_queries_have_the_same_answers(server: ServerUnderTest) -> None:
-    """Also those that are tuned for indices, which come last."""
+    """Including those tuned for indexes, which come last."""
     need_table(server)
     names = server.queries_of(server.module_type)
     for kind in (Temperature, Cpu):
@@ -216,7 +216,8 @@ def test_an_event_that_lost_a_value_is_not_whole(
         assert look_up(observer, workload, parts) == whole
 
         lost = np.zeros(_COUNT, dtype=np.bool_)
-        # An event may lose several values; it is missing once. The last column is what events are counted by.
+        # An event may lose several values, but is missing once. The last column is the one by which events
+        # are counted.
         fields = [column for column in workload.schema.columns if column.name in names]
         nullable = next(column.name for column in fields if column.nullable)
         first, second = (device.decode() for device in block.devices[:2].tolist())
@@ -234,7 +235,8 @@ def test_an_event_that_lost_a_value_is_not_whole(
         assert found == whole.model_copy(
             update={"missing": missing, "incomplete": found.incomplete}
         )
-        # Where nothing is left of what events are counted by, they look as if they were gone altogether.
+        # If the value by which events are counted is gone, too, an event looks as if it were missing
+        # entirely.
         assert 0 < found.incomplete <= missing
     check_next_run(server, job, workload)
 
@@ -248,14 +250,15 @@ def describe_run(job: Job, **data: Any) -> RunSettings:
 
 
 def find_lacking(block: EventBlock) -> dict[str, int]:
-    """As writers tell it."""
+    """The counts in the form in which writers report them."""
     return {name: len(block) - count_there(block, name) for name in block.missing}
 
 
 def check_counted(
     observer: AnyModule, workload: Workload, there: Mapping[str, int], lost: NDArray[np.bool_]
 ) -> None:
-    """The run's count says which columns lack values: no more events are whole than these have values."""
+    """The run's count names the columns that lack values: no more events are complete than these have
+    values."""
     lacking = find_lacking(workload.block(0, 0, _COUNT))
     prepared = Preparation(describe_run(observer.job), observer, workload)
     verification, values = count_stored(describe_run(observer.job), prepared, _COUNT, lacking)
@@ -268,7 +271,7 @@ def check_counted(
 
 
 def check_next_run(server: ServerUnderTest, job: Job, workload: Workload) -> None:
-    """What was lost before a run is not lost in it."""
+    """What was lost before a run doesn't count as lost in it."""
     settings = describe_run(job, clean=False)
     module = server.module(replace(as_observer(job), clean=False))
     prepared = Preparation(settings, module, workload)
@@ -302,7 +305,7 @@ def test_an_event_whose_tags_are_lost_is_missing(server: ServerUnderTest) -> Non
         assert (lookup.missing, lookup.doubled) == (_COUNT // _DEVICES, 0)
         lost = Preparation(describe_run(job), observer, workload).find_lost_devices([0])
         assert lost == [f"table events_tags has {_DEVICES - 1} devices instead of {_DEVICES}"]
-        # Where others' are there, too, their number doesn't tell.
+        # If others' devices are there, too, their number proves nothing.
         store_devices_of(server.module(job), workload, 1)
         after = Preparation(describe_run(job, clean=False), observer, workload)
         text = f"{_COUNT // _DEVICES} events have no row in table events_tags"
