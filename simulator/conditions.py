@@ -1,4 +1,4 @@
-"""Models of what people write in files and on the command line: a value of another type than its field's is
+"""Models of what people write in files and on the command line: a value that isn't of its field's type is
 read as it was meant, or refused with a remedy. Also, which conditions of a measurement a setting changes.
 
 An option declares its condition in its annotation, `batch: Annotated[int, Condition.BATCH]`; a module

@@ -74,8 +74,8 @@ class Histogram:
 
     @property
     def counts(self) -> IntArray:
-        """Requests in each bucket. HistogramError if the text is damaged, or has another layout than this
-        class."""
+        """Requests in each bucket. HistogramError if the text is damaged, or its layout differs from this
+        class's."""
         if self._counts is not None:
             return self._counts
         try:
@@ -238,7 +238,7 @@ class LatencyRecorder:
 
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
     """The sum of histograms: percentiles can't be averaged, but counts can be added. HistogramError if one is
-    damaged, or has other digits than the first."""
+    damaged, or has a different number of digits from the first."""
     total: IntArray | None = None
     for histogram in histograms:
         counts = histogram.counts

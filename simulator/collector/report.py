@@ -105,7 +105,7 @@ def make_early_report(
     writers = _merge(group.load, parts, barrier)
     writers.invalid_reasons = [reason]
     if group.load.duration_s is None:
-        # The figure would cover other events than requested.
+        # The figure would cover other events than those requested.
         writers.rate_per_s = writers.rate_per_s_mean_duration = None
     _add_metrics(writers, prepared)
     report.run.groups.append(writers)

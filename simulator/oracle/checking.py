@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _AnswerToCheck:
-    """The same answer to the same question, from all readers that got it."""
+    """The same answer to the same execution of a query, from all readers that got it."""
 
     query: str
     bound: BoundQuery

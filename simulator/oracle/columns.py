@@ -180,7 +180,7 @@ _LOW_BITS = 0xFFFF_FFFF
 
 @dataclass(frozen=True)
 class Sums:
-    """Sums of a column's values in each group."""
+    """Count, sums and extrema of a column's values in each group."""
 
     count: NDArray[np.int64]
     total: NDArray[np.float64]

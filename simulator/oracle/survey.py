@@ -30,7 +30,7 @@ class Beginning:
     first_event: int = 0
     """Without a history: the number of every writer's first event."""
     next_events: Mapping[int, int] = field(default_factory=dict)
-    """With a history: from which number each worker continues that has stored something."""
+    """With a history: from which number each worker that has stored something continues."""
     is_certain: bool = True
     """With a history: whether all events before these numbers are stored, and nothing else."""
 

@@ -200,8 +200,8 @@ class ServerUnderTest(ABC):
         return []
 
     def size_on_disk(self, table: str) -> int | None:
-        """A table's bytes with its indexes, measured in another way than the module's; None if there is no
-        other."""
+        """A table's bytes with its indexes, measured independently of the module; None if that is
+        impossible."""
         return None
 
     @abstractmethod

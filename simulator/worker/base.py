@@ -251,8 +251,7 @@ def read_progress(
     most: int | None = None,
     failed: int = 0,
 ) -> Progress:
-    """What the recorder knows so far. Called in another thread than the one that sends requests, which is
-    held up by some 20 µs.
+    """What the recorder knows so far. Not called in the sender's thread, which is held up by some 20 µs.
 
     `most`: the events of the whole stage, if they end it. `failed`: requests that were given up, which the
     recorder doesn't count as done.

@@ -189,7 +189,7 @@ class Recorder:
             self.measured += events
         if answered - self._last >= GAP_S:
             self._gaps.append((self._last - self._origin, answered - self._origin))
-        # Answers may be recorded in another order than they arrived in.
+        # Answers may not be recorded in the order of their arrival.
         self._last = max(self._last, answered)
 
     def leave_unsent(self, due: float, events: int) -> None:

@@ -213,7 +213,7 @@ class Workload(ABC):
 
     def device_rows(self, worker: int) -> Iterator[Mapping[str, NDArray[Any]]]:
         """The columns of `Schema.tags_row` of all of the worker's devices, some thousand at a time.
-        OptionError if the devices have other names than those of this class."""
+        OptionError if the devices aren't named as in this class."""
         count = self.device_count(worker)
         for first in range(0, count, DEVICE_ROWS):
             columns = self._describe_devices(worker, first, min(DEVICE_ROWS, count - first))

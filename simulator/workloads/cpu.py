@@ -63,7 +63,7 @@ _ENVIRONMENTS = ("production", "staging", "test")
 # A 64-bit word gives five numbers of 12 bits; two words give the ten metrics.
 _WORDS, _NUMBERS, _BITS = 2, 5, np.uint64(12)
 
-# A host's attributes follow from its number, so that neighbours differ, and workers, too.
+# A host's attributes follow from its number, so neighbours differ, and so do workers.
 _WORKERS_APART = 7919
 _MOST_DEALT_BYTES = 1 << 24
 """The most memory for one worker's tags of events in turn."""

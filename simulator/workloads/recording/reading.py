@@ -42,7 +42,7 @@ _COLUMN = re.compile(r"In CSV column #(\d+): (?:Row #(\d+): )?.*invalid value '(
 
 
 class Wider(Exception):
-    """A column needs another type than its first values suggested: read again."""
+    """A column needs a different type from what its first values suggested: read again."""
 
     def __init__(self, column: str, type_: pa.DataType) -> None:
         super().__init__(column)
@@ -257,7 +257,7 @@ class CsvForm:
 
 def sniff(file: Path, settings: Recorded) -> CsvForm:
     """The form of a CSV file, from its first lines, as far as the settings don't give it. OptionError if it
-    has another encoding than UTF-8, or isn't text."""
+    isn't in UTF-8, or isn't text."""
     import csv
 
     with pa.input_stream(str(file), compression="detect") as stream:
