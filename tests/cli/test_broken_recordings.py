@@ -78,7 +78,7 @@ BROKEN: dict[str, tuple[Make, str]] = {
             lambda pa: {"ts": times(pa), "v": pa.array([1.0] * ROWS), "w": pa.array([2.0] * ROWS)},
             ["ts", "v", "v"],
         ),
-        "several columns called v",
+        "several columns named v",
     ),
     "parquet-decimal-of-76-digits": (
         parquet_of(
@@ -124,7 +124,7 @@ BROKEN: dict[str, tuple[Make, str]] = {
     "latin-1": (content(SOUND.replace(b"pump-1", "pömp".encode("latin-1"))), "isn't UTF-8"),
     "two-columns-of-one-name": (
         content(csv(rows(), "ts,pump,pump")),
-        "several columns called pump",
+        "several columns named pump",
     ),
     "a-column-without-a-name": (
         content(csv(rows(), "ts,,pressure")),
@@ -191,7 +191,7 @@ BROKEN: dict[str, tuple[Make, str]] = {
         lambda folder: "http://127.0.0.1:9/pumps.csv",
         "can't be fetched",
     ),
-    "address-of-no-kind": (lambda folder: "gopher://pumps/pumps.csv", "install what it needs"),
+    "address-of-no-kind": (lambda folder: "gopher://pumps/pumps.csv", "install its package"),
 }
 """Name -> how it is made, and what its line says."""
 

@@ -137,7 +137,7 @@ def test_a_name_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"no workload 'hose'; did you mean house.*ends in .yaml"):
         choose_workload("hose", config)
     taken = write(tmp_path, "mine.yml", f"# Mine\n{BOILERS.replace('boilers', 'machines', 1)}")
-    with pytest.raises(ConfigError, match=r"mine.yml:2: name: machines is a workload of this tool"):
+    with pytest.raises(ConfigError, match=r"mine.yml:2: name: machines is a built-in workload"):
         choose_workload(taken, config)
 
 

@@ -77,7 +77,7 @@ QUICK_S = 60.0
             ("query", "-t", "embedded", "--extra-option", "queries=count-event"),
             ["did you mean count-events?", "known:"],
         ),
-        (("query", "-t", "blackhole"), ["nothing that could be queried"]),
+        (("query", "-t", "blackhole"), ["stores nothing to query"]),
         (("insert", "-t", "embedded", "--executor", "kubernetes"), ["--executor local"]),
         ((*BLACKHOLE, "-c", "nowhere.yaml"), ["nowhere.yaml", "-c"]),
         ((*BLACKHOLE, "-c", "."), ["config file", "directory"]),
