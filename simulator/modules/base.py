@@ -338,7 +338,7 @@ class Module(ABC, Generic[OptionsT]):
         writer: Writer = resolve_name(self.client.writer)(self)
         return writer
 
-    # --- queries: which can be asked, by which statements, and who asks them
+    # --- queries: which ones, their statements, and who sends them
 
     def workload_queries(self) -> Mapping[str, Any]:
         """Statements of queries of the job's workload that aren't compiled from a description: the module's
@@ -414,7 +414,7 @@ class Module(ABC, Generic[OptionsT]):
     def drawn_queries(self) -> Mapping[str, Description]:
         """The queries whose parameters are drawn for each execution; OptionError as for `queries`."""
         drawn = {name: query for name, query in self._described().items() if query.is_drawn}
-        # Without any, the database needn't be asked what `workload_queries` may have to know.
+        # Without any, `workload_queries` isn't needed, which may have to query the database.
         return (
             {name: drawn[name] for name in self.choose_queries() if name in drawn} if drawn else {}
         )

@@ -66,7 +66,7 @@ class Request:
 
 
 def wrap_requests(requests: Iterable[Any], block: EventBlock, size: int) -> list[Request]:
-    """A payload for each of a block's requests of `size` events."""
+    """A request for each of a block's payloads, which have `size` events."""
     return [
         Request(data, stop - start, block, stop - 1)
         for data, (start, stop) in zip(requests, bounds(len(block), size), strict=True)

@@ -28,7 +28,7 @@ exact up to 2**53.
 
 The size on disk is the sum of the collections' figures (RocksDB's estimates) after a flush of the memory. It
 leaves out the write-ahead log and, in a cluster, the followers' copies. Compaction covers all of the server's
-data, and only superusers may request it: no named user is one.
+data, and only superusers may request it, which no named user is.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ from ..sending import CALLING, Completion, Encoder, Request, Writer
 
 
 class BlackholeOptions(InFlightOptions):
-    """Options of targets with `module: blackhole`; those of the encoder's payloads come on top."""
+    """Options of targets with `module: blackhole`, in addition to those of the encoder's payloads."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -72,7 +72,7 @@ class BlackholeOptions(InFlightOptions):
 
 
 class BlackholeWriter(Writer):
-    """Takes `delay_ms` for each request, however many are under way."""
+    """Takes `delay_ms` for each request, however many are in flight."""
 
     def __init__(self, module: Blackhole) -> None:
         options, job = module.options, module.job
@@ -80,7 +80,7 @@ class BlackholeWriter(Writer):
         self.max_in_flight = options.in_flight(job.load)
         self._delay_s = options.delay_ms / 1000
         self._held: deque[tuple[float, Request]] = deque()
-        """When each request ends; in the order of their ends."""
+        """When each request ends; in order."""
 
     def open(self) -> None:
         """Nothing to connect to."""
@@ -105,7 +105,7 @@ class BlackholeWriter(Writer):
 
 
 class Blackhole(Module[BlackholeOptions]):
-    """Stores nothing; the count is what the writers of a run say they discarded."""
+    """Stores nothing; the count is what a run's writers report as discarded."""
 
     name = "blackhole"
     CLIENTS: ClassVar[Mapping[str, Client]] = {LEAN: Client(f"{__name__}:BlackholeWriter", CALLING)}

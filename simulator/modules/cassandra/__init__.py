@@ -19,7 +19,7 @@ Each event is stored exactly once
 An INSERT with all key columns writes the same row no matter how often it is sent. So a request whose outcome
 is unknown (a lost connection, or a write timeout, after which it may still have been written) is sent again,
 and every failure is counted. The driver's own retries are off. With `client=official` and
-`client=execute_concurrent`, the driver sends the requests, see `official`.
+`client=execute_concurrent`, the driver sends the requests: see `official`.
 
 Queries
 -------
@@ -37,7 +37,7 @@ would have to; this counts in the query's time. Rows are received, and decoded o
   (to double, bigint or varint), and the client divides.
 - The newest event of each device is the first of its partition (PER PARTITION LIMIT 1).
 - Rows are sorted here: CQL sorts within a partition only. For the newest events of a window, each partition
-  returns no more than are wanted in total.
+  returns no more than the query's limit.
 
 The server's timeout applies to a whole aggregate, however it is paged, so an aggregate over a range of tokens
 may exceed it. Such a range is then queried partition by partition, a partition that exceeds it in slices of

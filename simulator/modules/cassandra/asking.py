@@ -179,7 +179,7 @@ def _skip(flags: int, body: bytes) -> int:
 
 
 def read_rows(answer: Answer) -> list[Row]:
-    """The rows of an answer; SimulatorError if it isn't in that form."""
+    """The rows of an answer; SimulatorError if it isn't in the expected form."""
     rows: list[Row] = []
     columns = list(answer.statement.prepared.columns)
     try:
@@ -309,7 +309,7 @@ class CassandraAsker(PooledChannel, Asker):
         if isinstance(asked.question, Statement):
             statement = self._statements.get(asked.question.text)
             if statement is not None and len(asked.executions) == 1:
-                # Most have one page, and end here.
+                # Most have one page, so nothing else is needed.
                 partition, values = asked.executions[0]
                 self.pool.send(partition, _EXECUTE, statement.execute(values), request)
                 return

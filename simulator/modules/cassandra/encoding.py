@@ -94,7 +94,7 @@ class Insert(NamedTuple):
 
 
 class CassandraEncoder(Encoder):
-    """Encodes batches of one partition each, or single inserts. A payload's data: a `Insert`. A partition is
+    """Encodes batches of one partition each, or single inserts. A payload's data: an `Insert`. A partition is
     a device, over all tables: within a keyspace, rows with the same partition key are one mutation,
     written and acknowledged as a whole, whichever tables they go to."""
 

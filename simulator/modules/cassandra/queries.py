@@ -179,7 +179,7 @@ class Computation(series.Partials):
         return (value - _EPOCH) // _MILLISECOND if isinstance(value, datetime) else value
 
     def bucket_of(self, time_ms: int) -> int:
-        """The begin of the bucket that contains a time."""
+        """The start of the bucket that contains a time."""
         return time_ms - time_ms % self.every_ms
 
 

@@ -2,9 +2,9 @@
 
 Each begins with steps that storage itself can do: `range`, `filter` and one aggregate per series (a field of
 a device). So Flux gets few rows, and aggregates them once more where a group has several devices. For a few
-devices with many events, this is four times as fast as an aggregate over all series (`group() |> min()`);
-only with thousands of devices it is slower. Each aggregate is a separate result (`yield`) and reads the
-events again: a stream that is used twice would be passed to Flux without aggregation.
+devices with many events, this is four times as fast as an aggregate over all series (`group() |> min()`); it
+is slower only with thousands of devices. Each aggregate is a separate result (`yield`) and reads the events
+again: a stream that is used twice would be passed to Flux without aggregation.
 https://docs.influxdata.com/influxdb/v2/query-data/optimize-queries/
 
 Flux itself joins the fields of an event (`pivot`), and checks a condition on one of several fields. An event

@@ -3,8 +3,9 @@
 Tables
 ------
 A workload's table is a table of IoTDB. The device's name is a TAG, and so is each text that describes the
-device; everything else but the time is a FIELD. The time column is called `time` in every table, as IoTDB 2.0
-requires, whatever the workload calls it. A device inside a document (workload cpu) gets a column of its own.
+device; everything else except the time is a FIELD. The time column is called `time` in every table, as IoTDB
+2.0 requires, whatever the workload calls it. A device inside a document (workload cpu) gets a column of its
+own.
 
 The only key of a table is its tags and time. So `--primary-key db` and `none` mean the same, and two events
 must never share device and millisecond. They don't: each of a workload's devices belongs to one worker, whose
@@ -160,7 +161,7 @@ _REGIONS_S = 30.0
 
 
 def _count_places(settings: Mapping[str, Any]) -> int | None:
-    """Ratis acknowledges what most replicas have, the other protocols what their leader has."""
+    """Ratis acknowledges what most replicas have; the other protocols, what the leader has."""
     copies = str(settings.get("data_replication_factor"))
     if "Ratis" not in str(settings.get("data_region_consensus_protocol_class")):
         return 1

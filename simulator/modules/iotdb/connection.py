@@ -55,7 +55,7 @@ _FETCH = begin_call("fetchResultsV2") + put_i32(3, _FETCH_ROWS) + put_bool(5, Tr
 _PIECE = 1 << 16
 _FRAME = struct.Struct("!i")
 _MOST_BYTES = 1 << 28
-"""A larger frame is no answer."""
+"""A larger frame isn't an answer."""
 _ALERT = b"\x15\x03"
 """The first byte of TLS's answer to a peer that doesn't use it; no frame is that large."""
 _CLOSE_S = 1.0

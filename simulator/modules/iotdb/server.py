@@ -176,7 +176,7 @@ class Server:
 
     def take(self) -> Connection:
         """A session, to be given back or given up. Raises as `connect`."""
-        # No check first: another thread could take the last one in between.
+        # No check first: another thread could take the last session in between.
         try:
             session = self._idle.pop()
         except IndexError:
@@ -318,7 +318,7 @@ class Server:
         return Storage(total_bytes=total, copies=int(copies), source=_SOURCE)
 
     def _list_sizes(self) -> list[str]:
-        """SHOW DATA REGIONS's rows for each copy of the database's regions."""
+        """The rows of SHOW DATA REGIONS for each copy of the database's regions."""
         regions = self.ask("SHOW DATA REGIONS")
         return [str(row[-1]) for row in regions if row[3] == self._options.place]
 

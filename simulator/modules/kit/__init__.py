@@ -1,1 +1,1 @@
-"""What modules of several databases have in common."""
+"""What modules of several databases share."""

@@ -1,11 +1,11 @@
 """HTTP/1.1 for measured requests: a pool of connections to the nodes of one server.
 
 Requests go to the nodes in turn. A node that can't be reached, or that received a request and didn't answer
-in time, is dead: it gets no requests until it passes a probe, which a thread sends meanwhile. Any answer is
-not enough: a node opens its port before it has joined the others, and then refuses requests. A request that
-couldn't be sent goes to the next node at once, since no node has any part of it. One that was sent is never
-repeated here, since only the module knows whether it may be. While all nodes are dead (or the only one is),
-requests themselves try them.
+in time, is dead: it gets no requests until it passes a probe, which a thread sends meanwhile. Not every
+answer counts: a node opens its port before it has joined the others, and then refuses requests. A request
+that couldn't be sent goes to the next node at once, since no node has any part of it. One that was sent is
+never repeated here, since only the module knows whether it may be. While all nodes are dead (or the only one
+is), requests themselves try them.
 """
 
 from __future__ import annotations
@@ -337,7 +337,7 @@ class _Node:
         """An idle connection that appears to be open, which then belongs to the caller."""
         while True:
             try:
-                # No check first: another thread could take the last one in between.
+                # No check first: another thread could take the last connection in between.
                 connection = self._idle.pop()
             except IndexError:
                 return None

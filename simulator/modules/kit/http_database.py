@@ -150,7 +150,7 @@ class HttpDatabase(HttpClient, Generic[HttpOptionsT]):
         return answer
 
     def parse(self, answer: Answer, *path: str) -> Any:
-        """An answer's JSON, or the part below these keys; SimulatorError if it isn't in that form."""
+        """An answer's JSON, or the part below these keys; SimulatorError if it has none."""
         try:
             return read_json(answer.body, *path)
         except SimulatorError as error:
@@ -332,7 +332,7 @@ class HttpAsker(Multiplexer, Asker, Generic[DatabaseT]):
 
 
 def read_json(body: bytes, *path: str) -> Any:
-    """An answer's JSON, or the part below these keys; SimulatorError if it isn't in that form."""
+    """An answer's JSON, or the part below these keys; SimulatorError if it has none."""
     try:
         document = orjson.loads(body)
         for key in path:

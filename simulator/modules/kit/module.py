@@ -264,7 +264,7 @@ class CreateIndices(StrEnum):
     BEFORE = "before"
     """With the tables: all inserts pay for them."""
     AFTER = "after"
-    """When the events are loaded, outside of the measurement; their creation time is kept."""
+    """When the events are loaded, outside of the measurement; the time this takes is kept."""
 
 
 _WORDS = {

@@ -233,7 +233,7 @@ class ClientAsker(Asker, BlockingChannel, Generic[ConnectionT]):
     def _take(self) -> Any:
         """An idle client, or another if one was lost."""
         try:
-            # No check first: another thread could take the last one in between.
+            # No check first: another thread could take the last client in between.
             return self._idle.pop()
         except IndexError:
             return self.make_client()

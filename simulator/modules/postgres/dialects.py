@@ -41,7 +41,7 @@ def _count_standbys(settings: Mapping[str, Any]) -> int | None:
 
 
 def _count_majority(settings: Mapping[str, Any]) -> int | None:
-    """Raft acknowledges what most replicas have."""
+    """Raft acknowledges an event once most replicas have it."""
     copies = re.search(r"num_replicas = (\d+)", str(settings.get("zone_configuration")))
     return int(copies[1]) // 2 + 1 if copies else None
 

@@ -19,11 +19,11 @@ interval above 1 ms would drop events, and is refused. A device has one event at
 
 **What is dropped.** Samples older than `-retentionPeriod` or further ahead than `-futureRetention` (two days)
 are dropped silently: a run with such events is refused if its times are known beforehand, and given up once
-they occur. So is a run whose series have more labels than `-maxLabelsPerTimeseries` (40), or longer ones than
-`-maxLabelValueLen` and `-maxLabelNameLen`.
+they occur. So is a run whose series have more labels than `-maxLabelsPerTimeseries` (40), or longer labels
+than `-maxLabelValueLen` and `-maxLabelNameLen`.
 
 **Visible.** A sample is visible some seconds after it was acknowledged; `/internal/force_flush`, which is
-called before counting, makes samples visible, except for background work under way. Queries use neither the
+called before counting, makes samples visible, except for background work in progress. Queries use neither the
 server's cache nor its latency offset. **On disk.** A sample is on disk within `-inmemoryDataFlushInterval` (5
 s): there is no write-ahead log, so a server that is killed loses up to that much.
 
