@@ -274,7 +274,7 @@ Consistency = Literal[
 
 
 class Flavor(StrEnum):
-    """Whose CQL it is."""
+    """The server whose CQL is spoken."""
 
     CASSANDRA = "cassandra"
     YCQL = "ycql"

@@ -32,7 +32,7 @@ from ..sending import Encoder, Request, Share, deal_block
 
 
 class Compression(StrEnum):
-    """What requests are compressed by."""
+    """The compression of requests."""
 
     NONE = "none"
     LZ4 = "lz4"
@@ -51,7 +51,7 @@ class Codecs(StrEnum):
 
 
 class Partition(StrEnum):
-    """What a partition of a table holds."""
+    """The time that one partition of a table covers."""
 
     NONE = "none"
     """Nothing: there is one partition."""

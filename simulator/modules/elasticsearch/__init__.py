@@ -71,7 +71,7 @@ if TYPE_CHECKING:
 
 
 class Flavor(StrEnum):
-    """What kind of server it is."""
+    """The kind of server."""
 
     ELASTICSEARCH = "elasticsearch"
     OPENSEARCH = "opensearch"

@@ -27,7 +27,7 @@ from .thrift import write_text
 
 
 class Model(StrEnum):
-    """How a database sees its events."""
+    """The data model: tables, or the tree of paths."""
 
     TABLE = "table"
     """As rows of tables."""

@@ -258,7 +258,7 @@ class TableModule(CountingModule[OptionsT, ConnectionT]):
 
 
 class CreateIndices(StrEnum):
-    """When the indexes that `Schema.indexes` derives are made."""
+    """When the indexes of `Schema.indexes` are created."""
 
     NO = "no"
     BEFORE = "before"

@@ -50,7 +50,7 @@ PGWIRE = (InsertMode.TRANSACTION, InsertMode.STATEMENT)
 
 
 class Partition(StrEnum):
-    """How much time one partition of a table has."""
+    """The time that one partition of a table covers."""
 
     HOUR = "hour"
     DAY = "day"

@@ -77,7 +77,7 @@ from .server import ALLOCATION, FIGURES_S, VISIBLE_S, Connection, Metrics, find_
 
 
 class ImportFormat(StrEnum):
-    """What a request's body is."""
+    """The format of a request's body."""
 
     AUTO = "auto"
     """Depending on the request: JSON if it has many events per device."""

@@ -32,7 +32,7 @@ class RecordedDefinition(Part):
     recorded: Recorded
     """The file and what its columns are."""
     queries: tuple[Query, ...] = ()
-    """What is asked beside the queries that all workloads with numbers have."""
+    """Queries beside those of all workloads with numbers."""
     # pydantic's models have a `schema` of their own.
     statements: Annotated[Mapping[str, tuple[str, ...]], BeforeValidator(read_statements)] = Field(
         default_factory=dict, alias="schema"
