@@ -181,7 +181,7 @@ def test_api_server_that_swallows_everything(
     began = time.monotonic()
     text = running.wait().error(1)
     assert time.monotonic() - began < 45
-    assert "out of reach" in text and "is left in the cluster" in text
+    assert "has been unreachable" in text and "is left in the cluster" in text
     proxy.mend()
     place = ("--namespace", namespace.name, "--config", tool.config)
     assert "Removed" in tool.run_here("clean", *place, "--running", "--yes").ok().out
