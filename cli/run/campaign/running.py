@@ -333,8 +333,10 @@ class _CampaignRun:
             estimates = estimate_campaign(jobs, self._prepared, self._campaign)
             for line in describe_times(jobs, estimates, self._campaign):
                 note(line)
+        question = self._campaign.question
+        limits = question.needed.list_limits() if question else ()
         for page in pages():
-            page.plan_jobs(names, set(names) - again)
+            page.plan_jobs(names, set(names) - again, limits)
         number = len(names) - len(jobs)
         try:
             for turn in turns:

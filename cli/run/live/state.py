@@ -137,6 +137,8 @@ class LiveState:
         self._jobs = _Section({})
         self._jobs_left: str | None = None
         self._limits: Sequence[RunLimit] = ()
+        self._required: Sequence[RunLimit] = ()
+        """The limits that a campaign's requirements state."""
 
     # --- what happens -----------------------------------------------------------------------------
 
@@ -207,9 +209,12 @@ class LiveState:
             self._runs.serial = self.serial
             self._run = None
 
-    def plan_jobs(self, names: Sequence[str], done: Collection[str]) -> None:
-        """The jobs of a campaign, and which of them are already done."""
+    def plan_jobs(
+        self, names: Sequence[str], done: Collection[str], limits: Sequence[RunLimit] = ()
+    ) -> None:
+        """The jobs of a campaign, which of them are already done, and the limits of those without any."""
         with self._change():
+            self._required = limits
             self._jobs.content = {
                 name: {"state": JobState.DONE if name in done else JobState.LEFT, "said": None}
                 for name in names
@@ -225,7 +230,7 @@ class LiveState:
     def note_limits(self, limits: Sequence[RunLimit]) -> None:
         """Note the limits that the following runs have to keep."""
         with self._change():
-            self._limits = limits
+            self._limits = limits or self._required
 
     def note_time_left(self, text: str) -> None:
         """Note how long all jobs will still take, in words."""

@@ -58,7 +58,8 @@ def test_totals_only_rise_over_all_runs() -> None:
 
 
 def test_a_page_begins_with_the_run_under_way_and_has_its_limits() -> None:
-    """Once workers have begun together with that, without the prefill before it."""
+    """Once workers have begun together with that, without the prefill before it. The limits are the run's
+    own, or those that the campaign requires."""
     clock = Clock()
     state = make_state(clock)
     state.note_limits([
@@ -70,6 +71,9 @@ def test_a_page_begins_with_the_run_under_way_and_has_its_limits() -> None:
         {"role": "write", "at_most": 100.0, "text": "p99=100ms"},
         {"role": "read", "at_most": 1000.0, "text": "query:range:p90=1s"},
     ]
+    state.plan_jobs(["a"], [], [RunLimit(measure=Measure.P99, at_most=500)])
+    state.note_limits([])
+    assert [limit["text"] for limit in state.describe()["limits"]] == ["p99=500ms"]
     clock.now = 1010.0
     state.begin_run("run 1")
     clock.now = 1020.0
