@@ -87,7 +87,9 @@ def test_a_table_with_other_keys_is_refused(server: QuestdbUnderTest) -> None:
     job = new_job(Temperature.schema, primary_key=PrimaryKey.CLIENT, clean=False)
     module = server.module(job)
     module.open()
-    with pytest.raises(SimulatorError, match=r"another primary key .* or with --primary-key none"):
+    with pytest.raises(
+        SimulatorError, match=r"a different primary key .* or with --primary-key none"
+    ):
         module.prepare()
     module.close()
 
