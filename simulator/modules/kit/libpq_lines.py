@@ -22,7 +22,7 @@ from psycopg.adapt import Transformer
 
 from ...encoding.postgres_rows import HEADER, SYNC
 from ..sending import Received, Rows, explain_length, most_answer_bytes
-from ..waiting import TIMEOUTS, Receiver
+from ..waiting import TIMEOUTS, Receiver, limit_waits
 from .libpq import Connection, list_types, lost, no_answer, read_error
 
 INT8_OID = 20
@@ -120,7 +120,7 @@ class MessageLine(Line):
         self._sent = 0
         # A blocking call is one system call; libpq's own calls, which prepare statements, keep their limits,
         # too.
-        self._receiver.limit(timeout_s)
+        limit_waits(self._socket, timeout_s)
 
     def send(self, question: Question) -> None:
         statement = question.statement
