@@ -171,7 +171,7 @@ def show_time(estimate: Estimate) -> str:
     return more + format_span(estimate.known_s)
 
 
-def _say_time(estimate: Estimate) -> str:
+def _format_estimate(estimate: Estimate) -> str:
     """`about 6 min`, `more than 40 s`."""
     return show_time(estimate) if estimate.open_runs else f"about {show_time(estimate)}"
 
@@ -186,7 +186,7 @@ def describe_times(
     alike: dict[str, list[str]] = {}
     for candidate in candidates if len(candidates) > 1 else ():
         own = [estimates[job.name] for job in jobs if job.candidate == candidate]
-        text = f"{format_count(len(own), 'job')}, {_say_time(add_up(own))}"
+        text = f"{format_count(len(own), 'job')}, {_format_estimate(add_up(own))}"
         alike.setdefault(text, []).append(str(candidate))
     for text, names in alike.items():
         yield f"{', '.join(names)}: {text}{' each' if len(names) > 1 else ''}"
@@ -400,7 +400,9 @@ class _CampaignRun:
         for page in pages():
             page.note_time_left(left)
         own = estimates[job.name]
-        note(f"job {number} of {len(self._campaign.names)}: {job.name}, {_say_time(own)}; {left}")
+        note(
+            f"job {number} of {len(self._campaign.names)}: {job.name}, {_format_estimate(own)}; {left}"
+        )
         return own
 
     def _forget_failures(self, turn: Turn) -> None:

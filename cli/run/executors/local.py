@@ -247,11 +247,10 @@ class _Run(RunUnderWay):
         with self._interrupts.shield():
             if self._asker is not None:
                 self._asker.stop()
-            try:
+            # The launcher may be unreachable.
+            with suppress(RunFailed):
                 for number in (signal.SIGTERM, signal.SIGKILL):
                     self._end_processes(number)
-            except RunFailed:
-                pass  # the launcher can't be reached
             if self._names:
                 self._launcher.kill()
             if self._asker is not None:
@@ -325,13 +324,13 @@ class Launcher:
     def _read(self) -> None:
         assert self._process.stdout is not None
         try:
-            for line in self._process.stdout:
-                message = json.loads(line)
-                self._lines += 1
-                if "pong" not in message:
-                    self._events.put(PartChanged(message))
-        except ValueError:
-            pass  # a line that was cut off when it died
+            # A line may be cut off when it dies.
+            with suppress(ValueError):
+                for line in self._process.stdout:
+                    message = json.loads(line)
+                    self._lines += 1
+                    if "pong" not in message:
+                        self._events.put(PartChanged(message))
         finally:
             self.gone.set()
             self._events.put(Failed(_ENDED))
