@@ -223,6 +223,10 @@ class Influxdb(ConnectedModule[InfluxOptions, "Connection"]):
         Encoding("single", {"insert_mode": "single"}, batched=False),
     )
 
+    # A query may miss the most recent of the acknowledged events:
+    # https://docs.influxdata.com/influxdb/v2/reference/key-concepts/design-principles/
+    settle_s = 5.0
+
     @classmethod
     def encoder(cls, options: InfluxOptions, job: Job) -> LineEncoder:
         return LineEncoder(job, options.gzip)
