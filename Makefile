@@ -127,7 +127,7 @@ comparison-check: $(VENV)/tool
 	@$(BIN)/python run.py results check comparison/results/*.tar.xz
 
 comparison-table: $(VENV)/tool
-	$(BIN)/python -m comparison.table
+	$(BIN)/python -m comparison
 
 clean:
 	rm -rf $(VENV)

@@ -1,28 +1,27 @@
-"""The tables of results in `comparison/README.md`, and the front page's picture: `make comparison-table`.
+"""The tables of `comparison/README.md`, and the front page's findings, from the kept results.
 
 The fleet's figures are those of the site that `publish` makes of the same results. `tests/test_comparison.py`
-holds page, picture and results together.
+holds pages, pictures and results together.
 """
 
 from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import dist, log
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from textwrap import fill
 
 from cli.results.caveats import Place
+from cli.results.conditions import find_acknowledgement
 from cli.results.kept import SUFFIX
 from cli.results.matrix import CandidateFigures, Matrix, collect_samples
 from cli.results.model import Result
 from cli.results.published import Candidate, Cell, Field, Row, find_candidates, make_fields
 from cli.results.sources import find_sources
 from cli.results.statistics import find_mean
-from cli.show.drawing import make_standalone_svg
-from cli.show.vega import INK, choose_colour
 from simulator.contract import GroupResult
 from simulator.units import format_count, format_digits
 
@@ -31,12 +30,16 @@ RESULTS = ROOT / "comparison" / "results"
 FLEET = RESULTS / f"fleet{SUFFIX}"
 BEGIN, END = "<!-- comparison: made by `make comparison-table` -->", "<!-- comparison: end -->"
 _BLOCK = re.compile(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
+_WIDTH = 140
+"""The characters in a line of the repository's pages."""
 
+INSERTS, CAPACITY = "inserts/s", "capacity at p99 ≤ 100 ms, events/s"
+QUERIES, DISK = "ten queries, ms", "bytes/event"
 COLUMNS: Mapping[str, tuple[str, str | None]] = {
-    "inserts/s": ("inserts", "fill"),
-    "capacity at p99 ≤ 100 ms, events/s": ("capacity", "capacity"),
-    "ten queries, ms": ("hot", "questions"),
-    "bytes/event": ("disk", None),
+    INSERTS: ("inserts", "fill"),
+    CAPACITY: ("capacity", "capacity"),
+    QUERIES: ("hot", "questions"),
+    DISK: ("disk", None),
     "CPU µs/event": ("cpu", "fill"),
     "outage after SIGKILL, s": ("outage", "kill"),
 }
@@ -50,24 +53,25 @@ def make_table(folder: Path) -> str:
     """The table in Markdown, with its notes. Each cell has the mean of the repetitions and their range, bold
     if it leads."""
     sources = find_sources([folder])
-    field = make_fields(find_candidates(sources))[0]
-    columns = [[_find_cell(field, row, *place) for row in field.rows] for place in COLUMNS.values()]
+    fleet = make_fields(find_candidates(sources))[0]
+    columns = [[find_cell(fleet, row, *place) for row in fleet.rows] for place in COLUMNS.values()]
     shown = [
         list(map(show_cell, cells, _find_leaders(map(_read_figures, cells)))) for cells in columns
     ]
     lines = [["candidate", *COLUMNS, LOST], ["---"] * (len(COLUMNS) + 2)]
-    for row, *cells in zip(field.rows, *shown, strict=True):
+    for row, *cells in zip(fleet.rows, *shown, strict=True):
         lines.append([row.candidate.name, *cells, _show_losses(row.candidate)])
     return "\n\n".join(
         filter(None, [
-            _write_table(lines),
-            _list_notes([row.candidate for row in field.rows]),
+            write_table(lines),
+            _list_notes([row.candidate for row in fleet.rows]),
             _describe([source.result for source in sources.done]),
         ])
     )  # fmt: skip
 
 
-def _write_table(lines: Iterable[Sequence[str]]) -> str:
+def write_table(lines: Iterable[Sequence[str]]) -> str:
+    """The table in Markdown: the heading, what follows it, and the rows."""
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
@@ -77,8 +81,9 @@ def _list_notes(candidates: Iterable[Candidate]) -> str:
     )
 
 
-def _find_cell(field: Field, row: Row, aspect: str, step: str | None) -> Cell | None:
-    for column, cell in zip(field.columns, row.cells, strict=True):
+def find_cell(fleet: Field, row: Row, aspect: str, step: str | None) -> Cell | None:
+    """A row's cell of this aspect and step."""
+    for column, cell in zip(fleet.columns, row.cells, strict=True):
         if column.aspect.key == aspect and step in (None, column.test):
             return cell
     return None
@@ -116,13 +121,14 @@ def show_cell(cell: Cell | None, leads: bool) -> str:
 
 def _show_losses(candidate: Candidate) -> str:
     """The acknowledged events that were missing after the fault: the fewest and the most of a repetition."""
-    losses = _count_losses(candidate)
+    losses = count_losses(candidate)
     if not losses:
         return "-"
     return " to ".join(dict.fromkeys(f"{count:,}" for count in (min(losses), max(losses))))
 
 
-def _count_losses(candidate: Candidate) -> list[int]:
+def count_losses(candidate: Candidate) -> list[int]:
+    """The acknowledged events that were missing after the fault, for each repetition."""
     groups = [run.group for source in candidate.sources for run in source.result.writers]
     counts = [_count_lost(group) for group in groups if group.lookup]
     return [count for count in counts if count is not None]
@@ -166,10 +172,11 @@ def _describe_windows(results: Sequence[Result]) -> str:
 
 
 def make_reference_table(folder: Path) -> str:
-    """The reference's table in Markdown: inserts by each number of workers, and each query's time. Each cell
-    has the mean of the repetitions' means and their range, bold as in the fleet's table."""
+    """The reference's table in Markdown: inserts by each number of workers, each query's time, and the disk.
+    Each cell has the mean of the repetitions' means and their range, bold as in the fleet's table."""
     sources = find_sources([folder])
     candidates = find_candidates(sources)
+    (reference, *_) = make_fields(candidates)
     repetitions = {candidate.name: _collect_repetitions(candidate) for candidate in candidates}
     places = sorted({place for cells in repetitions.values() for place in cells}, key=_order)
     shown = []
@@ -180,10 +187,16 @@ def make_reference_table(folder: Path) -> str:
             for values in column
         )
         shown.append([_write_range(place, *cell) for cell in zip(column, leaders, strict=True)])
-    lines = [["candidate", *map(_head, places)], ["---"] * (len(places) + 1)]
+    sizes = {
+        row.candidate.name: show_cell(cell, cell.rank == "1")
+        for row in reference.rows
+        if (cell := find_cell(reference, row, *COLUMNS[DISK]))
+    }
+    shown.append([sizes.get(name, "-") for name in repetitions])
+    lines = [["candidate", *map(_head, places), DISK], ["---"] * (len(places) + 2)]
     lines += map(list, zip(repetitions, *shown, strict=True))
     results = [source.result for source in sources.done]
-    parts = [_write_table(lines), _list_notes(candidates), _describe_cells(results)]
+    parts = [write_table(lines), _list_notes(candidates), _describe_cells(results)]
     return "\n\n".join(filter(None, parts))
 
 
@@ -218,102 +231,100 @@ def _write_range(place: Place, values: Sequence[float], leads: bool) -> str:
     return f"**{middle}** ({low} to {high})" if leads else f"{middle} ({low} to {high})"
 
 
-PAGE = ROOT / "comparison" / "README.md"
-TABLES: Mapping[str, Callable[[Path], str]] = {
-    "fleet": make_table,
-    "temperature": make_reference_table,
+# --- which two to look at -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Case:
+    """What somebody needs of a database of the fleet."""
+
+    about: str
+    prefers: str
+    """The heading of the figure that matters most."""
+    needs: Mapping[str, float] = field(default_factory=dict)
+    """Heading -> what every repetition must have reached."""
+
+
+CASES = (
+    Case("100,000 devices, an event in ten seconds each, little disk", DISK, {CAPACITY: 10_000}),
+    Case("ten devices, heavy dashboards", QUERIES),
+)
+_LOOKED_AT = 2
+
+
+def make_cases(folder: Path) -> str:
+    """For each case the two candidates that are best by the figure that matters most, among those that have
+    what is needed: of all, and of those that acknowledge what is on disk."""
+    (fleet, *_) = make_fields(find_candidates(find_sources([folder])))
+    lines = [
+        ["your case", "look at", "if what is acknowledged must be on disk"],
+        ["---"] * 3,
+    ]
+    for case in CASES:
+        needed = "".join(f", {name}: at least {least:,.0f}" for name, least in case.needs.items())
+        able = [row for row in fleet.rows if _can(fleet, row, case)]
+        kept = [row for row in able if _is_on_disk(row.candidate)]
+        choices = [_choose(fleet, rows, case.prefers) for rows in (able, kept)]
+        lines.append([f"**{case.about}** (by {case.prefers}{needed})", *choices])
+    return write_table(lines)
+
+
+def _can(fleet: Field, row: Row, case: Case) -> bool:
+    for heading, least in case.needs.items():
+        cell = find_cell(fleet, row, *COLUMNS[heading])
+        if cell is None or min(cell.shown.figures.scores) < cell.shown.aspect.to_speed(least):
+            return False
+    return find_cell(fleet, row, *COLUMNS[case.prefers]) is not None
+
+
+def _is_on_disk(candidate: Candidate) -> bool:
+    acknowledgement = find_acknowledgement(candidate.sources[0].result)
+    on_disk = acknowledgement is not None and acknowledgement.on_disk is True
+    return on_disk and not any(count_losses(candidate))
+
+
+def _choose(fleet: Field, rows: Iterable[Row], heading: str) -> str:
+    cells = [(row.candidate.name, find_cell(fleet, row, *COLUMNS[heading])) for row in rows]
+    found = sorted(
+        ((cell.share, name, cell.text) for name, cell in cells if cell), key=lambda one: -one[0]
+    )
+    return ", ".join(f"{name} ({text})" for _, name, text in found[:_LOOKED_AT]) or "-"
+
+
+# --- pages --------------------------------------------------------------------------------------------
+
+PAGE, FRONT = ROOT / "comparison" / "README.md", ROOT / "README.md"
+BLOCKS: Mapping[str, tuple[str, Callable[[Path], str]]] = {
+    "cases": ("fleet", make_cases),
+    "fleet": ("fleet", make_table),
+    "temperature": ("temperature", make_reference_table),
 }
-"""The results whose tables the page has, and what makes each."""
+"""The blocks of the page -> the results that they are made of, and what makes them."""
 
 
 def make_block(name: str) -> str:
-    """The table of these results; nothing where nothing is measured yet."""
-    file = RESULTS / f"{name}{SUFFIX}"
-    return TABLES[name](file) if file.is_file() else ""
+    """A block of the page; nothing where nothing is measured yet."""
+    results, make = BLOCKS[name]
+    file = RESULTS / f"{results}{SUFFIX}"
+    return make(file) if file.is_file() else ""
+
+
+def make_findings(files: Iterable[Path]) -> str:
+    """The findings that were written about the campaigns, as the front page lists them."""
+    return "\n".join(
+        fill(f"* **{claim}**: {text}", _WIDTH, subsequent_indent="  ", break_on_hyphens=False,
+             break_long_words=False)
+        for file in files
+        for claim, text in find_sources([file]).findings.items()
+    )  # fmt: skip
+
+
+def list_published() -> list[Path]:
+    """The kept campaigns, in the order of the page."""
+    return [RESULTS / f"{name}{SUFFIX}" for name in ("fleet", "temperature", "versions")]
 
 
 def complete_page(page: str, blocks: Iterable[str]) -> str:
     """The page with these blocks between its marks, in their order."""
     left = iter(blocks)
     return _BLOCK.sub(lambda _: "\n".join(filter(None, [BEGIN, next(left), END])), page)
-
-
-# --- the front page's picture ------------------------------------------------------------------------
-
-PICTURE = ROOT / "img" / "comparison.svg"
-
-
-def make_picture(folder: Path) -> str:
-    """An SVG with a point for each candidate of the fleet: how long the ten queries take, by how many events
-    it takes in. A point's size is what an event takes on disk, a cross where that isn't known; who lost
-    acknowledged events has another colour. It follows the viewer's light or dark theme."""
-    rows = list(_list_points(make_fields(find_candidates(find_sources([folder])))[0]))
-
-    def axis(field: str, title: str) -> dict[str, Any]:
-        scale = {"type": "log", "nice": False, "padding": 24}
-        return {"field": field, "type": "quantitative", "title": title, "scale": scale,
-                "axis": {"grid": True, "format": "~s", "tickCount": 6}}  # fmt: skip
-
-    place: dict[str, Any] = {"x": axis("inserts", "inserts/s (more is better)"),
-             "y": axis("ms", "the ten queries, ms (less is better)")}  # fmt: skip
-    loses: dict[str, Any] = {"field": "loses", "type": "nominal", "title": None,
-             "scale": {"domain": list(_LOSSES), "range": [choose_colour(0), choose_colour(3)]},
-             "legend": {"orient": "top"}}  # fmt: skip
-    size: dict[str, Any] = {"field": "bytes", "type": "quantitative",
-            "title": "bytes per event (cross: not known)",
-            "scale": {"type": "linear", "domain": [0, 300], "range": [0, 900]},
-            "legend": {"orient": "bottom", "columns": 3, "titleLimit": 0, "values": [30, 100, 300],
-                       "symbolFillColor": "#8888"}}  # fmt: skip
-    known = {"filter": "datum.bytes > 0"}
-    layers: list[dict[str, Any]] = [
-        {"mark": {"type": "circle", "opacity": 0.55}, "transform": [known],
-         "encoding": {**place, "color": loses, "size": size}},
-        {"mark": {"type": "point", "shape": "cross", "size": 70},
-         "transform": [{"filter": "datum.bytes === null"}], "encoding": {**place, "color": loses}},
-    ]  # fmt: skip
-    name = {"field": "name", "type": "nominal"}
-    for below, dy in ((False, -9), (True, 16)):
-        layers.append({
-            "mark": {"type": "text", "align": "left", "dx": 9, "dy": dy, "color": INK},
-            "transform": [{"filter": {"field": "below", "equal": below}}],
-            "encoding": {**place, "text": name},
-        })  # fmt: skip
-    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "width": 620, "height": 380,
-            "data": {"values": rows}, "layer": layers}  # fmt: skip
-    return make_standalone_svg(spec, "auto")
-
-
-_LOSSES = ("keeps what it has acknowledged", "lost acknowledged events after SIGKILL")
-
-
-_CROWDED = 0.1
-"""Points as near as this (natural logarithms of their figures) have their names above and below."""
-
-
-def _list_points(field: Field) -> Iterator[dict[str, Any]]:
-    places: list[tuple[float, float]] = []
-    for row in field.rows:
-        times, inserts, disk = (
-            cell.shown.value if (cell := _find_cell(field, row, *COLUMNS[heading])) else None
-            for heading in ("ten queries, ms", "inserts/s", "bytes/event")
-        )
-        if times is None or inserts is None:
-            continue
-        place = (log(inserts), log(times))
-        crowded = any(dist(place, other) < _CROWDED for other in places)
-        places.append(place)
-        yield {
-            "name": row.candidate.name, "ms": times, "inserts": inserts, "bytes": disk,
-            "loses": _LOSSES[max(_count_losses(row.candidate), default=0) > 0], "below": crowded,
-        }  # fmt: skip
-
-
-def main() -> None:
-    """Write the page's tables, and the picture."""
-    PAGE.write_text(complete_page(PAGE.read_text(), map(make_block, TABLES)))
-    if FLEET.is_file():
-        PICTURE.write_text(make_picture(FLEET))
-
-
-if __name__ == "__main__":
-    main()

@@ -8,30 +8,41 @@ import re
 import signal
 import subprocess
 import sys
+from html import unescape
+from itertools import combinations, product
 from pathlib import Path
 
 import psutil
 import pytest
 
-from cli.results.kept import is_kept
+from cli.commands.results import write_command
+from cli.results.kept import SUFFIX, is_kept
 from cli.results.model import Result
 from cli.results.publication import check_publication
+from cli.results.published import find_candidates, make_fields
+from cli.results.sources import find_sources
 from cli.run.campaign.campaign import Campaign, list_permissions, open_campaign
 from cli.run.campaign.running import prepare
+from cli.show.site import make_site
 from cli.system.processes import Interrupts
+from comparison.picture import PICTURE, make_picture
 from comparison.server import list_alive
 from comparison.table import (
     BEGIN,
+    BLOCKS,
     COLUMNS,
     END,
     FLEET,
+    FRONT,
     LOST,
     PAGE,
-    PICTURE,
-    TABLES,
+    RESULTS,
+    STORED,
     complete_page,
+    list_published,
     make_block,
-    make_picture,
+    make_cases,
+    make_findings,
     make_reference_table,
     make_table,
 )
@@ -44,6 +55,7 @@ from .cli.test_pictures import list_labels
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "comparison"
 PUBLISHED = sorted((FOLDER / "results").iterdir())
+TEMPERATURE = RESULTS / f"temperature{SUFFIX}"
 MOST_BYTES, MOST_FILES = 8_000_000, 60
 
 
@@ -57,8 +69,10 @@ def read_campaign(name: str, size: str | None, tmp_path: Path) -> Campaign:
     return open_campaign(file, config, tmp_path / "out", Interrupts(), size=size)
 
 
-@pytest.mark.parametrize("size", [None, "quick"])
-@pytest.mark.parametrize("name", ["fleet", "temperature", "versions"])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    list(product(("fleet", "temperature", "versions"), (None, "quick"))),
+)
 def test_every_job_is_one_that_the_tool_takes(name: str, size: str | None, tmp_path: Path) -> None:
     campaign = read_campaign(name, size, tmp_path)
     prepared = prepare(campaign)
@@ -108,21 +122,70 @@ def test_what_is_published_is_small_enough() -> None:
 
 def test_the_page_has_the_tables_of_what_is_published() -> None:
     page = PAGE.read_text()
-    assert page.count(BEGIN) == page.count(END) == len(TABLES)
-    assert complete_page(page, map(make_block, TABLES)) == page
+    assert page.count(BEGIN) == page.count(END) == len(BLOCKS)
+    assert complete_page(page, map(make_block, BLOCKS)) == page
 
 
-def test_the_front_page_says_what_the_table_says() -> None:
-    front = (ROOT / "README.md").read_text()
-    findings = front.split("## The comparison\n")[1].split("\n## ")[0]
-    figures = re.findall(r"\d(?:[\d,.]*\d)?", findings.partition("\n* ")[2])
-    table = make_block("fleet")
+def test_the_front_page_the_site_and_the_tables_say_the_same() -> None:
+    assert sorted(PUBLISHED) == sorted(list_published())
+    front, findings = FRONT.read_text(), make_findings(list_published())
+    assert complete_page(front, [findings]) == front
+    assert "(img/comparison.svg)" in front.split(BEGIN)[0].split("## The comparison\n")[1]
+    # The site has them from the same files.
+    site = unescape(make_site(find_sources(PUBLISHED), "All", write_command)["index.html"].decode())
+    assert findings.count("\n* **") == 3
+    for claim, evidence in find_sources(PUBLISHED).findings.items():
+        assert f"<strong>{claim}</strong>: {evidence}" in site
+    # Each figure is one of the tables.
+    tables = " ".join([*map(make_block, BLOCKS), "p99 ≤ 100 ms"])
+    figures = re.findall(r"\d(?:[\d,.]*\d)?", findings)
     assert len(figures) >= 10
     for figure in figures:
-        assert re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d,])", table + " p99 ≤ 100 ms"), (
-            figure
-        )
-    assert "(img/comparison.svg)" in findings
+        assert re.search(rf"(?<![\d,.]){re.escape(figure)}(?![\d,])", tables), figure
+
+
+# Claim's beginning -> the pairs that must be decided: aspect, better, worse.
+DECIDED = {
+    "QuestDB and IoTDB owe": [
+        ("inserts", "questdb", "questdb-disk"), ("inserts", "iotdb-table", "iotdb-table-disk")
+    ],
+    "An index": [
+        ("hot", "postgresql-indexed", "postgresql"), ("inserts", "postgresql", "postgresql-indexed"),
+        ("disk", "postgresql", "postgresql-indexed"),
+    ],
+    "VictoriaMetrics": [("disk", "victoriametrics", "questdb"), ("disk", "questdb", "postgresql")],
+}  # fmt: skip
+
+
+def test_the_findings_hold_by_the_rule_of_ranking() -> None:
+    sources = find_sources(PUBLISHED)
+    claims = list(sources.findings)
+    fields = make_fields(find_candidates(sources))
+    (reference,) = [field for field in fields if field.workload == "temperature"]
+    rows = {row.candidate.name: number for number, row in enumerate(reference.rows)}
+    for beginning, pairs in DECIDED.items():
+        assert [claim for claim in claims if claim.startswith(beginning)], beginning
+        for aspect, better, worse in pairs:
+            cells = [
+                reference.rows[rows[better]].cells[number]
+                for number, column in enumerate(reference.columns)
+                if column.aspect.key == aspect and column.test != STORED
+            ]
+            assert cells, aspect
+            assert all(cell and rows[worse] in cell.better_than for cell in cells), (aspect, better)
+
+
+def test_six_turns_decide_what_is_far_apart() -> None:
+    (reference,) = make_fields(find_candidates(find_sources([TEMPERATURE])))
+    apart = decided = 0
+    for number in range(len(reference.columns)):
+        cells = [row.cells[number] for row in reference.rows]
+        for one, other in combinations(range(len(cells)), 2):
+            a, b = cells[one], cells[other]
+            if a and b and max(a.share / b.share, b.share / a.share) >= 1.5:
+                apart += 1
+                decided += other in a.better_than or one in b.better_than
+    assert decided >= apart / 2 > 0
 
 
 def test_the_picture_has_each_candidate_of_the_fleet() -> None:
@@ -131,6 +194,19 @@ def test_the_picture_has_each_candidate_of_the_fleet() -> None:
     assert len(names) >= 10
     assert all(f">{name}<" in drawn for name in names)
     assert list_labels(make_picture(FLEET)) == list_labels(drawn)
+
+
+def test_a_case_names_the_two_that_fit_it() -> None:
+    table = make_cases(FLEET)
+    _, _, *rows = table.splitlines()
+    assert len(rows) == 2
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows]
+    for about, anyone, kept in cells:
+        assert about.startswith("**")
+        assert all(len(re.findall(r"[\w-]+ \(", choice)) == 2 for choice in (anyone, kept))
+    # Who holds fewer than 10,000 events/s isn't named for 100,000 devices, nor who loses events for the disk.
+    assert "cratedb" not in rows[0] and "cassandra (" not in cells[0][2]
+    assert cells[1][1].startswith("questdb (") and "iotdb" not in cells[1][2]
 
 
 def test_the_table_is_that_of_the_results(tmp_path: Path) -> None:
@@ -193,12 +269,16 @@ def test_the_references_table_has_each_number_of_workers_and_each_query(tmp_path
     folder = keep_campaign(tmp_path / "night", results)
     (folder / "notes.yaml").write_text("beta: It has one worker.\n")
     assert make_reference_table(folder).splitlines() == [
-        "| candidate | inserts/s by 1 worker | inserts/s by 4 workers | `count`, ms | `newest`, ms |",
-        "| --- | --- | --- | --- | --- |",
         (
-            "| alpha | 1,732 (1,000 to 3,000) | 6,928 (4,000 to 12,000) | 500 (500 to 500) | 3.46 (2 to 6) |"
+            "| candidate | inserts/s by 1 worker | inserts/s by 4 workers | `count`, ms | `newest`, ms"
+            " | bytes/event |"
         ),
-        "| beta | 7,000 (7,000 to 7,000) | - | 600 (600 to 600) | 5 (5 to 5) |",
+        "| --- | --- | --- | --- | --- | --- |",
+        (
+            "| alpha | 1,732 (1,000 to 3,000) | 6,928 (4,000 to 12,000) | 500 (500 to 500)"
+            " | 3.46 (2 to 6) | - |"
+        ),
+        "| beta | 7,000 (7,000 to 7,000) | - | 600 (600 to 600) | 5 (5 to 5) | - |",
         "",
         "* beta: It has one worker.",
         "",

@@ -41,6 +41,8 @@ from .verdicts import find_caveats, find_skipped_faults
 
 ENOUGH_REPETITIONS = 3
 """Fewer don't show the spread."""
+FINDINGS = "findings"
+"""The key for findings among a campaign's notes."""
 _CLIENT = ("cpu_model", "cpus", "memory_mb", "system", "python", "packages")
 """What must be known about the machine and the software."""
 _APART = (
@@ -96,7 +98,7 @@ def check_publication(path: Path) -> Publication:
     ]
     jobs = read_jobs(read_document(folder / PLAN))
     notes = read_notes(folder / NOTES, {job.candidate for job in jobs.values()})
-    plan = _Jobs(jobs, read_document(folder / FAILED) if jobs else {}, notes)
+    plan = _Jobs(jobs, read_document(folder / FAILED) if jobs else {}, notes.candidates)
     publication.problems += _find_missing(plan, publication.results)
     publication.problems += list_secrets(folder)
     if is_kept(path):
@@ -239,25 +241,46 @@ def _find_missing(plan: _Jobs, results: Sequence[StoredResult]) -> Iterator[str]
         yield f"fewer than {ENOUGH_REPETITIONS} repetitions: {list_names(few, _MOST_NAMED)}"
 
 
-def read_notes(file: Path, candidates: Collection[str]) -> dict[str, str]:
-    """Candidate -> why its figures are surprising, or why it failed; empty without such a file. ConfigError
-    if it names another candidate."""
+@dataclass(frozen=True)
+class Notes:
+    """What was written about a campaign."""
+
+    candidates: Mapping[str, str] = field(default_factory=dict)
+    """Candidate -> why its figures are surprising, or why it failed."""
+    findings: Mapping[str, str] = field(default_factory=dict)
+    """What the campaign shows -> the figures that show it."""
+
+
+def read_notes(file: Path, candidates: Collection[str]) -> Notes:
+    """The file's notes; empty without such a file. ConfigError if it names another candidate."""
     if not file.is_file():
-        return {}
+        return Notes()
     try:
         _, document = read_yaml(file)
     except DocumentError as error:
         raise ConfigError(f"{file} {error}") from error
-    if not isinstance(document, dict) or not all(
-        isinstance(note, str) for note in document.values()
-    ):
+    if not isinstance(document, dict):
+        document = {"": document}
+    findings = document.pop(FINDINGS, {})
+    if not _has_texts(findings):
+        raise ConfigError(
+            f"{file}: give {FINDINGS} a text each, as in {FINDINGS}: {{What is so: its figures.}}"
+        )
+    if not _has_texts(document):
         example = f", as in {min(candidates)}: Why it is so slow." if candidates else ""
         raise ConfigError(f"{file}: give each candidate a text{example}")
     for name in document:
         if name not in candidates:
             near = did_you_mean(str(name), candidates)
             raise ConfigError(f"{file}: there is no candidate {name!r}{near}")
-    return {name: one_line(text) for name, text in document.items()}
+    notes, shown = (
+        {str(key): one_line(text) for key, text in texts.items()} for texts in (document, findings)
+    )
+    return Notes(notes, shown)
+
+
+def _has_texts(value: object) -> bool:
+    return isinstance(value, dict) and all(isinstance(text, str) for text in value.values())
 
 
 # --- what must be said beside the figures ---------------------------------------------------------

@@ -89,6 +89,8 @@ class Sources:
     """Campaign -> the text of its file."""
     verdicts: Mapping[str, VerdictMatrix]
     """Campaign -> which candidates meet its requirements, if it has any."""
+    findings: Mapping[str, str]
+    """What was written that the campaigns show -> the figures that show it."""
 
 
 def find_sources(folders: Sequence[Path]) -> Sources:
@@ -98,6 +100,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
     failed: list[Source] = []
     campaigns: dict[str, str] = {}
     verdicts: dict[str, VerdictMatrix] = {}
+    findings: dict[str, str] = {}
     seen: set[Path] = set()
     for named in folders:
         folder = unpack(named)
@@ -111,7 +114,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
                 continue
             seen.add(path.resolve())
             if (path / PLAN).is_file():
-                _take_campaign(path, sources, failed)
+                findings |= _take_campaign(path, sources, failed)
                 # Named after its folder, which is unique.
                 name = re.sub(r"[^\w.-]+", "-", path.resolve().name)
                 while name in campaigns:
@@ -136,7 +139,7 @@ def find_sources(folders: Sequence[Path]) -> Sources:
     done = sorted(
         sources.values(), key=lambda source: (source.result.started_at, source.name, source.test)
     )
-    return Sources(_name_apart(done), failed, campaigns, verdicts)
+    return Sources(_name_apart(done), failed, campaigns, verdicts, findings)
 
 
 def _name_apart(sources: Sequence[Source]) -> list[Source]:
@@ -231,8 +234,10 @@ def _write_key(parts: Sequence[Any]) -> str:
     return to_json(parts, fallback=str).decode()
 
 
-def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Source]) -> None:
-    """Add the complete results of a campaign's jobs, and the failed jobs."""
+def _take_campaign(
+    folder: Path, sources: dict[Path, Source], failed: list[Source]
+) -> dict[str, str]:
+    """Add the complete results of a campaign's jobs, and the failed jobs. Returns its findings."""
     plan = read_document(folder / PLAN)
     planned = read_jobs(plan)
     jobs = {job.id: job for job in planned.values()}
@@ -252,7 +257,7 @@ def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Sourc
         identity = str(targets.get(target.removeprefix("--target=")))
         return Source(
             name, None, job.candidate, job.step, f"{job.step} {key}", identity, {}, line,
-            campaign=title, note=redact_text(notes.get(job.candidate, "")),
+            campaign=title, note=redact_text(notes.candidates.get(job.candidate, "")),
         )  # fmt: skip
 
     done: set[JobId] = set()
@@ -280,3 +285,4 @@ def _take_campaign(folder: Path, sources: dict[Path, Source], failed: list[Sourc
             failed.append(replace(make("", job), failure=redact_text(str(reasons[id_]))))
         elif turn in broken and id_ not in done:
             failed.append(replace(make("", job), failure=f"left out, since {broken[turn]} failed"))
+    return {redact_text(claim): redact_text(text) for claim, text in notes.findings.items()}

@@ -195,7 +195,7 @@ PLAN, FAILED, CAMPAIGN = "plan.json", "failed.json", "campaign.yaml"
 WORKLOAD = "workload "
 """The prefix of a workload's name among the targets of a plan, whose own names have no spaces."""
 NOTES = "notes.yaml"
-"""In a campaign's folder: candidate -> why its figures are surprising, or why it failed."""
+"""In a campaign's folder: what it shows, and why a candidate's figures are surprising, or why it failed."""
 SET_ASIDE = "replaced"
 """In a campaign's folder: results that were replaced by new ones."""
 

@@ -82,7 +82,8 @@ def make_site(
     pages = {
         "index.html": render_page(
             "site_index.html", root="", fields=in_order, candidates=candidates, queries=queries,
-            swatches=swatches, findings=[(field, _find_best(field)) for field in in_order],
+            swatches=swatches, findings=sources.findings,
+            best=[(field, _find_best(field)) for field in in_order],
             verdicts={name: sum_up(verdict) for name, verdict in sources.verdicts.items()},
             aspects=_list_aspects(fields), filters=_list_filters(fields), cell_data=_describe_cell,
             results=format_count(len(sources.done), "result"), failed=sources.failed,

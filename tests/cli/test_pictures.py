@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from cli.commands.results import plot
 from cli.results.store import read_result
-from comparison.table import PICTURE
+from comparison.picture import PICTURE
 
 ROOT = Path(__file__).resolve().parents[2]
 MEASUREMENTS = ROOT / "docs" / "measurements"

@@ -231,11 +231,8 @@ def read_pairs(written: object) -> dict[str, Any]:
 
 def list_left(turns: Sequence[Turn], done: Collection[str], failed: Collection[str]) -> list[Turn]:
     """The turns left to do, in order, given the names of done and failed jobs. An interrupted turn resumes,
-
     or restarts if its next job needs that. Turns with a failure restart, last of all, since others have
-
-    changed the data since.
-    """
+    changed the data since."""
     left, again = [], []
     for turn in turns:
         open_jobs = [place for place, job in enumerate(turn) if job.name not in done]

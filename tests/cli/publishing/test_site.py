@@ -31,7 +31,9 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     tags = {"alpha": {"no 'te": "</script><b>"}}
     results = make_results(environments={"alpha": secret}, tags=tags)
     night = keep_campaign(folder / "night", results, {"gamma load 4": "could not read /home/me/x"})
-    (night / NOTES).write_text("alpha: It waits for <no disk>.")
+    (night / NOTES).write_text(
+        "alpha: It waits for <no disk>.\nfindings: {alpha & beta lead: 400 instead of 100 events/s.}"
+    )
     (night / "verdict.json").write_text(judge().model_dump_json())
     old = {"alpha": describe_server("PostgreSQL 16.2")}
     keep_campaign(folder / "before", make_results({"alpha": SPEEDS["beta"]}, environments=old))
@@ -59,6 +61,12 @@ def test_why_a_figure_surprises_stands_beside_it(files: dict[str, bytes]) -> Non
         in files["index.html"].decode()
     )
     assert b"It waits" not in files["candidates/beta.html"]
+
+
+def test_what_was_found_comes_first(files: dict[str, bytes]) -> None:
+    findings = files["index.html"].decode().partition('<section id="findings">')[2]
+    first, _ = findings.split("</li>", 1)
+    assert "<strong>alpha &amp; beta lead</strong>: 400 instead of 100 events/s." in first
 
 
 def test_links_lead_to_files_of_the_site_and_nowhere_else(files: dict[str, bytes]) -> None:

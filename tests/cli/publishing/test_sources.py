@@ -57,11 +57,23 @@ def test_notes_say_why_figures_surprise(tmp_path: Path) -> None:
         ("alpha: {why: slow}", "give each candidate a text, as in alpha: "),
         ("- alpha", "give each candidate a text"),
         ("alpha: [", "notes.yaml"),
+        ("findings: alpha leads", "give findings a text each"),
+        ("findings: {alpha leads: [by, far]}", "give findings a text each"),
     ]:
         notes.write_text(text)
         with pytest.raises(ConfigError) as caught:
             find_sources([tmp_path])
         assert why in caught.value.message and len(caught.value.message.splitlines()) == 1
+
+
+def test_what_was_found_is_told_as_it_was_written(tmp_path: Path) -> None:
+    keep_campaign(tmp_path / "night", make_results())
+    (tmp_path / "night" / NOTES).write_text(
+        "alpha: It is new.\nfindings:\n  alpha inserts fastest: |\n    400 instead of\n    100 events/s\n"
+    )
+    sources = find_sources([tmp_path])
+    assert sources.findings == {"alpha inserts fastest": "400 instead of 100 events/s"}
+    assert {source.note for source in sources.done} == {"", "It is new."}
 
 
 def test_results_of_any_name_are_found_once(tmp_path: Path) -> None:
