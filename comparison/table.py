@@ -253,8 +253,8 @@ _LOOKED_AT = 2
 
 
 def make_cases(folder: Path) -> str:
-    """For each case the two candidates that are best by the figure that matters most, among those that have
-    what is needed: of all, and of those that acknowledge what is on disk."""
+    """For each case the two databases that are best by the figure that matters most, among candidates that
+    have what is needed: of all, and of those that acknowledge what is on disk."""
     (fleet, *_) = make_fields(find_candidates(find_sources([folder])))
     lines = [
         ["your case", "look at", "if what is acknowledged must be on disk"],
@@ -284,11 +284,19 @@ def _is_on_disk(candidate: Candidate) -> bool:
 
 
 def _choose(fleet: Field, rows: Iterable[Row], heading: str) -> str:
-    cells = [(row.candidate.name, find_cell(fleet, row, *COLUMNS[heading])) for row in rows]
     found = sorted(
-        ((cell.share, name, cell.text) for name, cell in cells if cell), key=lambda one: -one[0]
+        (
+            (cell, row.candidate)
+            for row in rows
+            if (cell := find_cell(fleet, row, *COLUMNS[heading]))
+        ),
+        key=lambda pair: -pair[0].share,
     )
-    return ", ".join(f"{name} ({text})" for _, name, text in found[:_LOOKED_AT]) or "-"
+    best: dict[str, str] = {}
+    for cell, candidate in found:
+        # Of a database with several settings the best.
+        best.setdefault(candidate.sources[0].result.target, f"{candidate.name} ({cell.text})")
+    return ", ".join(list(best.values())[:_LOOKED_AT]) or "-"
 
 
 # --- pages --------------------------------------------------------------------------------------------
