@@ -259,24 +259,24 @@ def read_notes(file: Path, candidates: Collection[str]) -> Notes:
         _, document = read_yaml(file)
     except DocumentError as error:
         raise ConfigError(f"{file} {error}") from error
-    if not isinstance(document, dict):
-        document = {"": document}
-    findings = document.pop(FINDINGS, {})
+    texts = dict(document) if isinstance(document, dict) else {"": document}
+    findings = texts.pop(FINDINGS, {})
     if not _has_texts(findings):
         raise ConfigError(
             f"{file}: give {FINDINGS} a text each, as in {FINDINGS}: {{What is so: its figures.}}"
         )
-    if not _has_texts(document):
+    if not _has_texts(texts):
         example = f", as in {min(candidates)}: Why it is so slow." if candidates else ""
         raise ConfigError(f"{file}: give each candidate a text{example}")
-    for name in document:
+    for name in texts:
         if name not in candidates:
             near = did_you_mean(str(name), candidates)
             raise ConfigError(f"{file}: there is no candidate {name!r}{near}")
-    notes, shown = (
-        {str(key): one_line(text) for key, text in texts.items()} for texts in (document, findings)
-    )
-    return Notes(notes, shown)
+    return Notes(_join_lines(texts), _join_lines(findings))
+
+
+def _join_lines(texts: Mapping[str, str]) -> dict[str, str]:
+    return {str(name): one_line(text) for name, text in texts.items()}
 
 
 def _has_texts(value: object) -> bool:
