@@ -25,6 +25,7 @@ from cli.run.campaign.campaign import Campaign, list_permissions, open_campaign
 from cli.run.campaign.running import prepare
 from cli.show.site import make_site
 from cli.system.processes import Interrupts
+from comparison import growth
 from comparison.picture import PICTURE, make_picture
 from comparison.server import list_alive
 from comparison.table import (
@@ -71,12 +72,12 @@ def read_campaign(name: str, size: str | None, tmp_path: Path) -> Campaign:
 
 @pytest.mark.parametrize(
     ("name", "size"),
-    list(product(("fleet", "temperature", "versions"), (None, "quick"))),
+    [*product(("fleet", "temperature", "versions"), (None, "quick")), ("history", None)],
 )
 def test_every_job_is_one_that_the_tool_takes(name: str, size: str | None, tmp_path: Path) -> None:
     campaign = read_campaign(name, size, tmp_path)
     prepared = prepare(campaign)
-    assert campaign.definition.repeats >= 3
+    assert campaign.definition.repeats == (1 if name == "history" else 6)
     # Only one server at a time.
     for label, target in campaign.definition.targets.items():
         assert (target.start or "").startswith("comparison/server.py start "), label
@@ -194,6 +195,17 @@ def test_the_picture_has_each_candidate_of_the_fleet() -> None:
     assert len(names) >= 10
     assert all(f">{name}<" in drawn for name in names)
     assert list_labels(make_picture(FLEET)) == list_labels(drawn)
+
+
+def test_the_page_on_scale_is_that_of_its_results() -> None:
+    page = growth.PAGE.read_text()
+    assert complete_page(page, [growth.make_table(growth.FILE)]) == page
+    drawn = list_labels(growth.PICTURE.read_text())
+    assert list_labels(growth.make_picture(growth.FILE)) == drawn
+    points = growth.list_points(growth.FILE)
+    assert {point.events for point in points} == {1_000_000, 10_000_000, 100_000_000}
+    assert len({point.candidate for point in points}) == 4
+    assert {point.figure for point in points} <= set(drawn)
 
 
 def test_a_case_names_the_two_that_fit_it() -> None:
