@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
 from typing import Any, NamedTuple
 
-from cli.results.caveats import Place
 from cli.results.kept import SUFFIX
-from cli.results.matrix import collect_samples
 from cli.results.model import Result
 from cli.results.sources import find_sources
 from cli.show.drawing import make_standalone_svg
@@ -51,21 +48,17 @@ def list_points(folder: Path) -> list[Point]:
 
 
 def _read(result: Result) -> Iterator[tuple[str, int, float]]:
-    for run in result.writers:
-        group = run.group
-        if group.verification and (stored := group.verification.stored):
-            sizes = [own.total_bytes for own in (group.storage_compacted, group.storage) if own]
-            if size_bytes := next(filter(None, sizes), None):
-                yield DISK, stored, size_bytes / stored
-            yield from ((INSERTS, stored, value) for _, value in _list_means(result))
-    if result.fill_level is not None:
-        for place, value in _list_means(result):
-            yield f"{place.query}, ms", result.fill_level, 1000 * value
-
-
-def _list_means(result: Result) -> Iterator[tuple[Place, float]]:
-    for place, values in collect_samples(result).items():
-        yield place, fmean(values)
+    for group in (run.group for run in result.writers):
+        if group.verification is None or not (stored := group.verification.stored):
+            continue
+        if group.rate_per_s is not None:
+            yield INSERTS, stored, group.rate_per_s
+        sizes = [own.total_bytes for own in (group.storage_compacted, group.storage) if own]
+        if size_bytes := next(filter(None, sizes), None):
+            yield DISK, stored, size_bytes / stored
+    if level := result.fill_level:
+        for entry in result.query_summary:
+            yield f"{entry.query}, ms", level, 1000 * entry.avg
 
 
 def make_table(folder: Path) -> str:
