@@ -316,7 +316,7 @@ class Preparation:
             first = after.next_event if after else self.baseline
             self.begin = replace(begin, first_event=first)
         elif after is not None and after.next_events is not None:
-            self.begin = replace(begin, next_events=after.next_events)
+            self.begin = replace(begin, next_events=after.next_events, is_certain=after.is_certain)
         elif self.baseline:
             self._resume_history()
 

@@ -384,8 +384,9 @@ class CarriedState(Message):
     values: dict[str, int] = Field(default_factory=dict)
     """How many values are stored in each column that the database stores separately."""
     next_events: dict[int, int] | None = None
-    """With a history: the number from which each worker continues, as all earlier ones are stored. None: not
-    certain."""
+    """With a history: the number from which each worker continues. None: not known."""
+    is_certain: bool = True
+    """Whether all events before these numbers are stored."""
 
 
 class Group(Message):

@@ -143,6 +143,7 @@ def test_pods_report_the_same_as_the_local_executor(tool: Tool) -> None:
     assert set(run["phases_s"]) == (PHASES | {"prefill"}) - {"clean_up"}
     assert report["carried"] == {
         "next_event": 1005, "stored": None, "values": {}, "next_events": None,
+        "is_certain": True,
     }  # fmt: skip
     tool.run_here(
         "insert", "-t", "blackhole", "-w", 2, "-r", 1, "--batch", 50, "--num-inserts", 1000,
@@ -197,6 +198,7 @@ def test_pods_insert_and_query_a_database(tool: Tool, server: Server) -> None:
     assert server.value("SELECT count(*) FROM events") == 1301
     assert report["carried"] == {
         "next_event": 651, "stored": 1301, "values": {}, "next_events": None,
+        "is_certain": True,
     }  # fmt: skip
     with pods(tool, module="postgres", options=options, role=Role.READ, runs=2) as by_hand:
         report = by_hand.report()

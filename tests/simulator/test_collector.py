@@ -7,6 +7,7 @@ import math
 import re
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -209,6 +210,27 @@ def test_a_run_on_existing_data_begins_behind_them(database: FakeDatabase) -> No
         assert report.run.writers.valid
         assert report.carried == CarriedState(next_event=800, stored=900)
 
+    database.counts = [700, 900]
+    play(story, clean=False)
+
+
+@pytest.mark.parametrize(("unit_events", "next_event"), [(0, 800), (300, 1000)])
+def test_the_next_run_begins_behind_a_chunk_of_sorted_events(
+    database: FakeDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    unit_events: int,
+    next_event: int,
+) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        for worker in range(2):
+            message = worker_result(worker).model_copy(update={"chunk": (700, 300)})
+            await run.post("/result", message)
+        report = Report.model_validate_json((await run.report()).content)
+        assert report.carried.next_event == next_event
+
+    encoder = SimpleNamespace(unit_events=unit_events)
+    monkeypatch.setattr(database, "writer", lambda: SimpleNamespace(encoder=encoder))
     database.counts = [700, 900]
     play(story, clean=False)
 

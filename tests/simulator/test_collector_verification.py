@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from simulator.collector.database import Preparation, ask
@@ -91,6 +93,32 @@ def test_values_that_are_kept_apart_are_counted_by_column(
     waiting = list(answers)
     monkeypatch.setattr(database, "fetch", lambda _: [waiting.pop(0)])
     database.settle_s = 30 if len(answers) > 1 else 0
+    play(story)
+
+
+def test_a_missing_event_without_a_nullable_value_is_not_incomplete(
+    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(run: Run) -> None:
+        await run.start()
+        writers = (await run.finish_well()).run.writers
+        assert writers is not None and writers.verification is not None
+        assert writers.invalid_reasons[0].startswith(
+            "the database holds 190 events, 200 were expected: column sequence_number has 190"
+        )
+        assert writers.verification.partial == 0
+
+    columns = tuple(
+        replace(column, nullable=column.name == "temperature")
+        for column in Temperature.schema.columns
+    )
+    schema = replace(Temperature.schema, columns=columns)
+    monkeypatch.setattr(database, "job", replace(database.job, schema=schema))
+    kept_apart = ["sequence_number", "temperature"]
+    monkeypatch.setattr(database, "list_kept_apart", lambda: kept_apart)
+    monkeypatch.setattr(database, "compile", lambda bound: bound)
+    # Of ten missing events, three had no temperature.
+    monkeypatch.setattr(database, "fetch", lambda _: [(190, 190, 193)])
     play(story)
 
 
