@@ -23,7 +23,7 @@ from cli.results.published import Candidate, Cell, Field, Row, find_candidates, 
 from cli.results.sources import find_sources
 from cli.results.statistics import find_mean
 from simulator.contract import GroupResult
-from simulator.units import format_count, format_digits
+from simulator.units import format_count, format_digits, join_words
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "comparison" / "results"
@@ -33,7 +33,7 @@ _BLOCK = re.compile(rf"{re.escape(BEGIN)}.*?{re.escape(END)}", re.DOTALL)
 _WIDTH = 140
 """The characters in a line of the repository's pages."""
 
-INSERTS, CAPACITY = "inserts/s", "capacity at p99 ≤ 100 ms, events/s"
+INSERTS, CAPACITY = "inserts/s", "capacity, events/s"
 QUERIES, DISK = "ten queries, ms", "bytes/event"
 COLUMNS: Mapping[str, tuple[str, str | None]] = {
     INSERTS: ("inserts", "fill"),
@@ -163,12 +163,17 @@ def _describe(results: Sequence[Result]) -> str:
 
 
 def _describe_windows(results: Sequence[Result]) -> str:
-    """How long the measurements took."""
+    """How long the measurements took, and within which limits the searches stayed."""
     fills = [result.writers for result in results if result.by_fill_level]
     events = max(sum(run.group.count or 0 for run in runs) for runs in fills)
     searches = [result for result in results if result.command == "capacity"]
     step_s = max(result.options["duration_s"] for result in searches)
-    return f"{events:,} events to insert and query, search steps of {step_s:g} s."
+    found = [result.capacity for result in searches if result.capacity]
+    limits = dict.fromkeys(str(limit) for capacity in found for limit in capacity.limits)
+    return (
+        f"{events:,} events to insert and query. Capacity: the highest rate within {join_words([*limits])}"
+        f" in a search with steps of {step_s:g} s."
+    )
 
 
 def make_reference_table(folder: Path) -> str:
