@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from math import dist, log
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from math import log
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,11 @@ def make_picture(folder: Path) -> str:
     it takes in. A point's size is what an event takes on disk, a cross where that isn't known; who lost
     acknowledged events has another colour. It follows the viewer's light or dark theme."""
     rows = list(_list_points(make_fields(find_candidates(find_sources([folder])))[0]))
+    for row, (left, below) in zip(rows, place_names(rows), strict=True):
+        row |= {"left": left, "below": below}
 
     def axis(field: str, title: str) -> dict[str, Any]:
-        scale = {"type": "log", "nice": False, "padding": 24}
+        scale = {"type": "log", "nice": False, "padding": _PADDING}
         return {"field": field, "type": "quantitative", "title": title, "scale": scale,
                 "axis": {"grid": True, "format": "~s", "tickCount": 6}}  # fmt: skip
 
@@ -45,14 +48,13 @@ def make_picture(folder: Path) -> str:
         {"mark": {"type": "point", "shape": "cross", "size": 70},
          "transform": [{"filter": "datum.bytes === null"}], "encoding": {**place, "color": loses}},
     ]  # fmt: skip
-    name = {"field": "name", "type": "nominal"}
-    for below, dy in ((False, -9), (True, 16)):
-        layers.append({
-            "mark": {"type": "text", "align": "left", "dx": 9, "dy": dy, "color": INK},
-            "transform": [{"filter": {"field": "below", "equal": below}}],
-            "encoding": {**place, "text": name},
-        })  # fmt: skip
-    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "width": 620, "height": 380,
+    layers.append({
+        "mark": {"type": "text", "color": INK, "dx": {"expr": "datum.left ? -9 : 9"},
+                 "align": {"expr": "datum.left ? 'right' : 'left'"},
+                 "dy": {"expr": "datum.below ? 16 : -9"}},
+        "encoding": {**place, "text": {"field": "name", "type": "nominal"}},
+    })  # fmt: skip
+    spec = {"$schema": "https://vega.github.io/schema/vega-lite/v5.json", "width": _WIDTH, "height": _HEIGHT,
             "data": {"values": rows}, "layer": layers}  # fmt: skip
     return make_standalone_svg(spec, "auto")
 
@@ -60,23 +62,65 @@ def make_picture(folder: Path) -> str:
 _LOSSES = ("keeps what it has acknowledged", "lost acknowledged events after SIGKILL")
 
 
-_CROWDED = 0.1
-"""Points as near as this (natural logarithms of their figures) have their names above and below."""
-
-
 def _list_points(field: Field) -> Iterator[dict[str, Any]]:
-    places: list[tuple[float, float]] = []
     for row in field.rows:
         times, inserts, disk = (
             cell.shown.value if (cell := find_cell(field, row, *COLUMNS[heading])) else None
             for heading in (QUERIES, INSERTS, DISK)
         )
-        if times is None or inserts is None:
-            continue
-        place = (log(inserts), log(times))
-        crowded = any(dist(place, other) < _CROWDED for other in places)
-        places.append(place)
-        yield {
-            "name": row.candidate.name, "ms": times, "inserts": inserts, "bytes": disk,
-            "loses": _LOSSES[max(count_losses(row.candidate), default=0) > 0], "below": crowded,
-        }  # fmt: skip
+        if times is not None and inserts is not None:
+            lost = max(count_losses(row.candidate), default=0) > 0
+            yield {"name": row.candidate.name, "ms": times, "inserts": inserts, "bytes": disk,
+                   "loses": _LOSSES[lost]}  # fmt: skip
+
+
+# --- names that don't cover each other ----------------------------------------------------------------
+
+_WIDTH, _HEIGHT, _PADDING = 620, 380, 24
+_LETTER, _RADIUS = 6.2, 10
+"""What a letter of a name, and most points, take in pixels."""
+
+_SPOTS = ((False, False), (False, True), (True, False), (True, True))
+"""Left, below: in the order of preference."""
+
+Box = tuple[float, float, float, float]
+"""Left, right, top and bottom, in pixels."""
+
+
+def place_names(points: Sequence[Mapping[str, Any]]) -> list[tuple[bool, bool]]:
+    """Whether each point's name is to the left of it, and whether below: where it covers the fewest other
+    names and points."""
+    across = _scale([log(point["inserts"]) for point in points], _WIDTH)
+    down = [_HEIGHT - y for y in _scale([log(point["ms"]) for point in points], _HEIGHT)]
+    places = list(zip(across, down, strict=True))
+    dots = [(x - _RADIUS, x + _RADIUS, y - _RADIUS, y + _RADIUS) for x, y in places]
+    taken: list[Box] = []
+    chosen: list[tuple[bool, bool]] = []
+    for number, (point, place) in enumerate(zip(points, places, strict=True)):
+        others = [*dots[:number], *dots[number + 1 :], *taken]
+        spots = {spot: _find_box(point["name"], place, *spot) for spot in _SPOTS}
+        covered = {
+            spot: sum(map(partial(_overlap, box), others)) + (box[0] < 0)
+            for spot, box in spots.items()
+        }
+        chosen.append(min(covered, key=covered.__getitem__))
+        taken.append(spots[chosen[-1]])
+    return chosen
+
+
+def _find_box(name: str, place: tuple[float, float], left: bool, below: bool) -> Box:
+    """What a name takes beside a point."""
+    x, y = place
+    begin = x - 9 - _LETTER * len(name) if left else x + 9
+    base = y + (16 if below else -9)
+    return begin, begin + _LETTER * len(name), base - 10, base + 2
+
+
+def _overlap(one: Box, other: Box) -> bool:
+    return all(one[i] < other[i + 1] and other[i] < one[i + 1] for i in (0, 2))
+
+
+def _scale(values: Sequence[float], pixels: float) -> list[float]:
+    span = max(values) - min(values) or 1.0
+    inner = pixels - 2 * _PADDING
+    return [_PADDING + inner * (value - min(values)) / span for value in values]

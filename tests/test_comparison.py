@@ -26,7 +26,7 @@ from cli.run.campaign.running import prepare
 from cli.show.site import make_site
 from cli.system.processes import Interrupts
 from comparison import growth
-from comparison.picture import PICTURE, make_picture
+from comparison.picture import PICTURE, make_picture, place_names
 from comparison.server import list_alive
 from comparison.table import (
     BEGIN,
@@ -196,6 +196,22 @@ def test_the_picture_has_each_candidate_of_the_fleet() -> None:
     assert len(names) >= 10
     assert all(f">{name}<" in drawn for name in names)
     assert list_labels(make_picture(FLEET)) == list_labels(drawn)
+
+
+def test_names_in_the_picture_leave_each_other_room() -> None:
+    corners = [
+        {"name": "low", "inserts": 1e3, "ms": 1.0},
+        {"name": "high", "inserts": 1e6, "ms": 99.0},
+    ]
+    near = [{"name": f"near-{place}", "inserts": 3e4 + place, "ms": 9.0} for place in range(4)]
+    right_above = (False, False)
+    assert place_names(corners) == [right_above] * 2
+    spots = place_names([*corners, *near])
+    assert spots[:2] == [right_above] * 2
+    assert len(set(spots[2:])) == 4
+    # Nothing is left of the edge.
+    at_edge = [{"name": f"edge-{place}", "inserts": 1e3 + place, "ms": 9.0} for place in range(2)]
+    assert [left for left, _ in place_names([*corners, *at_edge])] == [False] * 4
 
 
 def test_the_page_on_scale_is_that_of_its_results() -> None:
