@@ -39,7 +39,7 @@ from ..workloads.drawing import Stored
 from ..workloads.numbering import WithHistory
 from ..workloads.queries import Query
 from .barrier import Barrier
-from .database import EVENTS, Preparation, ask, count_values, list_counted
+from .database import Preparation, ask, count_values, list_counted
 from .merge import merge_group, queryable
 from .retention import Deleter, describe_remaining, weigh_deletions
 from .verdicts import extend_offers
@@ -246,10 +246,10 @@ def count_stored(
     column; None: not known, as some were deleted."""
     module, baseline, before = prepared.module, prepared.baseline, prepared.values_before
     kept_apart = module.list_kept_apart()
+    nullable = {name for name in kept_apart if module.job.schema.column(name).nullable}
     due, found = {}, dict[str, int]()
     for name in list_counted(module):
-        nullable = name != EVENTS and module.job.schema.column(name).nullable
-        if lacking is not None or not nullable:
+        if lacking is not None or name not in nullable:
             due[name] = (
                 expected - baseline + before.get(name, baseline) - (lacking or {}).get(name, 0)
             )
@@ -265,10 +265,8 @@ def count_stored(
         ok = stored is None or stored == expected
         return Verification(expected=expected, stored=stored, ok=ok), found
     short = {name: due[name] - found[name] for name in due}
-    # Of a nullable column, a missing event may have no value.
-    whole = [
-        short[name] for name in due if name == EVENTS or not module.job.schema.column(name).nullable
-    ]
+    # A missing event may have no value in a nullable column.
+    whole = [missing for name, missing in short.items() if name not in nullable]
     wrong = short if len(set(short.values())) > 1 else {}
     verification = Verification(
         expected=expected,

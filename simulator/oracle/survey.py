@@ -135,9 +135,13 @@ def find_stored(begin: Beginning, module: AnyModule) -> RecognizedEvents:
         return recognize_events(module, workload, survey_devices(module, workload))
     if begin.settings.data.timestamps is Timestamps.RESTART and begin.first_event:
         raise UnknownEvents("with --timestamps restart, events repeat the times of earlier ones")
-    if not begin.is_certain:
+    if begin.is_certain:
+        parts = begin.list_prefilled()
+    elif isinstance(workload, WithHistory) and workload.history is not None:
+        # What earlier runs have added comes later in time, as what this run adds.
+        parts = [StoredPart(own, 0, workload.count_history(own)) for own in begin.writers]
+    else:
         raise UnknownEvents("events of earlier runs have gaps")
-    parts = begin.list_prefilled()
     if not parts:
         raise UnknownEvents("no known events are stored before the run: set --prefill")
     return RecognizedEvents(workload, parts)

@@ -106,7 +106,7 @@ def test_a_search_keeps_one_history_for_all_steps(tool: Tool) -> None:
     assert "loaded before the window: 3,840 events" in done.out
 
 
-def test_a_run_goes_on_behind_events_that_were_sorted(tool: Tool) -> None:
+def test_a_search_goes_on_behind_events_that_were_sorted(tool: Tool) -> None:
     """Cassandra's requests have events of one device, so that a run ends amid a chunk of sorted events."""
     (entry,) = (entry for entry in ENTRIES if entry.name == "cassandra")
     hosts, port = entry.values()
@@ -115,12 +115,15 @@ def test_a_run_goes_on_behind_events_that_were_sorted(tool: Tool) -> None:
         replication_factor=1,
     )  # fmt: skip
     tool.run(
-        "insert", "-t", "sorting", *_DATA[2:], "-w", 2, "-r", 3, "--duration", "2s", "--batch", 50,
-        "--rate", 3000, "--no-clean",
+        "capacity", "-t", "sorting", *_DATA[2:], "-w", 2, "--batch", 50, "--step-duration", "2s",
+        "--max-steps", 3, "--readers", 1, "--query-rate", 20, "--queries", "range",
     ).ok()  # fmt: skip
     runs = tool.result()["runs"]
-    assert [run["prefilled"] for run in runs] == [HISTORY, None, None]
+    assert [run["prefilled"] for run in runs] == [HISTORY, *[None] * 3]
     assert all(run["groups"][0]["verification"]["ok"] for run in runs)
+    # What has gaps is not asked about, but the history before it.
+    assert [run["groups"][1]["answers"]["wrong"] for run in runs] == [[]] * 4
+    assert sum(run["groups"][1]["answers"]["checked"] for run in runs) >= 3
 
 
 SCAN = """

@@ -32,6 +32,8 @@ from simulator.contract import (
 )
 from simulator.errors import SimulatorError
 from simulator.machine import read_clock_s
+from simulator.workloads.numbering import add_history
+from simulator.workloads.temperature import Temperature
 
 from ..helpers import histogram_of, worker_result
 from .collecting import LIMIT_S, FakeDatabase, Run, asked, pending, play, until
@@ -233,6 +235,36 @@ def test_the_next_run_begins_behind_a_chunk_of_sorted_events(
     monkeypatch.setattr(database, "writer", lambda: SimpleNamespace(encoder=encoder))
     database.counts = [700, 900]
     play(story, clean=False)
+
+
+@pytest.mark.parametrize(
+    ("unit_events", "next_events", "is_certain"),
+    [(0, {0: 160, 1: 160}, True), (300, {0: 360, 1: 360}, False)],
+)
+def test_behind_a_history_such_a_chunk_leaves_gaps(
+    database: FakeDatabase,
+    monkeypatch: pytest.MonkeyPatch,
+    unit_events: int,
+    next_events: dict[int, int],
+    is_certain: bool,
+) -> None:
+    async def story(run: Run) -> None:
+        await run.start(prefilled=60)
+        for worker in range(2):
+            message = worker_result(worker).model_copy(update={"chunk": (60, 300)})
+            await run.post("/result", message)
+        carried = Report.model_validate_json((await run.report()).content).carried
+        assert carried.next_events == next_events
+        assert carried.is_certain is is_certain
+
+    encoder = SimpleNamespace(unit_events=unit_events)
+    monkeypatch.setattr(database, "writer", lambda: SimpleNamespace(encoder=encoder))
+    workload = Temperature(device_spread=6)
+    monkeypatch.setattr(
+        "simulator.collector.run.build", lambda given: (add_history(workload, given.data), database)
+    )
+    database.counts = [320]
+    play(story, prefill_span_s=600.0, prefill_every_s=60.0)
 
 
 def test_who_knows_what_is_stored_need_not_count(database: FakeDatabase) -> None:

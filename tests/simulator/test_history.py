@@ -18,6 +18,7 @@ from simulator.oracle.survey import (
     OtherEvents,
     UnknownEvents,
     find_next,
+    find_stored,
     recognize_devices,
 )
 from simulator.workloads import load_workload
@@ -27,6 +28,7 @@ from simulator.workloads.numbering import History, WithHistory, add_history
 from simulator.workloads.queries import Query
 from simulator.workloads.schema import EventBlock
 
+from .collecting import FakeDatabase
 from .test_survey import look, told
 
 MAKES: list[tuple[str, dict[str, Any]]] = [
@@ -314,6 +316,13 @@ def test_a_later_run_goes_on_where_each_worker_ended_and_loads_what_is_not_there
     assert later.list_prefilled() == [
         StoredPart(0, 0, 65), StoredPart(1, 0, 60), StoredPart(2, 0, 60), StoredPart(7, 0, 99),
     ]  # fmt: skip
+
+
+def test_before_what_has_gaps_the_history_is_known() -> None:
+    workload = make("temperature", {"device_spread": 3})
+    gaps = begin(workload, 2, next_events={0: 99, 1: 99}, is_certain=False)
+    known = find_stored(gaps, FakeDatabase())
+    assert known.parts == [StoredPart(0, 0, 60), StoredPart(1, 0, 60)]
 
 
 def test_a_prefill_comes_behind_it_and_behind_what_is_there() -> None:
