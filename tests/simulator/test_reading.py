@@ -318,3 +318,20 @@ def test_the_time_between_an_answer_and_the_next_question_is_the_clients() -> No
     assert 0.03 * (count - 1) <= asker.pause_s <= 0.5
     at_leisure, _ = ask(Slow(0.01), OpenLoop(0.1, 0, Arrivals.EVEN, duration_s=0.3))
     assert at_leisure.pause_s == 0
+
+
+def test_a_question_that_is_held_up_while_it_is_sent_takes_nothing_from_the_clients_time() -> None:
+    """Its place counts as free from the end of sending, which is later than its beginning."""
+
+    class HeldUp(Answers):
+        def submit(self, request: Request) -> None:
+            super().submit(request)
+            time.sleep(0.05)
+
+        def poll(self, timeout_s: float) -> Sequence[Completion]:
+            # Of a channel that doesn't tell when a question was really sent.
+            return [done._replace(sent_s=None) for done in super().poll(timeout_s)]
+
+    schedule = make_schedule(Load(role=Role.READ, runs=4), 0, 0)
+    loop, _ = ask(HeldUp(0.01, in_flight=2), schedule, 4)
+    assert 0 <= loop.pause_s <= 0.05
