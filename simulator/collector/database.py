@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from ..contract import CarriedState, Role, RunSettings, StoredPart, Tables
+from ..contract import CarriedState, Role, RunSettings, StoredPart, Tables, Timestamps
 from ..encoding.columns import bounds
 from ..errors import Retryable, SimulatorError
 from ..modules import check_versions
@@ -315,10 +315,30 @@ class Preparation:
         if not begin.has_history:
             first = after.next_event if after else self.baseline
             self.begin = replace(begin, first_event=first)
+            if after is None and self.baseline:
+                self._pass_sorted()
         elif after is not None and after.next_events is not None:
             self.begin = replace(begin, next_events=after.next_events, is_certain=after.is_certain)
         elif self.baseline:
             self._resume_history()
+
+    def _pass_sorted(self) -> None:
+        """Begin behind all stored events, if an encoder has sorted them: of a run that ended by its duration,
+        later numbers are stored than it has events."""
+        module, schema = self.module, self.workload.schema
+        query = Query(name="newest", newest=True, events=(schema.time,))
+        if (
+            self._settings.data.timestamps is Timestamps.RESTART
+            or schema.shapes_of(query) - frozenset(module.CAPABILITIES.shapes)
+            or not module.writer().encoder.unit_events
+        ):
+            return
+        times = [
+            int(row[-1])
+            for part in open_tables(module)
+            for row in part.fetch(part.compile(bind(query, schema.epoch_ms)))
+        ]
+        self.begin = self.begin.skip_to(max(times, default=0))
 
     def _resume_history(self) -> None:
         """Continue where the history, and what runs have added to it, ends. SimulatorError if it isn't

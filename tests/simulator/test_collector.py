@@ -6,6 +6,7 @@ import asyncio
 import math
 import re
 import time
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -32,7 +33,9 @@ from simulator.contract import (
 )
 from simulator.errors import SimulatorError
 from simulator.machine import read_clock_s
+from simulator.modules.base import Support
 from simulator.workloads.numbering import add_history
+from simulator.workloads.queries import Shape
 from simulator.workloads.temperature import Temperature
 
 from ..helpers import histogram_of, worker_result
@@ -234,6 +237,33 @@ def test_the_next_run_begins_behind_a_chunk_of_sorted_events(
     encoder = SimpleNamespace(unit_events=unit_events)
     monkeypatch.setattr(database, "writer", lambda: SimpleNamespace(encoder=encoder))
     database.counts = [700, 900]
+    play(story, clean=False)
+
+
+@pytest.mark.parametrize(("unit_events", "begins"), [(0, 90), (300, 202)])
+def test_a_run_after_another_commands_begins_behind_a_chunk_of_sorted_events(
+    database: FakeDatabase, monkeypatch: pytest.MonkeyPatch, unit_events: int, begins: int
+) -> None:
+    """90 events are stored, the latest of them in the second of two tables."""
+    workload = Temperature(device_spread=6)
+    [newest_ms] = workload.block(0, 200, 1).columns["timestamp"].tolist()
+    answers = [[("a", newest_ms - 9000)], [("b", newest_ms), ("c", newest_ms - 450)]]
+
+    async def story(run: Run) -> None:
+        first = (await run.ready(0, Stage.PREPARED)).first_event
+        assert first is not None
+        assert 0 <= first - begins <= (2 * 6 + workload.disorder if unit_events else 0)
+
+    encoder = SimpleNamespace(unit_events=unit_events)
+    monkeypatch.setattr(database, "writer", lambda: SimpleNamespace(encoder=encoder))
+    shapes = {Shape.NEWEST: Support.FULL}
+    monkeypatch.setattr(database, "CAPABILITIES", replace(database.CAPABILITIES, shapes=shapes))
+    monkeypatch.setattr(database, "compile", lambda bound: bound.query)
+    monkeypatch.setattr(database, "fetch", lambda query: answers.pop(0))
+    tables = [database, database]
+    monkeypatch.setattr("simulator.collector.database.open_tables", lambda module: tables)
+    monkeypatch.setattr("simulator.collector.run.build", lambda given: (workload, database))
+    database.counts = [90]
     play(story, clean=False)
 
 

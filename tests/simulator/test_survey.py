@@ -10,7 +10,7 @@ import pytest
 
 from simulator.contract import StoredPart
 from simulator.errors import SimulatorError
-from simulator.oracle.survey import DeviceInventory, recognize_devices
+from simulator.oracle.survey import Beginning, DeviceInventory, recognize_devices
 from simulator.workloads import load_workload
 from simulator.workloads.base import Workload
 from simulator.workloads.cpu import Cpu
@@ -18,7 +18,7 @@ from simulator.workloads.defined import define
 from simulator.workloads.temperature import Temperature
 from simulator.workloads.yaml_source import parse_definition
 
-from ..helpers import begin_definition
+from ..helpers import begin_definition, settings
 
 
 def _with_gaps() -> Workload:
@@ -48,7 +48,7 @@ def told(found: dict[bytes, tuple[int, int, int]]) -> DeviceInventory:
     return DeviceInventory.of((name.decode(), *numbers) for name, numbers in found.items())
 
 
-@pytest.mark.parametrize(
+each_workload = pytest.mark.parametrize(
     "workload",
     [
         Temperature(5, device_spread=7),
@@ -58,6 +58,9 @@ def told(found: dict[bytes, tuple[int, int, int]]) -> DeviceInventory:
     ],
     ids=["temperature", "cpu", "machines", "gaps"],
 )
+
+
+@each_workload
 @pytest.mark.parametrize(
     "parts",
     [
@@ -93,3 +96,21 @@ def test_events_of_the_workload_are_recognised(
 def test_others_are_not(found: dict[bytes, tuple[int, int, int]], said: str) -> None:
     with pytest.raises(SimulatorError, match=re.escape(said)):
         recognize_devices(Temperature(5), told(found))
+
+
+@each_workload
+@pytest.mark.parametrize("sent", [401, 1000])
+def test_a_beginning_behind_sorted_events_is_later_than_all_of_them(
+    workload: Workload, sent: int
+) -> None:
+    """Of 1,000 numbers, 400 are stored, up to the number `sent`."""
+    time, slack = workload.schema.time, 2 * workload.device_count(0) + 2 * workload.disorder
+    newest_ms = int(workload.block(0, 0, sent).columns[time].max())
+    begin = Beginning(settings(workers=2), workload, 400)
+    skipped = begin.skip_to(newest_ms)
+    assert sent <= skipped.first_event <= sent + slack
+    later = [workload.block(worker, skipped.first_event, slack + 1) for worker in range(2)]
+    assert min(int(block.columns[time].min()) for block in later) > newest_ms
+    # Where no later number is stored, none is left out.
+    unsent = [workload.block(worker, 400, slack + 1) for worker in range(2)]
+    assert begin.skip_to(min(int(block.columns[time].min()) for block in unsent) - 1) == begin
