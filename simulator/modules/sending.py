@@ -56,6 +56,8 @@ class Request:
     free_s: float = field(default=0.0, init=False)
     """When it could have been in flight."""
     sent_s: float = field(default=0.0, init=False)
+    held_s: float = field(default=0.0, init=False)
+    """Until when the database held up its submission, which is not the client's delay; 0: it didn't."""
     tried_s: float = field(default=0.0, init=False)
     limit_s: float = field(default=0.0, init=False)
     """When it was sent last, and how long its channel then waits for an answer."""

@@ -131,7 +131,7 @@ class Loop(ABC):
                 request.sent_s = clock()
                 channel.submit(request)
                 if not is_serial and clock() - request.sent_s >= _BLOCKED_S:
-                    request.free_s = self._held_up_until = clock()
+                    request.held_s = self._held_up_until = clock()
             while self._in_use:
                 self._wait(inf)
         finally:
@@ -184,7 +184,7 @@ class Loop(ABC):
         failed = []
         for completion in completions:
             request, _, arrived_s, error, _, sent_s = completion
-            if sent_s is not None and not request.attempts:
+            if sent_s is not None and sent_s >= request.held_s and not request.attempts:
                 request.sent_s = sent_s
             if error is None:
                 # Like `release`; inlined, as this is the hot path.

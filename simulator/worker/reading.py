@@ -150,9 +150,7 @@ class QueryStats:
             warm[0] = False
         self.warm_s += float(durations[warm].sum())
         self.warm += int(warm.sum())
-        # A database that holds the sender up frees the place only after the time of sending.
-        pauses_s = np.maximum(sent - np.maximum(free, measured_from), 0.0)
-        self.pause_s += float(pauses_s[sent >= measured_from].sum())
+        self.pause_s += float((sent - np.maximum(free, measured_from))[sent >= measured_from].sum())
         self.executions += int(counts.sum())
         self.rows += int(rows[counts].sum())
         self.bytes += int(sizes[counts].sum())

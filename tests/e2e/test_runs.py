@@ -338,8 +338,8 @@ def check_run(run: Mapping[str, Any], num_inserts: int, batch: int) -> None:
     assert run["client"]["cpu_s"] == pytest.approx(cpu_s)
     busiest = max(w["cpu_s"] / (w["end_s"] - w["start_s"]) for w in workers)
     assert run["client"]["cpu_share"] == pytest.approx(busiest)
-    # The clocks are read one after the other, and the reporting thread works, too.
-    assert 0 < cpu_s <= window_s * 1.1 + 0.01
+    # The clocks are read one after the other, and the reporting thread works, too: 12 ms on a busy machine.
+    assert 0 < cpu_s <= window_s * 1.1 + 0.05
     assert (run["client"]["bound_reason"] is not None) == run["client"]["bound"]
 
 

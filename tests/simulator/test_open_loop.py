@@ -268,8 +268,10 @@ def test_a_connection_that_blocks_is_not_the_clients_own_delay(failures: int, bl
     assert _at(done.offer.own_delay, 75) < 100
 
 
-def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
-    """The payloads of the second chunk are ready 0.3 s after all of the first have been sent."""
+@pytest.mark.parametrize("held_s", [0.0, 0.002], ids=["", "and held up"])
+def test_a_client_that_is_late_for_its_own_reasons_says_so(held_s: float) -> None:
+    """The payloads of the second chunk are ready 0.3 s after all of the first have been sent. That sending
+    them takes long, too, excuses nothing."""
     all_sent = threading.Event()
 
     class Slow(NumberEncoder):
@@ -280,6 +282,11 @@ def test_a_client_that_is_late_for_its_own_reasons_says_so() -> None:
             return super().encode(block)
 
     class Telling(Notebook):
+        def submit(self, request: Request) -> None:
+            super().submit(request)
+            if request.data[0] > 511:
+                time.sleep(held_s)
+
         def _take(self, numbers: list[int]) -> int:
             if numbers == [511]:
                 all_sent.set()

@@ -264,12 +264,12 @@ def test_those_who_only_prefill_are_no_group_of_the_run(clock: list[float]) -> N
     assert story.groups() == []
 
 
-def test_telling_costs_a_worker_little() -> None:
-    """It can't send meanwhile. Some 20 µs once a second, with the message."""
+def find_telling_s(requests: int) -> float:
+    """The CPU time in which a worker that has sent this many requests tells how far it is."""
     recorder = Recorder(OpenLoop(1e-4, arrivals=Arrivals.POISSON, seed=(1,), duration_s=1))
     origin = time.perf_counter()
     recorder.begin(origin)
-    for latency in np.random.default_rng(0).lognormal(-6, 1, 20_000).tolist():
+    for latency in np.random.default_rng(0).lognormal(-6, 1, requests).tolist():
         recorder.record_due(origin, origin, origin, origin + latency, 1)
     spent_s = []
     for _ in range(50):
@@ -277,4 +277,10 @@ def test_telling_costs_a_worker_little() -> None:
         read_progress(0, "run", recorder).model_dump_json()
         spent_s.append(time.thread_time() - began)
     recorder.end()
-    assert min(spent_s) < 200e-6
+    return min(spent_s)
+
+
+def test_telling_costs_a_worker_little() -> None:
+    """It can't send meanwhile. 20 to 230 µs once a second, by machine and by how different latencies are,
+    with the message: an entry for each request would take a hundred times as long."""
+    assert find_telling_s(20_000) < 5 * find_telling_s(20)
