@@ -316,13 +316,13 @@ class Preparation:
             first = after.next_event if after else self.baseline
             self.begin = replace(begin, first_event=first)
             if after is None and self.baseline:
-                self._pass_sorted()
+                self._skip_sorted()
         elif after is not None and after.next_events is not None:
             self.begin = replace(begin, next_events=after.next_events, is_certain=after.is_certain)
         elif self.baseline:
             self._resume_history()
 
-    def _pass_sorted(self) -> None:
+    def _skip_sorted(self) -> None:
         """Begin behind all stored events, if an encoder has sorted them: of a run that ended by its duration,
         later numbers are stored than it has events."""
         module, schema = self.module, self.workload.schema
@@ -338,7 +338,8 @@ class Preparation:
             for part in open_tables(module)
             for row in part.fetch(part.compile(bind(query, schema.epoch_ms)))
         ]
-        self.begin = self.begin.skip_to(max(times, default=0))
+        if times:
+            self.begin = self.begin.skip_to(max(times))
 
     def _resume_history(self) -> None:
         """Continue where the history, and what runs have added to it, ends. SimulatorError if it isn't

@@ -87,26 +87,22 @@ class Beginning:
 
     def find_frontier(self) -> int | None:
         """The earliest time, in ms since 1970, of events after the prefill; None if there are no writers."""
-        return self._find_earliest(
-            {worker: self.first_of(worker) + self.prefill_of(worker) for worker in self.writers}
-        )
+        begins = {own: self.first_of(own) + self.prefill_of(own) for own in self.writers}
+        return self._find_earliest(begins) if begins else None
 
     def skip_to(self, newest_ms: int) -> Beginning:
-        """Without a history: behind all stored events, of which the newest has this time. Numbers are skipped
-        only if a writer would begin no later than that."""
-        workload = self.workload
-        earliest_ms = self._find_earliest(dict.fromkeys(self.writers, self.first_event))
-        if earliest_ms is None or earliest_ms > newest_ms:
-            return self
-        ticks = ceil(max(0, workload.find_tick(newest_ms - workload.schema.epoch_ms))) + 1
-        devices = max(map(workload.device_count, self.writers))
-        return replace(self, first_event=max(self.first_event, ticks * devices + workload.disorder))
+        """Without a history: behind all stored events, of which the newest has this time."""
+        first = self.first_event
+        step = max(map(self.workload.device_count, self.writers))
+        while self._find_earliest(dict.fromkeys(self.writers, first)) <= newest_ms:
+            first, step = first + step, 2 * step
+        return replace(self, first_event=first)
 
-    def _find_earliest(self, begins: Mapping[int, int]) -> int | None:
+    def _find_earliest(self, begins: Mapping[int, int]) -> int:
         """The earliest time of events from these numbers of workers on."""
         time, count = self.workload.schema.time, self.workload.disorder + 1
         blocks = (self.workload.block(worker, first, count) for worker, first in begins.items())
-        return min((int(block.columns[time].min()) for block in blocks), default=None)
+        return min(int(block.columns[time].min()) for block in blocks)
 
 
 # --- what is stored -------------------------------------------------------------------------------
