@@ -107,7 +107,10 @@ class Proxy:
                 self.silent -= 1
                 self._silenced.append(client)
             else:
-                self._lines.append(_Line(self, client, self._connected()))
+                line = _Line(self, client, self._connected())
+                # Before the client can do anything on it, and then ask who is connected.
+                self._lines.append(line)
+                line.start()
 
     def _connected(self) -> socket.socket:
         host, port = self._given.get("host", "localhost"), self._given.get("port", "5432")
@@ -142,6 +145,9 @@ class _Line:
         self._fate_at = 0
         """The number of the ReadyForQuery that ends the struck request's answer."""
         self._answered = 0
+
+    def start(self) -> None:
+        """Forward what either end sends."""
         for pump in (self._requests, self._answers):
             threading.Thread(target=self._pumped, args=[pump], daemon=True).start()
 
