@@ -92,7 +92,7 @@ def test_a_recording_is_played_before_as_a_history(
 
 def test_a_search_keeps_one_history_for_all_steps(tool: Tool) -> None:
     done = tool.run_here(
-        "capacity", *_DATA, "-w", 2, "--batch", 1, "--step-duration", "2s", "--max-steps", 3,
+        "capacity", *_DATA, "-w", 2, "--batch", 1, "--step-duration", "4s", "--max-steps", 3,
         "--readers", 1, "--query-rate", 20, "--queries", "range",
     ).ok()  # fmt: skip
     runs = tool.result()["runs"]
@@ -121,7 +121,7 @@ def sorting(tool: Tool) -> str:
 
 def test_a_search_on_cassandra_goes_on_behind_sorted_events(tool: Tool, sorting: str) -> None:
     tool.run(
-        "capacity", "-t", sorting, *_DATA[2:], "-w", 2, "--batch", 50, "--step-duration", "2s",
+        "capacity", "-t", sorting, *_DATA[2:], "-w", 2, "--batch", 50, "--step-duration", "4s",
         "--max-steps", 3, "--readers", 1, "--query-rate", 20, "--queries", "range",
     ).ok()  # fmt: skip
     runs = tool.result()["runs"]
