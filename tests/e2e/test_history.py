@@ -106,44 +106,35 @@ def test_a_search_keeps_one_history_for_all_steps(tool: Tool) -> None:
     assert "loaded before the window: 3,840 events" in done.out
 
 
-@pytest.fixture
-def sorting(tool: Tool) -> str:
-    """A target on Cassandra: its requests have events of one device, so that a run by duration ends amid a
-    chunk of sorted events."""
+def test_runs_on_cassandra_go_on_behind_sorted_events(tool: Tool) -> None:
+    """Its requests have events of one device, so that a run by duration ends amid a chunk of sorted events.
+    One test, since one command uses a server at a time."""
     (entry,) = (entry for entry in ENTRIES if entry.name == "cassandra")
     hosts, port = entry.values()
     tool.add_target(
         "sorting", module="cassandra", contact_points=hosts, port=int(port), keyspace="iot_history",
         replication_factor=1,
     )  # fmt: skip
-    return "sorting"
-
-
-def test_a_search_on_cassandra_goes_on_behind_sorted_events(tool: Tool, sorting: str) -> None:
     tool.run(
-        "capacity", "-t", sorting, *_DATA[2:], "-w", 2, "--batch", 50, "--step-duration", "4s",
-        "--max-steps", 3, "--readers", 1, "--query-rate", 20, "--queries", "range",
+        "capacity", "-t", "sorting", *_DATA[2:], "-w", 2, "--batch", 50, "--step-duration", "4s",
+        "--max-steps", 3, "--readers", 1, "--query-rate", 20, "--queries", "range", "--label", "search",
     ).ok()  # fmt: skip
-    runs = tool.result()["runs"]
+    runs = read_runs(tool, "search")
     assert [run["prefilled"] for run in runs] == [HISTORY, *[None] * 3]
     assert all(run["groups"][0]["verification"]["ok"] for run in runs)
     # What has gaps is not asked about, but the history before it.
     assert [run["groups"][1]["answers"]["wrong"] for run in runs] == [[]] * 4
     assert sum(run["groups"][1]["answers"]["checked"] for run in runs) >= 3
-
-
-@pytest.mark.parametrize("tables", ["single", "multiple"])
-def test_a_command_on_cassandra_goes_on_behind_sorted_events(
-    tool: Tool, sorting: str, tables: str
-) -> None:
-    load = (
-        "-t", sorting, "--workload", "machines", "--workload-option", "devices=500", "-w", 1, "-r", 1,
-        "--batch", 50, "--duration", "1s", "--tables", tables,
-    )  # fmt: skip
-    tool.run("insert", *load, "--label", "first").ok()
-    tool.run("insert", *load, "--no-clean", "--label", "second").ok()
-    [first], [second] = (read_runs(tool, label) for label in ("first", "second"))
-    assert second["fill_level"] == first["groups"][0]["count"] > 0
+    # Another command doesn't know where the one before has ended.
+    for tables in ("single", "multiple"):
+        load = (
+            "-t", "sorting", "--workload", "machines", "--workload-option", "devices=500", "-w", 1,
+            "-r", 1, "--batch", 50, "--duration", "1s", "--tables", tables,
+        )  # fmt: skip
+        tool.run("insert", *load, "--label", f"first {tables}").ok()
+        tool.run("insert", *load, "--no-clean", "--label", f"second {tables}").ok()
+        [first], [second] = (read_runs(tool, f"{name} {tables}") for name in ("first", "second"))
+        assert second["fill_level"] == first["groups"][0]["count"] > 0
 
 
 SCAN = """
