@@ -268,7 +268,7 @@ def test_a_connection_that_blocks_is_not_the_clients_own_delay(failures: int, bl
     assert _at(done.offer.own_delay, 75) < 100
 
 
-@pytest.mark.parametrize("held_s", [0.0, 0.002], ids=["", "and held up"])
+@pytest.mark.parametrize("held_s", [0.0, 0.002], ids=["sent at once", "held up"])
 def test_a_client_that_is_late_for_its_own_reasons_says_so(held_s: float) -> None:
     """The payloads of the second chunk are ready 0.3 s after all of the first have been sent. That sending
     them takes long, too, excuses nothing."""

@@ -321,7 +321,6 @@ def test_the_time_between_an_answer_and_the_next_question_is_the_clients() -> No
 
 
 def test_a_question_that_is_held_up_while_it_is_sent_takes_nothing_from_the_clients_time() -> None:
-
     class HeldUp(Answers):
         def submit(self, request: Request) -> None:
             super().submit(request)
